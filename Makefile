@@ -1,0 +1,52 @@
+# One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` hands arguments on.
+.DEFAULT_GOAL := help
+.PHONY: help setup jar check test test-matrix demo bench wheel clean
+
+MATRIX ?= 3.5 4.0 newest
+export PYTHON
+
+# $(call in,VENV) runs a command as if VENV were activated and nothing of the caller's Spark or Python were set:
+# PySpark must use its own Spark, this Python in its workers, and a JDK that is new enough.
+in = env -u SPARK_HOME -u SPARK_CONF_DIR -u SPARK_DIST_CLASSPATH -u HADOOP_CONF_DIR -u PYTHONPATH -u PYTHONHOME \
+	-u PYSPARK_SUBMIT_ARGS -u PYSPARK_DRIVER_PYTHON -u PYSPARK_DRIVER_PYTHON_OPTS \
+	PYSPARK_PYTHON="$(CURDIR)/$(1)/bin/python" PATH="$(CURDIR)/$(1)/bin:$$PATH" \
+	JAVA_HOME="$$($(1)/bin/python jvm-shim/build.py --java-home)" $(1)/bin/python
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install what is missing and build the jar; does nothing the second time
+	@bash .ci/setup
+
+jar: setup ## compile the Java shim, if its sources changed
+	@.venv/bin/python jvm-shim/build.py --check
+
+check: setup ## lint, formatting, types, and the rule which way imports point
+	$(call in,.venv) -m ruff check .
+	$(call in,.venv) -m ruff format --check .
+	$(call in,.venv) -m mypy
+	$(call in,.venv) -m pytest -q tests/unit/test_import_rule.py
+
+test: setup ## every test, on the newest Spark
+	$(call in,.venv) -m pytest $(ARGS)
+
+# One after the other: timing tests want both cores. In a hurry: make -j2 -O test-matrix
+test-matrix: $(MATRIX:%=test-on-%) ## the tests that need Spark, on 3.5, 4.0 and the newest
+
+.PHONY: $(MATRIX:%=test-on-%)
+$(MATRIX:%=test-on-%): test-on-%:
+	@bash .ci/setup $*
+	$(call in,$(if $(filter newest,$*),.venv,.matrix/$*)) -m pytest -m spark $(ARGS)
+
+demo: setup ## a streaming job that fails, and what it reports
+	$(call in,.venv) examples/run_demo.py $(ARGS)
+
+bench: setup ## measure overhead and throughput
+	$(call in,.venv) -m benchmarks $(ARGS)
+
+wheel: setup ## sdist and wheel into dist/
+	$(call in,.venv) -m build --no-isolation
+
+clean: ## remove what was built; the environments (.venv, .matrix) stay
+	rm -rf dist build spark_events/jars/*.jar .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find spark_events tests benchmarks examples jvm-shim -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

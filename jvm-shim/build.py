@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""Compile the Java shim into spark_events/jars/spark-events-shim.jar. Standard library only.
+
+One jar serves Spark 3.5 (Scala 2.12) and 4.x (Scala 2.13): Java 8 bytecode, compiled against Spark 4's jars.
+A jar whose manifest carries the hash of the present sources is fresh and is left alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "jvm-shim" / "src" / "main" / "java"
+JAR = ROOT / "spark_events" / "jars" / "spark-events-shim.jar"
+
+MIN_JDK = 17  # Spark 4's own classes are Java 17; an older javac cannot read them
+MIN_SPARK = 4
+# Named one by one: with `all`, every new JDK would bring lints that -Werror turns into a broken build.
+LINTS = (
+    "cast,dep-ann,deprecation,divzero,empty,fallthrough,finally,overrides,rawtypes,removal,static,try,unchecked,varargs"
+)
+JAVAC_FLAGS = [
+    "--release", "8",
+    "-encoding", "UTF-8",
+    "-g",
+    "-proc:none",  # log4j's annotation processor is on Spark's class path
+    f"-Xlint:{LINTS},-options",
+    "-Werror",
+]  # fmt: skip
+
+HASH_KEY = "Spark-Events-Source-Sha256"
+
+
+class BuildError(Exception):
+    """The jar cannot be built; the message is for the user and says what to do."""
+
+
+def version() -> str:
+    text = (ROOT / "spark_events" / "_version.py").read_text(encoding="utf-8")
+    found = re.search(r'^__version__\s*=\s*"([^"]+)"', text, re.MULTILINE)
+    if not found:
+        raise BuildError('spark_events/_version.py has no line like __version__ = "1.2.3"')
+    return found.group(1)
+
+
+def sources() -> list[Path]:
+    found = sorted(SOURCES.rglob("*.java"), key=lambda path: path.relative_to(SOURCES).as_posix())
+    if not found:
+        raise BuildError(f"no Java sources below {SOURCES}")
+    return found
+
+
+def source_hash() -> str:
+    """Everything of ours that decides the jar's content: names, sources, flags, version."""
+    digest = hashlib.sha256(f"{version()}\0{JAVAC_FLAGS}\0".encode())
+    for path in sources():
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(SOURCES).as_posix()}\0{len(content)}\0".encode())
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def read_manifest(jar: Path) -> dict[str, str]:
+    """The main attributes, or nothing when the file is not a readable jar."""
+    try:
+        with zipfile.ZipFile(jar) as archive:
+            text = archive.read("META-INF/MANIFEST.MF").decode()
+    except (OSError, KeyError, zipfile.BadZipFile):
+        return {}
+    unfolded = text.replace("\r\n ", "")
+    return dict(line.split(": ", 1) for line in unfolded.splitlines() if ": " in line)
+
+
+def is_fresh() -> bool:
+    return read_manifest(JAR).get(HASH_KEY) == source_hash()
+
+
+def find_spark_jars(explicit: str | None = None) -> Path:
+    """The argument, else the installed PySpark, else SPARK_HOME; only Spark 4 or newer will do."""
+    if explicit:
+        candidates = [Path(explicit)]
+    else:
+        # Found without importing it: PySpark takes a second to import, and may not even be importable.
+        spec = importlib.util.find_spec("pyspark")
+        candidates = [Path(place) / "jars" for place in (spec and spec.submodule_search_locations) or ()]
+        if os.environ.get("SPARK_HOME"):
+            candidates.append(Path(os.environ["SPARK_HOME"]) / "jars")
+    old = ""
+    for place in candidates:
+        for core in place.glob("spark-core_*.jar"):
+            found = re.search(r"-(\d+)\.", core.name)
+            if found and int(found.group(1)) >= MIN_SPARK:
+                return place
+            old = f"; {core} is too old"
+    where = explicit or "PySpark or $SPARK_HOME"
+    remedy = f"pip install 'pyspark>={MIN_SPARK}', or --spark-jars DIR"
+    raise BuildError(f"no jars of Spark {MIN_SPARK} or newer in {where}{old}: {remedy}")
+
+
+def find_jdk() -> Path:
+    """The home of the first JDK that is new enough: JAVA_HOME's, then PATH's."""
+    candidates = [shutil.which("javac")]
+    if os.environ.get("JAVA_HOME"):
+        candidates.insert(0, str(Path(os.environ["JAVA_HOME"]) / "bin" / "javac"))
+    seen = ""
+    for javac in filter(None, candidates):
+        try:
+            # Asked of javac itself: its path may be a shim or a link and say nothing about the JDK.
+            command = [javac, "-J-XshowSettings:properties", "-version"]
+            text = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+        except OSError:
+            continue
+        home = re.search(r"java\.home = (.+)", text)
+        release = re.search(r"java\.specification\.version = (\d+)", text)
+        if home and release and int(release.group(1)) >= MIN_JDK:
+            return Path(home.group(1).strip())
+        seen = f" ({javac} is older)"
+    remedy = "sudo apt-get install default-jdk-headless"
+    raise BuildError(f"no javac of JDK {MIN_JDK} or newer in JAVA_HOME or PATH{seen}: {remedy}")
+
+
+def compile_sources(jdk: Path, spark_jars: Path, classes: Path) -> None:
+    command = [str(jdk / "bin" / "javac"), *JAVAC_FLAGS, "-cp", str(spark_jars / "*"), "-d", str(classes)]
+    done = subprocess.run(
+        [*command, *map(str, sources())],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise BuildError(f"javac failed:\n{done.stdout.rstrip()}")
+
+
+def manifest(digest: str) -> str:
+    attributes = {
+        "Manifest-Version": "1.0",
+        "Implementation-Title": "spark-events-shim",
+        "Implementation-Version": version(),
+        HASH_KEY: digest,
+    }
+    # A manifest line has at most 72 bytes; what is longer goes on after a line break and one space.
+    folded = (re.sub(r"(?<!^)(.{70})(?=.)", "\\1\r\n ", f"{key}: {value}") for key, value in attributes.items())
+    return "".join(f"{line}\r\n" for line in folded) + "\r\n"
+
+
+def write_jar(target: Path, classes: Path, digest: str) -> None:
+    """Same sources, same compiler: same bytes. Fixed times, sorted, and stored, for zlibs differ."""
+    entries = {"META-INF/MANIFEST.MF": manifest(digest).encode()}
+    for path in sorted(classes.rglob("*.class")):
+        entries[path.relative_to(classes).as_posix()] = path.read_bytes()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in entries.items():
+            info = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            info.create_system, info.external_attr = 3, 0o644 << 16
+            archive.writestr(info, content)
+
+
+def ensure(spark_jars: str | None = None) -> bool:
+    """Build the jar unless it is fresh; whether it was built."""
+    if is_fresh():
+        return False
+    digest = source_hash()  # taken first: a source edited while javac runs leaves a stale jar, never a wrong one
+    jdk, jars = find_jdk(), find_spark_jars(spark_jars)
+    JAR.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the target, so that the rename is atomic: two builds at once both leave a whole jar.
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=JAR.parent) as scratch:
+        classes = Path(scratch, "classes")
+        classes.mkdir()
+        compile_sources(jdk, jars, classes)
+        write_jar(Path(scratch, JAR.name), classes, digest)
+        os.replace(Path(scratch, JAR.name), JAR)
+    return True
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Build the Java shim's jar, unless it is up to date.")
+    parser.add_argument("--spark-jars", metavar="DIR", help="Spark's jars (default: the installed PySpark's)")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--check", action="store_true", help="only say whether the jar is up to date (exit 1: no)")
+    only.add_argument("--java-home", action="store_true", help="only print the home of the JDK that would be used")
+    arguments = parser.parse_args()
+    try:
+        if arguments.java_home:
+            print(find_jdk())
+        elif arguments.check:
+            fresh = is_fresh()
+            print(f"{JAR}: {'up to date' if fresh else 'not up to date'}")
+            return 0 if fresh else 1
+        elif ensure(arguments.spark_jars):
+            print(f"built {JAR}")
+    except BuildError as error:
+        print(f"spark-events: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

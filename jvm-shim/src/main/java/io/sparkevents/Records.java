@@ -1,0 +1,141 @@
+package io.sparkevents;
+
+import com.fasterxml.jackson.core.JsonGenerator;
+import java.io.IOException;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+import org.apache.spark.SparkConf;
+import org.apache.spark.scheduler.JobResult;
+import org.apache.spark.scheduler.SparkListenerApplicationEnd;
+import org.apache.spark.scheduler.SparkListenerApplicationStart;
+import org.apache.spark.scheduler.SparkListenerJobEnd;
+import org.apache.spark.scheduler.SparkListenerJobStart;
+import scala.Option;
+import scala.Product;
+
+/** Records of applications and jobs: which values of an event are carried, under which names. */
+final class Records {
+  /** The local properties of a job that say what it belongs to. */
+  private static final String[] JOB_PROPERTIES = {
+    "spark.job.description",
+    "spark.jobGroup.id",
+    "spark.sql.execution.id",
+    "callSite.short",
+    "sql.streaming.queryId",
+    "streaming.sql.batchId",
+  };
+
+  private final Redaction redaction;
+  private final String host;
+
+  Records(SparkConf conf) {
+    redaction = new Redaction(conf.get("spark.redaction.regex", Redaction.SPARK_DEFAULT));
+    host = conf.get("spark.driver.host", "");
+  }
+
+  Record applicationStart(SparkListenerApplicationStart event) {
+    String id = orNull(event.appId());
+    String attempt = orNull(event.appAttemptId());
+    String version = org.apache.spark.package$.MODULE$.SPARK_VERSION();
+    return new Record(
+        "application_start",
+        Record.Worth.LIFECYCLE,
+        Context.Change.begin("application"),
+        json -> {
+          json.writeStringField("app_id", id);
+          json.writeStringField("app_name", redaction.redact("spark.app.name", event.appName()));
+          json.writeStringField("attempt_id", attempt);
+          json.writeStringField("user", event.sparkUser());
+          json.writeNumberField("time", event.time());
+          json.writeStringField("spark_version", version);
+          json.writeStringField("host", host);
+        });
+  }
+
+  Record applicationEnd(SparkListenerApplicationEnd event) {
+    Ending ending = Ending.observe();
+    Integer exitCode = exitCode(event);
+    return new Record(
+        "application_end",
+        Record.Worth.LIFECYCLE,
+        null,
+        json -> {
+          json.writeNumberField("time", event.time());
+          json.writeStringField("ending", ending.name());
+          if (exitCode != null) {
+            json.writeNumberField("exit_code", exitCode);
+          }
+        });
+  }
+
+  /** Since 4.0 the event has an exit code; 3.5's has one field only. */
+  private static Integer exitCode(Product event) {
+    Object code = event.productArity() > 1 ? event.productElement(1) : null;
+    if (code instanceof Option && ((Option<?>) code).isDefined()) {
+      Object value = ((Option<?>) code).get();
+      return value instanceof Integer ? (Integer) value : null;
+    }
+    return null;
+  }
+
+  Record jobStart(SparkListenerJobStart event) {
+    Map<String, String> properties = new LinkedHashMap<>();
+    Properties all = event.properties();
+    for (String key : JOB_PROPERTIES) {
+      String value = all == null ? null : all.getProperty(key);
+      if (value != null) {
+        properties.put(key, Text.cut(redaction.redact(key, value)));
+      }
+    }
+    return new Record(
+        "job_start",
+        Record.Worth.ROUTINE,
+        Context.Change.begin("job:" + event.jobId()),
+        json -> {
+          json.writeNumberField("job_id", event.jobId());
+          json.writeNumberField("time", event.time());
+          json.writeObjectFieldStart("properties");
+          for (Map.Entry<String, String> property : properties.entrySet()) {
+            json.writeStringField(property.getKey(), property.getValue());
+          }
+          json.writeEndObject();
+        });
+  }
+
+  Record jobEnd(SparkListenerJobEnd event) {
+    Throwable failure = failure(event.jobResult());
+    return new Record(
+        "job_end",
+        failure == null ? Record.Worth.ROUTINE : Record.Worth.LIFECYCLE,
+        Context.Change.forget("job:" + event.jobId()),
+        json -> {
+          json.writeNumberField("job_id", event.jobId());
+          json.writeNumberField("time", event.time());
+          if (failure != null) {
+            json.writeObjectFieldStart("failure");
+            Failures.write(json, failure);
+            json.writeEndObject();
+          }
+        });
+  }
+
+  /** JobFailed is not public, but it is a case class: its one element is the exception. */
+  private static Throwable failure(JobResult result) {
+    if (result instanceof Product && ((Product) result).productArity() == 1) {
+      Object exception = ((Product) result).productElement(0);
+      return exception instanceof Throwable ? (Throwable) exception : null;
+    }
+    return null;
+  }
+
+  /** The JVM goes down in an orderly way: whatever is missing then, the driver was not killed. */
+  static Record jvmShutdown() {
+    return new Record("jvm_shutdown", Record.Worth.LIFECYCLE, null, json -> {});
+  }
+
+  private static <T> T orNull(Option<T> option) {
+    return option.isDefined() ? option.get() : null;
+  }
+}

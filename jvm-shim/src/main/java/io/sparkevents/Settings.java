@@ -1,0 +1,160 @@
+package io.sparkevents;
+
+import java.io.File;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.Reader;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.util.Collection;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Properties;
+import java.util.TreeMap;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.spark.SparkConf;
+import scala.Tuple2;
+
+/**
+ * The {@code events.*} settings, from spark-defaults.conf and from Spark's own configuration.
+ *
+ * <p>spark-submit drops lines that do not begin with {@code spark.} from spark-defaults.conf, so that
+ * file is read here once more. The sidecar validates every key; the few that the driver itself needs
+ * are read leniently here, because the sidecar will say what is wrong with them.
+ */
+final class Settings {
+  /** One setting as the user gave it. */
+  static final class Setting {
+    final String givenKey;
+    final String value;
+    final String origin;
+
+    Setting(String givenKey, String value, String origin) {
+      this.givenKey = givenKey;
+      this.value = value;
+      this.origin = origin;
+    }
+  }
+
+  private static final String OWN = "events.";
+  private static final String SPARK = "spark.";
+  private static final Pattern DURATION = Pattern.compile("(\\d+)\\s*(ms|s|m|min|h|d)");
+
+  private final Map<String, Setting> settings = new TreeMap<>();
+  private final String problem;
+
+  private Settings(String problem) {
+    this.problem = problem;
+  }
+
+  static Settings read(SparkConf conf, Map<String, String> environment) {
+    Properties file = new Properties();
+    File defaults = defaultsFile(environment);
+    String problem = null;
+    if (defaults != null && defaults.isFile()) {
+      try (Reader reader =
+          new InputStreamReader(Files.newInputStream(defaults.toPath()), StandardCharsets.UTF_8)) {
+        file.load(reader);
+      } catch (IOException | IllegalArgumentException unreadable) {
+        problem = "cannot read " + defaults + ": " + unreadable.getMessage();
+      }
+    }
+    Settings settings = new Settings(problem);
+    for (String key : file.stringPropertyNames()) {
+      if (key.startsWith(OWN)) {
+        settings.put(key, key, file.getProperty(key), String.valueOf(defaults));
+      }
+    }
+    for (Tuple2<String, String> entry : conf.getAll()) {
+      if (entry._1().startsWith(SPARK + OWN)) {
+        String key = entry._1().substring(SPARK.length());
+        settings.put(key, entry._1(), entry._2(), "Spark's configuration");
+      }
+    }
+    return settings;
+  }
+
+  private static File defaultsFile(Map<String, String> environment) {
+    String folder = environment.get("SPARK_CONF_DIR");
+    if (folder != null && !folder.isEmpty()) {
+      return new File(folder, "spark-defaults.conf");
+    }
+    String home = environment.get("SPARK_HOME");
+    return home == null || home.isEmpty() ? null : new File(home, "conf/spark-defaults.conf");
+  }
+
+  private void put(String key, String givenKey, String value, String origin) {
+    settings.put(key, new Setting(givenKey, value.trim(), origin));
+  }
+
+  /** Why the settings could not be read, or null. */
+  String problem() {
+    return problem;
+  }
+
+  Collection<Setting> all() {
+    return settings.values();
+  }
+
+  boolean required() {
+    return "true".equals(text("events.required", "false").toLowerCase(Locale.ROOT));
+  }
+
+  boolean sidecarEnabled() {
+    return !"false".equals(text("events.sidecar.enabled", "true").toLowerCase(Locale.ROOT));
+  }
+
+  String python() {
+    return text("events.python", "");
+  }
+
+  boolean synchronous() {
+    return !"async-queued".equals(text("events.dispatcher.type", "sync"));
+  }
+
+  int queueSize() {
+    try {
+      return Math.max(1, Integer.parseInt(text("events.dispatcher.queue.size", "1024")));
+    } catch (NumberFormatException wrong) {
+      return 1024;
+    }
+  }
+
+  long syncTimeoutMillis() {
+    return millis("events.dispatcher.sync.timeout", 10_000);
+  }
+
+  long shutdownTimeoutMillis() {
+    return millis("events.shutdown.timeout", 10_000);
+  }
+
+  long startTimeoutMillis() {
+    return millis("events.sidecar.start-timeout", 30_000);
+  }
+
+  private String text(String key, String otherwise) {
+    Setting setting = settings.get(key);
+    return setting == null ? otherwise : setting.value;
+  }
+
+  private long millis(String key, long otherwise) {
+    Matcher duration = DURATION.matcher(text(key, ""));
+    if (!duration.matches() || duration.group(1).length() > 9) {
+      return otherwise;
+    }
+    long count = Long.parseLong(duration.group(1));
+    switch (duration.group(2)) {
+      case "ms":
+        return count;
+      case "s":
+        return count * 1_000;
+      case "h":
+        return count * 3_600_000;
+      case "d":
+        return count * 86_400_000;
+      default:
+        return count * 60_000;
+    }
+  }
+}

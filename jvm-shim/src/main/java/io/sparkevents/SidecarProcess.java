@@ -1,0 +1,129 @@
+package io.sparkevents;
+
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.BufferedOutputStream;
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.OutputStream;
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
+
+/** One running sidecar: records go to its standard input, its answers come from its standard output. */
+final class SidecarProcess {
+  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final int BUFFER_BYTES = 64 * 1024;
+
+  private final Process process;
+  private final OutputStream input;
+  private final BlockingQueue<Map<?, ?>> firstAnswer = new LinkedBlockingQueue<>();
+  private final Runnable onEnd;
+  private volatile Consumer<Map<?, ?>> onAnswer;
+  private volatile boolean ended;
+
+  private SidecarProcess(Process process, Runnable onEnd) {
+    this.process = process;
+    this.input = new BufferedOutputStream(process.getOutputStream(), BUFFER_BYTES);
+    this.onEnd = onEnd;
+  }
+
+  /**
+   * @param onEnd called once, from the reading thread, when the process has closed its output
+   * @throws IOException when there is no such program
+   */
+  static SidecarProcess start(Interpreter interpreter, Runnable onEnd) throws IOException {
+    // Standard error is the driver's own: what a log reporter writes there outlives the driver.
+    Process process =
+        new ProcessBuilder(interpreter.command())
+            .redirectError(ProcessBuilder.Redirect.INHERIT)
+            .start();
+    SidecarProcess sidecar = new SidecarProcess(process, onEnd);
+    Thread reader = new Thread(sidecar::readAnswers, "spark-events-answers");
+    reader.setDaemon(true);
+    reader.start();
+    return sidecar;
+  }
+
+  private void readAnswers() {
+    try (BufferedReader lines =
+        new BufferedReader(
+            new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8))) {
+      for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+        receive(line);
+      }
+    } catch (IOException closed) {
+      // The process is gone, or being destroyed: the same as the end of its output.
+    } finally {
+      ended = true;
+      firstAnswer.offer(java.util.Collections.singletonMap("kind", "ended"));
+      onEnd.run();
+    }
+  }
+
+  private void receive(String line) {
+    Map<?, ?> answer;
+    try {
+      answer = JSON.readValue(line, Map.class);
+    } catch (IOException notOurs) {
+      // A reporter's stray print: it belongs to no one, and must not end the conversation.
+      return;
+    }
+    Consumer<Map<?, ?>> receiver = onAnswer;
+    if (receiver == null) {
+      firstAnswer.offer(answer);
+    } else {
+      receiver.accept(answer);
+    }
+  }
+
+  /** The sidecar's verdict on itself, or null when it has none after {@code millis}. */
+  Map<?, ?> awaitFirstAnswer(long millis) throws InterruptedException {
+    return firstAnswer.poll(millis, TimeUnit.MILLISECONDS);
+  }
+
+  /** From now on, answers go to {@code receiver}, on the reading thread. */
+  void onAnswer(Consumer<Map<?, ?>> receiver) {
+    onAnswer = receiver;
+  }
+
+  void write(byte[] line) throws IOException {
+    input.write(line);
+  }
+
+  void flush() throws IOException {
+    input.flush();
+  }
+
+  void closeInput() {
+    try {
+      input.close();
+    } catch (IOException gone) {
+      // It has closed its end first.
+    }
+  }
+
+  boolean hasEnded() {
+    return ended;
+  }
+
+  boolean awaitExit(long millis) throws InterruptedException {
+    return process.waitFor(Math.max(0, millis), TimeUnit.MILLISECONDS);
+  }
+
+  void destroy() {
+    process.destroyForcibly();
+  }
+
+  /** For messages: "exit code 1", "exit code 137 (signal 9)", or that it still runs. */
+  String describeExit() {
+    if (process.isAlive()) {
+      return "still running";
+    }
+    int code = process.exitValue();
+    return code > 128 ? "exit code " + code + " (signal " + (code - 128) + ")" : "exit code " + code;
+  }
+}

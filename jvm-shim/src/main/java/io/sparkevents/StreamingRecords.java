@@ -1,0 +1,88 @@
+package io.sparkevents;
+
+import java.util.UUID;
+import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.sql.streaming.StreamingQueryListener.QueryIdleEvent;
+import org.apache.spark.sql.streaming.StreamingQueryListener.QueryProgressEvent;
+import org.apache.spark.sql.streaming.StreamingQueryListener.QueryStartedEvent;
+import org.apache.spark.sql.streaming.StreamingQueryListener.QueryTerminatedEvent;
+import org.apache.spark.sql.streaming.StreamingQueryProgress;
+import scala.Option;
+
+/**
+ * Records of streaming queries. A file of its own, because the classes it names are not there on a
+ * driver that has only Spark's core.
+ */
+final class StreamingRecords {
+  private StreamingRecords() {}
+
+  static Record of(SparkListenerEvent event) {
+    if (event instanceof QueryProgressEvent) {
+      return progress(((QueryProgressEvent) event).progress());
+    }
+    if (event instanceof QueryStartedEvent) {
+      return started((QueryStartedEvent) event);
+    }
+    if (event instanceof QueryTerminatedEvent) {
+      return terminated((QueryTerminatedEvent) event);
+    }
+    if (event instanceof QueryIdleEvent) {
+      return idle((QueryIdleEvent) event);
+    }
+    return null;
+  }
+
+  private static Record started(QueryStartedEvent event) {
+    return new Record(
+        "query_started",
+        Record.Worth.LIFECYCLE,
+        Context.Change.begin("run:" + event.runId()),
+        json -> {
+          json.writeStringField("id", event.id().toString());
+          json.writeStringField("run_id", event.runId().toString());
+          json.writeStringField("name", event.name());
+          json.writeStringField("timestamp", event.timestamp());
+        });
+  }
+
+  private static Record progress(StreamingQueryProgress progress) {
+    return new Record(
+        "query_progress",
+        Record.Worth.ROUTINE,
+        null,
+        json -> {
+          json.writeFieldName("progress");
+          json.writeRawValue(progress.json());
+        });
+  }
+
+  private static Record idle(QueryIdleEvent event) {
+    UUID run = event.runId();
+    return new Record(
+        "query_idle",
+        Record.Worth.ROUTINE,
+        null,
+        json -> {
+          json.writeStringField("id", event.id().toString());
+          json.writeStringField("run_id", run.toString());
+          json.writeStringField("timestamp", event.timestamp());
+        });
+  }
+
+  private static Record terminated(QueryTerminatedEvent event) {
+    return new Record(
+        "query_terminated",
+        Record.Worth.LIFECYCLE,
+        Context.Change.add("run:" + event.runId()),
+        json -> {
+          json.writeStringField("id", event.id().toString());
+          json.writeStringField("run_id", event.runId().toString());
+          json.writeStringField("exception", Text.cut(orNull(event.exception())));
+          json.writeStringField("error_class", orNull(event.errorClassOnException()));
+        });
+  }
+
+  private static <T> T orNull(Option<T> option) {
+    return option.isDefined() ? option.get() : null;
+  }
+}

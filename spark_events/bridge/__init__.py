@@ -1,0 +1,1 @@
+"""From Spark to records: what the shim sends, as types, and the pipe it comes through."""

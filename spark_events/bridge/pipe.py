@@ -1,0 +1,77 @@
+"""The two ends of the pipe to the driver: records come in as lines, answers go out as lines."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+__all__ = ["Answers", "RecordPipe"]
+
+_CHUNK_BYTES = 256 * 1024
+
+
+class RecordPipe:
+    """Lines from a file descriptor, as many at a time as there are.
+
+    Args:
+        fd: where to read, usually 0.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._rest = bytearray()
+        self.closed = False
+
+    def read(self, timeout: float | None = None) -> list[bytes]:
+        """Waits for lines, at most ``timeout`` seconds; none when it passed, or when all is read.
+
+        A line that the end of the pipe has cut off is not a line: the driver died while writing it.
+        """
+        while not self.closed:
+            if timeout is not None and not select.select([self._fd], [], [], timeout)[0]:
+                return []
+            chunk = os.read(self._fd, _CHUNK_BYTES)
+            if not chunk:
+                self.closed = True
+                break
+            self._rest += chunk
+            end = self._rest.rfind(b"\n")
+            if end >= 0:
+                lines = bytes(self._rest[:end]).split(b"\n")
+                del self._rest[: end + 1]
+                return lines
+        return []
+
+
+class Answers:
+    """Lines to the driver. Safe to use from every thread; a driver that is gone is no error."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._lock = threading.Lock()
+        self._encode = msgspec.json.Encoder().encode
+        self._acknowledged = 0
+
+    def acknowledge(self, through: int, sequence: int) -> None:
+        """Every record up to ``through`` is done with; ``sequence`` is the next event's number."""
+        with self._lock:
+            if through > self._acknowledged:
+                self._acknowledged = through
+                self._write({"kind": "ack", "through": through, "sequence": sequence})
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """Any other answer."""
+        with self._lock:
+            self._write({"kind": kind, **fields})
+
+    def _write(self, answer: Mapping[str, Any]) -> None:
+        line = memoryview(self._encode(answer) + b"\n")
+        with contextlib.suppress(OSError):
+            while line:
+                line = line[os.write(self._fd, line) :]

@@ -1,0 +1,264 @@
+"""The records that the shim sends, one type a kind.
+
+They say what Spark said and nothing more: what it means is decided in ``translate``. A newer shim may
+send fields and kinds that are not here; fields are skipped, kinds are :class:`Unknown`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+__all__ = [
+    "ApplicationEnd",
+    "ApplicationStart",
+    "Decoder",
+    "Dropped",
+    "ExceptionLink",
+    "Failure",
+    "Goodbye",
+    "Hello",
+    "JobEnd",
+    "JobStart",
+    "JvmShutdown",
+    "Progress",
+    "QueryIdle",
+    "QueryProgress",
+    "QueryStarted",
+    "QueryTerminated",
+    "Record",
+    "Restored",
+    "SettingRecord",
+    "SourceProgress",
+    "StateOperatorProgress",
+    "Unknown",
+]
+
+
+def _tag(class_name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in class_name).lstrip("_")
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=_tag):
+    """One line of the pipe.
+
+    ``seq`` numbers the records that are acknowledged; it is 0 where nothing is.
+    ``at`` is the driver's clock when the shim saw it, in milliseconds since the epoch.
+    """
+
+    seq: int = 0
+    at: int = 0
+
+
+class SettingRecord(msgspec.Struct, frozen=True):
+    """One setting as the user gave it, and where."""
+
+    key: str
+    value: str
+    origin: str
+
+
+class Hello(_Line, frozen=True, kw_only=True):
+    """The first line: the version of the protocol, the settings, and where a predecessor stopped."""
+
+    protocol: int
+    settings: list[SettingRecord]
+    sequence: int = 1
+    restarts: int = 0
+
+
+class Goodbye(_Line, frozen=True, kw_only=True):
+    """The last line: everything has been said; the driver waits so many milliseconds for the end."""
+
+    within_ms: int
+
+
+class Restored(_Line, frozen=True, kw_only=True):
+    """A record that a predecessor has dealt with, told again so that its meaning is known."""
+
+    record: msgspec.Raw
+
+
+class Dropped(_Line, frozen=True, kw_only=True):
+    """The shim had to drop records: how many of each kind."""
+
+    records: dict[str, int]
+
+
+class ApplicationStart(_Line, frozen=True, kw_only=True):
+    """``SparkListenerApplicationStart``; ``time`` in milliseconds since the epoch."""
+
+    app_id: str | None
+    app_name: str
+    attempt_id: str | None
+    user: str
+    time: int
+    spark_version: str
+    host: str = ""
+
+
+class ApplicationEnd(_Line, frozen=True, kw_only=True):
+    """``SparkListenerApplicationEnd``, and what the driver's threads said of its cause."""
+
+    time: int
+    ending: str
+    exit_code: int | None = None
+
+
+class JvmShutdown(_Line, frozen=True, kw_only=True):
+    """The JVM goes down in an orderly way, whether or not the application has ended."""
+
+
+class ExceptionLink(msgspec.Struct, frozen=True):
+    """One exception of a chain."""
+
+    type: str
+    message: str | None = None
+    error_class: str | None = None
+    sql_state: str | None = None
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """An exception: the chain from the outermost to the root, and the trace as Java prints it."""
+
+    chain: list[ExceptionLink]
+    trace: str = ""
+
+
+class JobStart(_Line, frozen=True, kw_only=True):
+    """``SparkListenerJobStart``, with those of its properties that say what it belongs to."""
+
+    job_id: int
+    time: int
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class JobEnd(_Line, frozen=True, kw_only=True):
+    """``SparkListenerJobEnd``; without a failure it has succeeded."""
+
+    job_id: int
+    time: int
+    failure: Failure | None = None
+
+
+class QueryStarted(_Line, frozen=True, kw_only=True):
+    """``QueryStartedEvent``."""
+
+    id: str
+    run_id: str
+    name: str | None
+    timestamp: str
+
+
+class QueryIdle(_Line, frozen=True, kw_only=True):
+    """``QueryIdleEvent`` (3.5 and later): nothing to do, said again and again."""
+
+    id: str
+    run_id: str
+    timestamp: str
+
+
+class QueryTerminated(_Line, frozen=True, kw_only=True):
+    """``QueryTerminatedEvent``; without an exception it was stopped, or had nothing left to do."""
+
+    id: str
+    run_id: str
+    exception: str | None = None
+    error_class: str | None = None
+
+
+class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
+    """One source's part of a progress; offsets are whatever JSON the source makes them."""
+
+    description: str = ""
+    start_offset: msgspec.Raw = msgspec.Raw(b"null")
+    end_offset: msgspec.Raw = msgspec.Raw(b"null")
+    latest_offset: msgspec.Raw = msgspec.Raw(b"null")
+    num_input_rows: int = 0
+
+
+class StateOperatorProgress(msgspec.Struct, frozen=True, rename="camel"):
+    """One stateful operator's part of a progress."""
+
+    operator_name: str = ""
+    num_rows_total: int = 0
+    num_rows_updated: int = 0
+    num_rows_removed: int = 0
+    num_rows_dropped_by_watermark: int = 0
+    memory_used_bytes: int = 0
+
+
+class SinkProgress(msgspec.Struct, frozen=True, rename="camel"):
+    """The sink's part of a progress; -1 rows where it does not count them."""
+
+    description: str = ""
+    num_output_rows: int = -1
+
+
+class Progress(msgspec.Struct, frozen=True, rename="camel"):
+    """``StreamingQueryProgress``: one trigger of a query, in Spark's own JSON."""
+
+    id: str
+    run_id: str
+    timestamp: str
+    batch_id: int
+    name: str | None = None
+    num_input_rows: int | None = None
+    duration_ms: dict[str, int] = {}
+    event_time: dict[str, str] = {}
+    state_operators: list[StateOperatorProgress] = []
+    sources: list[SourceProgress] = []
+    sink: SinkProgress | None = None
+    observed_metrics: dict[str, Any] = {}
+
+
+class QueryProgress(_Line, frozen=True, kw_only=True):
+    """``QueryProgressEvent``."""
+
+    progress: Progress
+
+
+class Unknown(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of a kind, or of a shape, that this version does not know."""
+
+    seq: int = 0
+    kind: str = ""
+    at: int = 0
+
+
+Record: TypeAlias = (
+    Hello
+    | Goodbye
+    | Restored
+    | Dropped
+    | ApplicationStart
+    | ApplicationEnd
+    | JvmShutdown
+    | JobStart
+    | JobEnd
+    | QueryStarted
+    | QueryIdle
+    | QueryTerminated
+    | QueryProgress
+)
+
+
+class Decoder:
+    """Lines to records; never raises for what a line holds."""
+
+    def __init__(self) -> None:
+        self._known = msgspec.json.Decoder(Record)
+        self._unknown = msgspec.json.Decoder(Unknown)
+
+    def decode(self, line: bytes | memoryview | msgspec.Raw) -> Record | Unknown:
+        """One line; what cannot be understood keeps its number, so that it can be acknowledged."""
+        try:
+            record: Record = self._known.decode(line)
+            return record
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass
+        try:
+            return self._unknown.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return Unknown()

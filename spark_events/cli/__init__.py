@@ -1,0 +1,5 @@
+"""The command line: ``spark-events``."""
+
+from spark_events.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,36 @@
+"""``spark-events``: which commands there are."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from spark_events._version import __version__
+from spark_events.cli import conf, tail
+from spark_events.errors import SparkEventsError
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code: 0, 1 for a failure, 2 for wrong usage."""
+    parser = argparse.ArgumentParser(prog="spark-events", description="Events for Apache Spark.")
+    parser.add_argument("--version", action="version", version=f"spark-events {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in (conf, tail):
+        command.add_to(commands)
+    chosen = parser.parse_args(arguments)
+    try:
+        code: int = chosen.run(chosen)
+        return code
+    except SparkEventsError as error:
+        print(f"spark-events: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader of our output has seen enough. Python would complain once more at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130

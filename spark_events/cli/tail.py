@@ -1,0 +1,91 @@
+"""``spark-events tail``: a file of events, as a person reads them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from spark_events.errors import SparkEventsError
+from spark_events.event import Event, Severity
+from spark_events.reporters.log import format_event
+
+__all__ = ["add_to"]
+
+_COLOURS = {Severity.WARN: "\033[33m", Severity.ERROR: "\033[31m", Severity.FATAL: "\033[1;31m"}
+_DIM, _RESET = "\033[2m", "\033[0m"
+_POLL_SECONDS = 0.2
+_STACK_LINES = 6
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "tail",
+        help="show the events of a file that a 'file' reporter wrote",
+        description="Shows events from a file of JSON lines, oldest first.",
+    )
+    parser.add_argument("path", type=Path, help="the file, as events.reporter.<name>.path names it")
+    parser.add_argument("-f", "--follow", action="store_true", help="go on as the file grows")
+    parser.add_argument("-n", "--lines", type=int, metavar="N", help="only the last N events")
+    parser.add_argument(
+        "--min-severity",
+        type=str.upper,
+        choices=[severity.value for severity in Severity],
+        default=Severity.TRACE.value,
+        help="leave out what is less severe",
+    )
+    parser.add_argument("-v", "--verbose", action="store_true", help="with all attributes")
+    parser.set_defaults(run=_run)
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    least = Severity(chosen.min_severity)
+    damaged = 0
+    try:
+        with chosen.path.open(encoding="utf-8", errors="replace") as file:
+            lines = _follow(file) if chosen.follow else iter(file)
+            if chosen.lines is not None and not chosen.follow:
+                lines = iter(list(lines)[-chosen.lines :] if chosen.lines > 0 else [])
+            for line in lines:
+                try:
+                    event = msgspec.json.decode(line, type=Event)
+                except msgspec.DecodeError:
+                    damaged += 1
+                    continue
+                if event.severity >= least:
+                    print(_render(event, sys.stdout.isatty(), chosen.verbose), flush=chosen.follow)
+    except OSError as error:
+        raise SparkEventsError(f"cannot read {chosen.path}: {error.strerror}") from None
+    if damaged:
+        print(f"spark-events: {damaged} lines of {chosen.path} are not events", file=sys.stderr)
+    return 0
+
+
+def _follow(file: TextIO) -> Iterator[str]:
+    """Whole lines, for ever: a line that is still being written is waited for."""
+    begun = ""
+    while True:
+        begun += file.readline()
+        if begun.endswith("\n"):
+            yield begun
+            begun = ""
+        else:
+            time.sleep(_POLL_SECONDS)
+
+
+def _render(event: Event, colour: bool, verbose: bool) -> str:
+    line = format_event(event, time_format="%Y-%m-%d %H:%M:%S")
+    if colour and event.severity in _COLOURS:
+        line = f"{_COLOURS[event.severity]}{line}{_RESET}"
+    if not verbose:
+        return line
+    details = "\n".join(
+        f"    {key} = {str(value).strip()}".replace("\n", "\n        ") for key, value in event.attributes.items()
+    )
+    return f"{line}\n{_DIM}{details}{_RESET}" if colour else f"{line}\n{details}"

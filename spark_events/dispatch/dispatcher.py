@@ -1,0 +1,138 @@
+"""Fans events out to every reporter. The two types, and their names, are FLIP-545's."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from spark_events.config import choice, duration, integer, option
+from spark_events.dispatch.delivery import Delivery
+from spark_events.dispatch.mailbox import Entry
+
+__all__ = ["AsyncQueuedDispatcher", "DispatcherConfig", "EventDispatcher", "SyncDispatcher", "create"]
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DispatcherConfig:
+    """``events.dispatcher.…``"""
+
+    type: str = option(
+        "type",
+        choice("sync", "async-queued"),
+        "sync",
+        doc="sync: Spark's listener thread waits until every reporter has answered. async-queued: it never waits.",
+    )
+    queue_size: int = option(
+        "queue.size",
+        integer(1, 1_000_000),
+        1024,
+        doc="How many records the driver holds until they are acknowledged, and events each reporter's mailbox.",
+    )
+    sync_timeout: float = option(
+        "sync.timeout", duration, 10.0, doc="With sync, how long the listener thread waits at most."
+    )
+
+
+class EventDispatcher(Protocol):
+    """What becomes of events once they are made."""
+
+    def start(self) -> None:
+        """Starts every reporter's delivery."""
+
+    def dispatch(self, entries: Sequence[Entry], through: int) -> None:
+        """Gives events to the reporters.
+
+        Args:
+            entries: the events, in order, with the records they came from.
+            through: the last record that has been translated, whether or not it made an event.
+        """
+
+    def completed_through(self) -> int:
+        """The last record up to which every event has come to its end with every reporter."""
+
+    def stop(self, deadline: float) -> None:
+        """Delivers what is left, all reporters side by side, until ``deadline`` (``time.monotonic``)."""
+
+
+class AsyncQueuedDispatcher:
+    """Offers to every mailbox and returns.
+
+    Args:
+        deliveries: one a reporter.
+        on_progress: called, from any thread, when :meth:`completed_through` may have changed.
+    """
+
+    def __init__(self, deliveries: Sequence[Delivery]) -> None:
+        self._deliveries = tuple(deliveries)
+        self._lock = threading.Lock()
+        self._dispatched = 0
+
+    def start(self) -> None:
+        for delivery in self._deliveries:
+            delivery.start()
+
+    def dispatch(self, entries: Sequence[Entry], through: int) -> None:
+        # Under the lock, so that completed_through() never sees records as dispatched whose events
+        # have not reached every mailbox yet.
+        with self._lock:
+            if entries:
+                for delivery in self._deliveries:
+                    delivery.put(entries)
+            self._dispatched = max(self._dispatched, through)
+
+    def completed_through(self) -> int:
+        with self._lock:
+            completed = self._dispatched
+            for delivery in self._deliveries:
+                oldest = delivery.oldest_record()
+                if oldest is not None:
+                    completed = min(completed, oldest - 1)
+            return completed
+
+    def stop(self, deadline: float) -> None:
+        for delivery in self._deliveries:
+            delivery.request_stop(deadline)
+        for delivery in self._deliveries:
+            delivery.join()
+
+
+class SyncDispatcher(AsyncQueuedDispatcher):
+    """Returns when every reporter has answered, or when the time is up.
+
+    Args:
+        deliveries: one a reporter.
+        timeout: how long one call of :meth:`dispatch` may take, in seconds.
+    """
+
+    def __init__(self, deliveries: Sequence[Delivery], timeout: float) -> None:
+        super().__init__(deliveries)
+        self._timeout = timeout
+        self.timeouts = 0
+
+    def dispatch(self, entries: Sequence[Entry], through: int) -> None:
+        super().dispatch(entries, through)
+        deadline = time.monotonic() + self._timeout
+        for delivery in self._deliveries:
+            if not delivery.wait_until_settled(max(0.0, deadline - time.monotonic())):
+                self.timeouts += 1
+                if self.timeouts == 1:
+                    _LOG.warning(
+                        "reporter %s: has not answered within events.dispatcher.sync.timeout (%.0f s)",
+                        delivery.name,
+                        self._timeout,
+                    )
+
+
+def create(config: DispatcherConfig, deliveries: Sequence[Delivery]) -> EventDispatcher:
+    """The dispatcher that the configuration asks for."""
+    factories: dict[str, Callable[[], EventDispatcher]] = {
+        "sync": lambda: SyncDispatcher(deliveries, config.sync_timeout),
+        "async-queued": lambda: AsyncQueuedDispatcher(deliveries),
+    }
+    return factories[config.type]()

@@ -1,0 +1,56 @@
+"""Everything this project raises, as one shallow tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = [
+    "ConfigError",
+    "InvalidEventError",
+    "MissingExtraError",
+    "PermanentError",
+    "ProtocolError",
+    "SparkEventsError",
+    "ThrottledError",
+]
+
+
+class SparkEventsError(Exception):
+    """What all of them have in common."""
+
+
+class ConfigError(SparkEventsError):
+    """Settings that cannot be used: all that is wrong with them, one sentence a problem."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+class InvalidEventError(SparkEventsError, ValueError):
+    """An event that cannot be built: the message names the field or the attribute."""
+
+
+class MissingExtraError(SparkEventsError, ImportError):
+    """A reporter's library is not installed; the message says which extra brings it."""
+
+
+class ProtocolError(SparkEventsError):
+    """The shim and the sidecar do not understand each other."""
+
+
+class PermanentError(SparkEventsError):
+    """A reporter's verdict: these events will never be taken, do not try again."""
+
+
+class ThrottledError(SparkEventsError):
+    """A reporter's verdict: the destination asks to be left alone for a while.
+
+    Args:
+        message: what the destination said.
+        retry_after: seconds to wait before the next attempt.
+    """
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after

@@ -1,0 +1,186 @@
+"""The event: one fact an operator acts on. The model is Flink's (FLIP-481), the manners are Python's."""
+
+from __future__ import annotations
+
+import enum
+import math
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any, NoReturn, TypeAlias
+
+import msgspec
+
+from spark_events.errors import InvalidEventError
+
+__all__ = ["AttributeValue", "Attributes", "Event", "EventBuilder", "Severity"]
+
+AttributeValue: TypeAlias = str | int | float | bool
+
+_INT64 = 1 << 63
+
+
+class Severity(enum.Enum):
+    """How bad it is; names and numbers are those of the OpenTelemetry log data model."""
+
+    TRACE = "TRACE"
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARN = "WARN"
+    ERROR = "ERROR"
+    FATAL = "FATAL"
+
+    @property
+    def number(self) -> int:
+        """OpenTelemetry's SeverityNumber: 1 for TRACE to 21 for FATAL."""
+        return _SEVERITY_NUMBERS[self]
+
+    def __ge__(self, other: Severity) -> bool:
+        return _SEVERITY_NUMBERS[self] >= _SEVERITY_NUMBERS[other]
+
+    def __lt__(self, other: Severity) -> bool:
+        return _SEVERITY_NUMBERS[self] < _SEVERITY_NUMBERS[other]
+
+
+_SEVERITY_NUMBERS = {severity: 1 + 4 * rank for rank, severity in enumerate(Severity)}
+
+
+class Attributes(dict[str, AttributeValue]):
+    """A dictionary that no longer changes: one event is seen by many reporters at once."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("the attributes of an event cannot be changed; build a new event")
+
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse
+
+    def __reduce__(self) -> tuple[type[Attributes], tuple[dict[str, AttributeValue]]]:
+        return Attributes, (dict(self),)
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One fact, immutable.
+
+    Attributes:
+        name: what kind of fact, say ``BatchCommitEvent``.
+        class_scope: which part of Spark (or of the user's program) it is about, dotted.
+        body: one sentence for a person who sees nothing else.
+        severity: how bad it is.
+        observed_ts_millis: when it happened, in milliseconds since the epoch; not when it was sent.
+        event_id: the same for the same fact, however often it is delivered.
+        sequence: counts up within an application, in the order of events.
+        attributes: the details, for machines.
+    """
+
+    name: str
+    class_scope: str
+    body: str
+    severity: Severity
+    observed_ts_millis: int
+    event_id: str
+    sequence: int = 0
+    attributes: Attributes = msgspec.field(default_factory=Attributes)
+
+    @staticmethod
+    def builder(class_scope: str | type, name: str) -> EventBuilder:
+        """The same as ``EventBuilder(class_scope, name)``."""
+        return EventBuilder(class_scope, name)
+
+
+class EventBuilder:
+    """Builds an :class:`Event` step by step, as in FLIP-481; every wrong value is refused at once.
+
+    >>> EventBuilder("shop.orders", "OrderImported").set_attribute("orders", 12).build().attributes
+    {'orders': 12}
+
+    Args:
+        class_scope: a dotted name, or the class that the event comes from.
+        name: what kind of fact.
+
+    Raises:
+        InvalidEventError: a name that is empty, an attribute of another type than ``str``, ``int``,
+            ``float`` or ``bool``, a number that JSON or 64 bits cannot hold.
+    """
+
+    def __init__(self, class_scope: str | type, name: str) -> None:
+        if isinstance(class_scope, type):
+            class_scope = f"{class_scope.__module__}.{class_scope.__qualname__}"
+        self._class_scope = _text("class_scope", class_scope)
+        self._name = _text("name", name)
+        self._body: str | None = None
+        self._severity = Severity.INFO
+        self._observed_ts_millis: int | None = None
+        self._attributes: dict[str, AttributeValue] = {}
+
+    def set_body(self, body: str) -> EventBuilder:
+        """A sentence for people; without one it is the event's name."""
+        if not isinstance(body, str):
+            raise InvalidEventError(f"body: given {body!r}, allowed is a str")
+        self._body = body
+        return self
+
+    def set_severity(self, severity: Severity | str) -> EventBuilder:
+        """INFO, if it is never called."""
+        try:
+            self._severity = Severity(severity)
+        except ValueError:
+            allowed = ", ".join(s.value for s in Severity)
+            raise InvalidEventError(f"severity: given {severity!r}, allowed is one of {allowed}") from None
+        return self
+
+    def set_observed_ts_millis(self, observed_ts_millis: int) -> EventBuilder:
+        """When it happened, in milliseconds since the epoch; the present, if it is never called."""
+        if type(observed_ts_millis) is not int or not 0 <= observed_ts_millis < _INT64:
+            raise InvalidEventError(
+                f"observed_ts_millis: given {observed_ts_millis!r}, allowed are milliseconds since the epoch"
+            )
+        self._observed_ts_millis = observed_ts_millis
+        return self
+
+    def set_attribute(self, key: str, value: AttributeValue) -> EventBuilder:
+        """Adds a detail, replacing one of the same key."""
+        self._attributes[_text("attribute key", key)] = _attribute(key, value)
+        return self
+
+    def set_attributes(self, attributes: Mapping[str, AttributeValue]) -> EventBuilder:
+        """Adds several details."""
+        for key, value in attributes.items():
+            self.set_attribute(key, value)
+        return self
+
+    def build(self) -> Event:
+        """The event, with an identifier of its own. Its sequence is given to it by the dispatcher."""
+        if self._observed_ts_millis is None:
+            self._observed_ts_millis = time.time_ns() // 1_000_000
+        return Event(
+            name=self._name,
+            class_scope=self._class_scope,
+            body=self._name if self._body is None else self._body,
+            severity=self._severity,
+            observed_ts_millis=self._observed_ts_millis,
+            event_id=secrets.token_hex(16),
+            attributes=Attributes(self._attributes),
+        )
+
+
+def _text(what: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidEventError(f"{what}: given {value!r}, allowed is a str that is not empty")
+    return value
+
+
+def _attribute(key: str, value: Any) -> AttributeValue:
+    if isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        if -_INT64 <= value < _INT64:
+            return value
+        raise InvalidEventError(f"attribute {key!r}: given {value!r}, allowed is an int of 64 bits")
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        raise InvalidEventError(f"attribute {key!r}: given {value!r}, allowed is a finite float")
+    raise InvalidEventError(
+        f"attribute {key!r}: given {value!r} of type {type(value).__name__}, allowed is str, int, float or bool"
+    )

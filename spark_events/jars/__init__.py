@@ -1,0 +1,23 @@
+"""Where the shim's jar is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spark_events.errors import SparkEventsError
+
+__all__ = ["jar_path"]
+
+JAR_NAME = "spark-events-shim.jar"
+
+
+def jar_path() -> Path:
+    """The jar for ``spark.driver.extraClassPath``.
+
+    Raises:
+        SparkEventsError: it is not there: the package lies in a source checkout that was not built.
+    """
+    jar = Path(__file__).resolve().parent / JAR_NAME
+    if not jar.is_file():
+        raise SparkEventsError(f"the jar is not built: {jar} is missing; in a source checkout, run `make jar`")
+    return jar

@@ -1,0 +1,115 @@
+"""From settings to a dispatcher with its reporters: the part that every way of running shares."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeAlias
+
+from spark_events.config import Settings, boolean, duration, names, option, text
+from spark_events.dispatch.delivery import Delivery, DeliveryConfig
+from spark_events.dispatch.dispatcher import DispatcherConfig, EventDispatcher, create
+from spark_events.reporters.log import LogReporter
+from spark_events.reporters.registry import reporter_type
+from spark_events.reporters.reporter import ReporterFactory
+
+__all__ = ["EventsConfig", "Pipeline", "ReporterConfig", "build"]
+
+_REPORTER = "events.reporter"
+_DEFAULT_REPORTER = "log"
+#: What makes a reporter, its own configuration, and that of its delivery.
+_Plan: TypeAlias = tuple[ReporterFactory, object, DeliveryConfig]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EventsConfig:
+    """``events.…``: what belongs to no part in particular. The shim reads most of these, too."""
+
+    reporters: tuple[str, ...] | None = option(
+        "reporters",
+        names,
+        None,
+        doc="The active reporters, by name; all that are configured, if it is not set.",
+    )
+    python: str | None = option(
+        "python", text("the path of a Python interpreter"), None, doc="The Python that runs the sidecar."
+    )
+    required: bool = option(
+        "required",
+        boolean,
+        False,
+        doc="Whether an application may not start when its events cannot be reported.",
+    )
+    sidecar_enabled: bool = option("sidecar.enabled", boolean, True, doc="Whether the sidecar is started at all.")
+    sidecar_start_timeout: float = option(
+        "sidecar.start-timeout", duration, 30.0, doc="How long a Python may take until it is ready."
+    )
+    shutdown_timeout: float = option(
+        "shutdown.timeout",
+        duration,
+        10.0,
+        doc="How long the end of the application waits for its last events.",
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReporterConfig:
+    """``events.reporter.<name>.type``, which decides on the other keys below that name."""
+
+    factory: ReporterFactory = option("type", reporter_type, doc="What kind of reporter it is.")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pipeline:
+    """What the settings ask for, made but not started."""
+
+    config: EventsConfig
+    dispatcher: EventDispatcher
+    deliveries: tuple[Delivery, ...]
+
+
+def build(settings: Settings, on_progress: Callable[[], None]) -> Pipeline:
+    """Reads every setting and makes what they ask for.
+
+    Args:
+        settings: of one driver.
+        on_progress: called from any thread when :meth:`EventDispatcher.completed_through` may have moved.
+
+    Raises:
+        ConfigError: with everything that is wrong with the settings.
+    """
+    config = settings.read(EventsConfig, "events")
+    dispatcher_config = settings.read(DispatcherConfig, "events.dispatcher")
+    configured = settings.names_below(_REPORTER)
+    plans = {name: _read_reporter(settings, name) for name in configured}
+    active = configured if config is None or config.reporters is None else list(config.reporters)
+    for name in active:
+        if name not in plans:
+            known = ", ".join(configured) or "none"
+            settings.complain(
+                f"events.reporters: given {name!r}, but {_REPORTER}.{name}.type is not set; configured are: {known}"
+            )
+    settings.check()
+    assert config is not None
+    assert dispatcher_config is not None
+    makers: list[tuple[str, _Plan]] = [(name, plan) for name in active if (plan := plans[name]) is not None]
+    if not makers:
+        # One line in spark-defaults.conf is enough to see events in the driver's log.
+        makers = [(_DEFAULT_REPORTER, (LogReporter, LogReporter.Config(), DeliveryConfig()))]
+    deliveries = tuple(
+        Delivery(name, factory(reporter_config), delivery_config, dispatcher_config.queue_size, on_progress)
+        for name, (factory, reporter_config, delivery_config) in makers
+    )
+    return Pipeline(config, create(dispatcher_config, deliveries), deliveries)
+
+
+def _read_reporter(settings: Settings, name: str) -> _Plan | None:
+    prefix = f"{_REPORTER}.{name}"
+    reporter = settings.read(ReporterConfig, prefix)
+    if reporter is None:
+        # Which keys are right depends on the type: without it they are not judged.
+        settings.ignore_below(prefix)
+        return None
+    own = settings.read(reporter.factory.Config, prefix)
+    delivery = settings.read(DeliveryConfig, prefix)
+    return None if own is None or delivery is None else (reporter.factory, own, delivery)

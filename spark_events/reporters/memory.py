@@ -1,0 +1,38 @@
+"""``memory``: keeps the last events, for tests and notebooks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Sequence
+from typing import ClassVar
+
+from spark_events.config import integer, option
+from spark_events.event import Event
+from spark_events.reporters.reporter import Reporter
+
+__all__ = ["MemoryConfig", "MemoryReporter"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MemoryConfig:
+    """``events.reporter.<name>.…`` of type ``memory``."""
+
+    size: int = option("size", integer(1, 10_000_000), 10_000, doc="How many events are kept, the newest ones.")
+
+
+class MemoryReporter(Reporter):
+    """Keeps events in memory, where :attr:`events` shows them."""
+
+    Config: ClassVar[type[MemoryConfig]] = MemoryConfig
+
+    def __init__(self, config: MemoryConfig | None = None) -> None:
+        self._events: deque[Event] = deque(maxlen=(config or MemoryConfig()).size)
+
+    @property
+    def events(self) -> list[Event]:
+        """What has been reported so far, oldest first."""
+        return list(self._events)
+
+    def report(self, events: Sequence[Event]) -> None:
+        self._events.extend(events)

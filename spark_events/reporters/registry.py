@@ -1,0 +1,46 @@
+"""From the ``type`` of a reporter to what makes it. Nothing is imported that is not configured."""
+
+from __future__ import annotations
+
+import importlib
+from typing import cast
+
+from spark_events.config import Kind
+from spark_events.reporters.reporter import Reporter, ReporterFactory
+
+__all__ = ["BUILT_IN", "factory", "reporter_type"]
+
+#: The types that come with the package, and where each is.
+BUILT_IN = {
+    "file": "spark_events.reporters.file:FileReporter",
+    "log": "spark_events.reporters.log:LogReporter",
+    "memory": "spark_events.reporters.memory:MemoryReporter",
+}
+
+
+def factory(type_name: str) -> ReporterFactory:
+    """The factory of a type.
+
+    Raises:
+        ValueError: there is none; the message says why.
+    """
+    module_name, separator, attribute = BUILT_IN.get(type_name, type_name).partition(":")
+    if not separator or not module_name or not attribute:
+        raise ValueError("no such type")
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except AttributeError:
+        raise ValueError(f"{module_name} has no {attribute}") from None
+    except Exception as error:
+        raise ValueError(f"{module_name} cannot be imported: {type(error).__name__}: {error}") from None
+    if isinstance(found, type) and not issubclass(found, Reporter):
+        raise ValueError(f"{attribute} is not a subclass of spark_events.Reporter")
+    if not callable(found) or not hasattr(found, "Config"):
+        raise ValueError(f"{attribute} has no Config that declares its keys")
+    return cast(ReporterFactory, found)
+
+
+#: The value of ``events.reporter.<name>.type``.
+reporter_type: Kind[ReporterFactory] = Kind(
+    f"one of {', '.join(BUILT_IN)}, or package.module:Class of a reporter of your own", factory
+)

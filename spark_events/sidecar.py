@@ -1,0 +1,188 @@
+"""The sidecar: the process beside the driver that makes events of records and delivers them.
+
+It starts, in this order: its answers (so that whatever goes wrong can be said), the reporters (so that
+nothing is translated that cannot be taken), the reading of records. It ends in the other order: no
+record is read any more, the reporters deliver what they hold, the last acknowledgement is sent. It
+lives as long as its standard input: a pipe that closes without a goodbye is how it learns that the
+driver was killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+from typing import NoReturn
+
+from spark_events._version import __version__
+from spark_events.bridge.pipe import Answers, RecordPipe
+from spark_events.bridge.records import Decoder, Goodbye, Hello, JvmShutdown, Restored
+from spark_events.config import Setting, Settings
+from spark_events.dispatch.mailbox import Entry
+from spark_events.errors import ConfigError, ProtocolError
+from spark_events.event import Event
+from spark_events.pipeline import Pipeline, build
+from spark_events.translate.translator import Translator
+
+__all__ = ["main"]
+
+PROTOCOL = 1
+_LOG = logging.getLogger(__name__)
+#: Of the time the driver waits at its end, this much is kept for the process itself to go away.
+_EXIT_SECONDS = 0.1
+#: A driver that was killed is gone for the system a moment after its pipe has closed.
+_DEATH_SECONDS = 1.0
+
+
+class Sidecar:
+    """One conversation with one driver.
+
+    Args:
+        pipe: where records come from.
+        answers: where acknowledgements go.
+        parent: the driver's process id.
+    """
+
+    def __init__(self, pipe: RecordPipe, answers: Answers, parent: int) -> None:
+        self._pipe = pipe
+        self._answers = answers
+        self._parent = parent
+        self._decoder = Decoder()
+        self._translator = Translator()
+        self._pipeline: Pipeline
+
+        self._jvm_is_going_down = False
+        self._goodbye: Goodbye | None = None
+        self._unknown = 0
+
+    def run(self) -> None:
+        """Returns when everything is delivered, or when the time for it is up.
+
+        Raises:
+            ConfigError: the settings cannot be used.
+            ProtocolError: the shim is not one that this version understands.
+        """
+        lines = self._pipe.read()
+        if not lines:
+            return
+        hello = self._decoder.decode(lines[0])
+        if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
+            raise ProtocolError(
+                f"the jar on the class path and the package spark_events {__version__} do not belong together;"
+                " take the jar that `spark-events conf` names"
+            )
+        self._translator = Translator(hello.sequence)
+        settings = Settings(Setting(s.key, s.value, s.origin) for s in hello.settings)
+        self._pipeline = build(settings, self._acknowledge)
+        self._pipeline.dispatcher.start()
+        self._answers.send("ready", version=__version__, pid=os.getpid())
+        self._process(lines[1:])
+        while self._goodbye is None and not self._pipe.closed:
+            self._process(self._pipe.read())
+        self._finish()
+
+    def _process(self, lines: list[bytes]) -> None:
+        entries: list[Entry] = []
+        through = 0
+        for line in lines:
+            record = self._decoder.decode(line)
+            if isinstance(record, Goodbye):
+                self._goodbye = record
+            elif isinstance(record, Restored):
+                self._translator.restore(self._decoder.decode(record.record))
+            else:
+                if isinstance(record, JvmShutdown):
+                    self._jvm_is_going_down = True
+                entries.extend(Entry(record.seq, event) for event in self._translate(record))
+                through = max(through, record.seq)
+        if through or entries:
+            self._pipeline.dispatcher.dispatch(entries, through)
+            self._acknowledge()
+
+    def _translate(self, record: object) -> list[Event]:
+        try:
+            return self._translator.translate(record)
+        except Exception:
+            # A defect of ours must cost one record, not the events of the whole application.
+            self._translator.defects += 1
+            _LOG.exception("a record of kind %s could not be translated", type(record).__name__)
+            return []
+
+    def _acknowledge(self) -> None:
+        through = self._pipeline.dispatcher.completed_through()
+        self._answers.acknowledge(through, self._translator.next_sequence)
+
+    def _finish(self) -> None:
+        if self._goodbye is not None:
+            patience = self._goodbye.within_ms / 1000 - _EXIT_SECONDS
+        else:
+            patience = self._pipeline.config.shutdown_timeout
+            self._report_loss()
+        self._pipeline.dispatcher.stop(time.monotonic() + patience)
+        self._acknowledge()
+
+    def _report_loss(self) -> None:
+        if self._translator.application_is_over:
+            return
+        if not self._jvm_is_going_down and not self._parent_is_gone():
+            _LOG.error("the driver has closed the pipe but lives on; its further events are not reported")
+            return
+        events = self._translator.driver_lost(time.time_ns() // 1_000_000, self._jvm_is_going_down)
+        self._pipeline.dispatcher.dispatch([Entry(0, event) for event in events], 0)
+
+    def _parent_is_gone(self) -> bool:
+        deadline = time.monotonic() + _DEATH_SECONDS
+        while os.getppid() == self._parent:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.005)
+        return True
+
+
+class _DriverLog(logging.Handler):
+    """What the sidecar itself has to say goes into the driver's log."""
+
+    def __init__(self, answers: Answers) -> None:
+        super().__init__()
+        self._answers = answers
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._answers.send("log", level=record.levelname, message=self.format(record))
+
+
+def _leave_the_driver_s_signals_alone() -> None:
+    """Ctrl-C and a resource manager's SIGTERM are meant for the driver; the sidecar ends after it."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        os.setsid()
+    except OSError:
+        # Already the leader of a group of its own.
+        return
+
+
+def main() -> NoReturn:
+    """Runs the sidecar on standard input and output, and ends the process."""
+    parent = os.getppid()
+    _leave_the_driver_s_signals_alone()
+    # The answers get a descriptor of their own: a reporter that prints must not print into them.
+    answers = Answers(os.dup(1))
+    os.dup2(2, 1)
+    logging.basicConfig(level=logging.WARNING, handlers=[_DriverLog(answers)], format="%(message)s")
+    code = 0
+    try:
+        Sidecar(RecordPipe(0), answers, parent).run()
+    except ConfigError as error:
+        answers.send("refused", reason="; ".join(error.problems))
+        code = 2
+    except ProtocolError as error:
+        answers.send("refused", reason=str(error))
+        code = 2
+    except BaseException:
+        _LOG.exception("the sidecar has failed")
+        code = 1
+    # Not sys.exit: a reporter's library may have left threads behind that would never end.
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,137 @@
+"""The application: when it started, and how it ended as far as that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from spark_events.bridge.records import ApplicationEnd, ApplicationStart
+from spark_events.event import AttributeValue, Severity
+from spark_events.translate.draft import Draft, present
+
+__all__ = ["Applications"]
+
+_SCOPE = "spark.application"
+
+# How the shim saw the driver end -> the new status, and the sentence that tells it.
+_ENDINGS = {
+    "STOPPED": ("FINISHED", "finished: its own code stopped it"),
+    "RETURNED": ("FINISHED", "finished: its main method returned"),
+    "PROGRAM_FAILED": ("FAILED", "failed: its program ended with an error"),
+    "GATEWAY_CLOSED": ("ENDED", "ended: its Python process went away, with what outcome is unknown"),
+    "SIGTERM": ("ENDED", "was ended by SIGTERM"),
+    "SIGINT": ("ENDED", "was ended by SIGINT (Ctrl-C)"),
+    "SIGHUP": ("ENDED", "was ended by SIGHUP (its terminal closed)"),
+    "EXITED": ("ENDED", "ended: its code called System.exit, with what outcome is unknown"),
+}
+_UNKNOWN_ENDING = ("ENDED", "ended, with what outcome is unknown")
+
+
+class Applications:
+    """The status of the one application that this driver runs: nothing yet, RUNNING, over."""
+
+    def __init__(self) -> None:
+        self.scope_variables: dict[str, AttributeValue] = {}
+        self.identity: tuple[str, str] = ("", "")
+        self.is_over = False
+        self._name = "?"
+        self._status: str | None = None
+
+    def started(self, record: ApplicationStart) -> Iterator[Draft]:
+        """The application runs; what is known of it goes into every event from now on."""
+        if self._status is not None:
+            return
+        self._status = "RUNNING"
+        self._name = record.app_name
+        self.identity = (record.app_id or "", record.attempt_id or "")
+        self.scope_variables = present(
+            {
+                "spark.app.id": record.app_id,
+                "spark.app.name": record.app_name,
+                "spark.app.attempt_id": record.attempt_id,
+                "spark.user": record.user,
+                "spark.version": record.spark_version,
+                "host.name": record.host or None,
+            }
+        )
+        yield _change(None, "RUNNING", record.time, f"Application '{self._name}' started", Severity.INFO, {})
+
+    def ended(self, record: ApplicationEnd, failed_queries: Sequence[str], failed_job: int | None) -> Iterator[Draft]:
+        """The application is over. FINISHED and FAILED are said only where they are known."""
+        if self.is_over:
+            return
+        old, (new, how) = self._status, _ENDINGS.get(record.ending, _UNKNOWN_ENDING)
+        # Spark reports 0 also where it does not know; any other code was given on purpose.
+        exit_code = record.exit_code or None
+        if exit_code is not None:
+            new, how = "FAILED", f"failed: it ended itself with exit code {exit_code}"
+        self._status, self.is_over = new, True
+        hints = [f"query '{name}' failed" for name in failed_queries]
+        if failed_job is not None:
+            hints.append(f"job {failed_job}, its last one, failed")
+        body = f"Application '{self._name}' {how}"
+        if hints and new != "FAILED":
+            body += f" ({', '.join(hints)})"
+        yield _change(
+            old,
+            new,
+            record.time,
+            body,
+            Severity.ERROR if new == "FAILED" else Severity.INFO,
+            {
+                "end.reason": record.ending,
+                "exit.code": exit_code,
+                "outcome.hint": "; ".join(hints) or None,
+            },
+        )
+        if new == "FAILED":
+            yield Draft(
+                name="JobFailureEvent",
+                class_scope=_SCOPE,
+                key=("application",),
+                body=body,
+                severity=Severity.ERROR,
+                observed_ts_millis=record.time,
+                attributes=present(
+                    {
+                        "spark.entity": "application",
+                        "error.type": record.ending,
+                        "exit.code": exit_code,
+                        "outcome.hint": "; ".join(hints) or None,
+                    }
+                ),
+            )
+
+    def lost(self, at: int, orderly: bool, running_queries: Sequence[str]) -> Iterator[Draft]:
+        """The driver is gone without a word: LOST; or with the JVM's last word only: ENDED."""
+        if self.is_over or self._status is None:
+            return
+        old, self.is_over = self._status, True
+        if orderly:
+            self._status = "ENDED"
+            body = f"Application '{self._name}' ended with its JVM, with what outcome is unknown"
+            yield _change(old, "ENDED", at, body, Severity.INFO, {"end.reason": "JVM_SHUTDOWN"})
+            return
+        self._status = "LOST"
+        body = f"Application '{self._name}' is lost: its driver died without a word"
+        if running_queries:
+            body += f" while running {', '.join(running_queries)}"
+        yield _change(old, "LOST", at, body, Severity.FATAL, {"end.reason": "DRIVER_DIED"})
+
+
+def _change(
+    old: str | None,
+    new: str,
+    at: int,
+    body: str,
+    severity: Severity,
+    details: dict[str, AttributeValue | None],
+) -> Draft:
+    return Draft(
+        name="JobStatusChangeEvent",
+        class_scope=_SCOPE,
+        key=("application", new),
+        body=body,
+        severity=severity,
+        observed_ts_millis=at,
+        attributes=present({"spark.entity": "application", "status.old": old, "status.new": new, **details}),
+    )

@@ -1,0 +1,167 @@
+"""What went wrong, read out of Spark's exception texts.
+
+A Python error reaches Spark as a traceback inside the message of a ``PythonException`` inside the
+message of a ``SparkException``; what a person wants to read is its last line. The idea of a root cause
+with a place is Flink's exception history; the texts are Spark's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from spark_events.bridge.records import Failure
+from spark_events.event import AttributeValue
+
+__all__ = ["Diagnosis", "diagnose", "diagnose_text"]
+
+MESSAGE_LIMIT = 4_096
+TRACE_LIMIT = 16_384
+SUMMARY_LIMIT = 300
+
+_ERROR_CLASS = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] ")
+_SQL_STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
+_JAVA_HEADER = re.compile(r"((?:[A-Za-z_$][\w$]*\.)+[A-Z][\w$]*)(?:: (.*))?", re.DOTALL)
+_JAVA_FRAME = re.compile(r"^\s+(?:at \S+\(|\.\.\. \d+ more)", re.MULTILINE)
+_CAUSED_BY = "\nCaused by: "
+_TASK_FAILURE = re.compile(r"most recent failure: .*?\(TID \d+\)[^:]*: (.*)", re.DOTALL)
+
+_TRACEBACK = "Traceback (most recent call last):"
+_PYTHON_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+_PYTHON_ERROR = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*))?$", re.MULTILINE)
+_DIRECT_CAUSE = "The above exception was the direct cause of the following exception:"
+# Frames of the machinery between Spark and the user's function.
+_MACHINERY = re.compile(r"[/\\](?:pyspark|py4j|pyspark\.zip|py4j-[\d.]+-src\.zip)[/\\]|/lib/python\d")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What is known of a failure.
+
+    Attributes:
+        error_type: Spark's error class, else the type of the root cause.
+        summary: the root cause and its place, in one line.
+        cancelled: nothing is broken: somebody has cancelled it.
+        attributes: all of it, as event attributes.
+    """
+
+    error_type: str
+    summary: str
+    cancelled: bool
+    attributes: dict[str, AttributeValue]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Cause:
+    type: str
+    message: str
+    place: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+def diagnose(failure: Failure) -> Diagnosis:
+    """A failure whose exceptions the shim has seen themselves."""
+    error_class = next((link.error_class for link in failure.chain if link.error_class), None)
+    sql_state = next((link.sql_state for link in failure.chain if link.sql_state), None)
+    text = failure.trace
+    if not text and failure.chain:
+        text = f"{failure.chain[0].type}: {failure.chain[0].message or ''}"
+    return diagnose_text(text, error_class, sql_state)
+
+
+def diagnose_text(text: str, error_class: str | None = None, sql_state: str | None = None) -> Diagnosis:
+    """A failure of which there is only what Java prints of it.
+
+    Args:
+        text: type, message, frames and causes, as ``printStackTrace`` writes them.
+        error_class: Spark's error class, where Spark tells it beside the text.
+        sql_state: the SQLSTATE, likewise.
+    """
+    outermost = _cause(text)
+    root = _python_root(text) or _java_root(text)
+    if error_class is None and (found := _ERROR_CLASS.search(text)):
+        error_class = found[1]
+    if sql_state is None and (state := _SQL_STATE.search(text)):
+        sql_state = state[1]
+    error_type = error_class or root.type
+    trace, trace_cut = _cut(text, TRACE_LIMIT)
+    message, _ = _cut(outermost.message, MESSAGE_LIMIT)
+    root_text, _ = _cut(str(root), MESSAGE_LIMIT)
+    attributes: dict[str, AttributeValue] = {
+        "error.type": error_type,
+        "exception.type": outermost.type,
+        "exception.message": message,
+        "exception.stacktrace": trace,
+        "failure.root_cause": root_text,
+    }
+    if trace_cut:
+        attributes["exception.stacktrace.cut"] = True
+    if root.place is not None:
+        attributes["failure.location"] = root.place
+    if sql_state is not None:
+        attributes["error.sql_state"] = sql_state
+    place = f" ({root.place})" if root.place else ""
+    return Diagnosis(error_type, _one_line(str(root)) + place, _is_cancelled(text, error_class), attributes)
+
+
+def _is_cancelled(text: str, error_class: str | None) -> bool:
+    first_line = text.partition("\n")[0]
+    return error_class == "SPARK_JOB_CANCELLED" or bool(
+        re.search(r"Job \d+ cancelled|cancelled part of cancelled job group", first_line)
+    )
+
+
+def _cause(text: str) -> _Cause:
+    """The exception that a trace begins with: everything up to its first frame."""
+    frame = _JAVA_FRAME.search(text)
+    header = text[: frame.start()] if frame else text.partition(_CAUSED_BY)[0]
+    match = _JAVA_HEADER.match(header.strip())
+    if match is None:
+        return _Cause("unknown", header.strip())
+    return _Cause(match[1], (match[2] or "").strip())
+
+
+def _java_root(text: str) -> _Cause:
+    if _CAUSED_BY in text:
+        return _cause(text.rpartition(_CAUSED_BY)[2])
+    outermost = _cause(text)
+    in_task = _TASK_FAILURE.search(outermost.message)
+    if in_task is None:
+        return outermost
+    inner = _cause(in_task[1].partition("\nDriver stacktrace:")[0])
+    return outermost if inner.type == "unknown" else inner
+
+
+def _python_root(text: str) -> _Cause | None:
+    """The error that a Python traceback ends with; of a chain, the one that caused the others."""
+    start = text.rfind(_TRACEBACK)
+    if start < 0:
+        return None
+    first = text.find(_TRACEBACK)
+    if first != start and _DIRECT_CAUSE in text[first:start]:
+        start = first
+    traceback = text[start + len(_TRACEBACK) :]
+    frames = list(_PYTHON_FRAME.finditer(traceback))
+    error = _PYTHON_ERROR.search(traceback, frames[-1].end() if frames else 0)
+    if error is None:
+        return None
+    message = error[2] or ""
+    own = [frame for frame in frames if frame.start() < error.start() and not _MACHINERY.search(frame[1])]
+    place = f"{own[-1][1]}:{own[-1][2]} in {own[-1][3]}" if own else None
+    return _Cause(error[1], message, place)
+
+
+def _cut(text: str, limit: int) -> tuple[str, bool]:
+    """Keeps the beginning and a quarter of the limit for the end, where causes stand."""
+    if len(text) <= limit:
+        return text, False
+    tail = limit // 4
+    head = limit - tail
+    return f"{text[:head]}\n... [{len(text) - limit} characters cut] ...\n{text[-tail:]}", True
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SUMMARY_LIMIT else line[: SUMMARY_LIMIT - 1] + "…"

@@ -1,0 +1,132 @@
+"""A wheel always carries the shim's jar, built from these sources, of this version; or there is no wheel."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import spark_events
+
+ROOT = Path(__file__).resolve().parents[2]
+JAR = Path("spark_events/jars/spark-events-shim.jar")
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """What a clean clone has, uncommitted work included: no jar, for git ignores it."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    target = tmp_path / "a clone"  # a space, for people have them
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).is_file():  # not if deleted since the last commit
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+    assert not (target / JAR).exists()
+    return target
+
+
+@pytest.fixture
+def no_jdk(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "empty").mkdir()
+    return {"PATH": str(tmp_path / "empty"), "JAVA_HOME": str(tmp_path / "gone")}
+
+
+@pytest.fixture
+def no_spark(tmp_path: Path) -> dict[str, str]:
+    """Hides the installed PySpark behind a package that has no jars, as pyspark-client's has none."""
+    (tmp_path / "hiding" / "pyspark").mkdir(parents=True)
+    (tmp_path / "hiding" / "pyspark" / "__init__.py").touch()
+    return {"PYTHONPATH": str(tmp_path / "hiding"), "SPARK_HOME": ""}
+
+
+def run(clone: Path, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
+    # Child Pythons warn on their own account; what they warn about is not this test's subject.
+    env = {**os.environ, "PYTHONWARNINGS": "ignore", **env}
+    return subprocess.run(
+        [sys.executable, *command], cwd=clone, env=env, capture_output=True, text=True, check=False
+    )
+
+
+def build_wheel(clone: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    return run(clone, "-m", "build", "--wheel", "--no-isolation", "--skip-dependency-check", **env)
+
+
+def manifest_of(jar: Path) -> str:
+    with zipfile.ZipFile(jar) as archive:
+        return archive.read("META-INF/MANIFEST.MF").decode()
+
+
+def test_python_and_jar_have_the_same_version() -> None:
+    """The jar says which release it is of, and that is the package's."""
+    assert f"\r\nImplementation-Version: {spark_events.__version__}\r\n" in manifest_of(ROOT / JAR)
+
+
+def test_clean_clone_builds_a_wheel_with_its_jar(clone: Path) -> None:
+    """The wheel is pure Python, has the compiled shim, and the same sources give the same bytes."""
+    done = build_wheel(clone)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [wheel] = (clone / "dist").glob("*.whl")
+    assert wheel.name == f"spark_events-{spark_events.__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        assert JAR.as_posix() in names
+        assert "spark_events/_version.py" in names
+        assert not [name for name in names if name.startswith(("tests/", "jvm-shim/"))]
+        packed = archive.read(JAR.as_posix())
+    assert packed == (clone / JAR).read_bytes() == (ROOT / JAR).read_bytes()
+
+
+def test_fresh_jar_is_used_as_it_is(clone: Path, no_jdk: dict[str, str], no_spark: dict[str, str]) -> None:
+    """With a jar of the present sources, a wheel needs neither a JDK nor Spark."""
+    (clone / JAR).parent.mkdir(parents=True)
+    shutil.copy(ROOT / JAR, clone / JAR)
+    done = build_wheel(clone, **no_jdk, **no_spark)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_jdk_no_wheel(clone: Path, no_jdk: dict[str, str]) -> None:
+    """Without the jar and without javac the build fails, and says which command helps."""
+    done = build_wheel(clone, **no_jdk)
+    assert done.returncode != 0
+    output = done.stdout + done.stderr
+    assert "spark-events cannot build its jar: no javac of JDK 17 or newer" in output
+    assert "sudo apt-get install default-jdk-headless" in output
+    assert not list(clone.glob("dist/*.whl"))
+
+
+def test_no_spark_no_wheel(clone: Path, no_spark: dict[str, str]) -> None:
+    """Without the jar and without Spark's jars the build fails, and says which command helps."""
+    done = build_wheel(clone, **no_spark)
+    assert done.returncode != 0
+    assert "no jars of Spark 4 or newer in PySpark or $SPARK_HOME: pip install" in done.stdout + done.stderr
+    assert not list(clone.glob("dist/*.whl"))
+
+
+def test_changed_source_makes_the_jar_stale(clone: Path) -> None:
+    """An old jar is never taken for a new one: the check looks at contents, not at times."""
+    (clone / JAR).parent.mkdir(parents=True)
+    shutil.copy(ROOT / JAR, clone / JAR)
+    assert run(clone, "jvm-shim/build.py", "--check").returncode == 0
+    source = next((clone / "jvm-shim").rglob("*.java"))
+    source.write_text(source.read_text() + "// changed\n")
+    assert run(clone, "jvm-shim/build.py", "--check").returncode == 1
+
+
+def test_sdist_can_be_built_from(clone: Path) -> None:
+    """The source distribution has the Java sources and the way to build them, and no built jar."""
+    done = run(clone, "-m", "hatchling", "build", "-t", "sdist")
+    assert done.returncode == 0, done.stdout + done.stderr
+    [sdist] = (clone / "dist").glob("*.tar.gz")
+    shutil.unpack_archive(sdist, clone / "unpacked")
+    [top] = (clone / "unpacked").iterdir()
+    assert (top / "jvm-shim" / "build.py").exists()
+    assert list((top / "jvm-shim").rglob("*.java"))
+    assert not (top / JAR).exists()
+    if (ROOT / "conf").exists():
+        assert (top / "conf").is_dir()
