@@ -235,6 +235,4 @@ def _names(value: str) -> tuple[str, ...]:
 
 
 #: Names separated by commas.
-names: Kind[tuple[str, ...]] = Kind(
-    "names of letters, digits, '-' and '_', separated by commas", _names, ", ".join
-)
+names: Kind[tuple[str, ...]] = Kind("names of letters, digits, '-' and '_', separated by commas", _names, ", ".join)

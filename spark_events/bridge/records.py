@@ -86,6 +86,22 @@ class Dropped(_Line, frozen=True, kw_only=True):
     records: dict[str, int]
 
 
+class ExceptionLink(msgspec.Struct, frozen=True):
+    """One exception of a chain."""
+
+    type: str
+    message: str | None = None
+    error_class: str | None = None
+    sql_state: str | None = None
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """An exception: the chain from the outermost to the root, and the trace as Java prints it."""
+
+    chain: list[ExceptionLink]
+    trace: str = ""
+
+
 class ApplicationStart(_Line, frozen=True, kw_only=True):
     """``SparkListenerApplicationStart``; ``time`` in milliseconds since the epoch."""
 
@@ -104,26 +120,11 @@ class ApplicationEnd(_Line, frozen=True, kw_only=True):
     time: int
     ending: str
     exit_code: int | None = None
+    failure: Failure | None = None
 
 
 class JvmShutdown(_Line, frozen=True, kw_only=True):
     """The JVM goes down in an orderly way, whether or not the application has ended."""
-
-
-class ExceptionLink(msgspec.Struct, frozen=True):
-    """One exception of a chain."""
-
-    type: str
-    message: str | None = None
-    error_class: str | None = None
-    sql_state: str | None = None
-
-
-class Failure(msgspec.Struct, frozen=True):
-    """An exception: the chain from the outermost to the root, and the trace as Java prints it."""
-
-    chain: list[ExceptionLink]
-    trace: str = ""
 
 
 class JobStart(_Line, frozen=True, kw_only=True):

@@ -7,23 +7,40 @@ from collections.abc import Iterator, Sequence
 from spark_events.bridge.records import ApplicationEnd, ApplicationStart
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.draft import Draft, present
+from spark_events.translate.failures import diagnose
 
 __all__ = ["Applications"]
 
 _SCOPE = "spark.application"
 
-# How the shim saw the driver end -> the new status, and the sentence that tells it.
+# How the shim saw the driver end -> the new status, and the sentence that tells it. FINISHED and FAILED
+# are said only where they are known.
 _ENDINGS = {
     "STOPPED": ("FINISHED", "finished: its own code stopped it"),
     "RETURNED": ("FINISHED", "finished: its main method returned"),
+    "UNCAUGHT_EXCEPTION": ("FAILED", "failed: its main method threw an exception"),
     "PROGRAM_FAILED": ("FAILED", "failed: its program ended with an error"),
+    "SUBMIT_STOPPED": ("ENDED", "ended, with what outcome is unknown"),
     "GATEWAY_CLOSED": ("ENDED", "ended: its Python process went away, with what outcome is unknown"),
+    "SPARK_SQL": ("ENDED", "ended with its spark-sql shell, with what outcome is unknown"),
     "SIGTERM": ("ENDED", "was ended by SIGTERM"),
     "SIGINT": ("ENDED", "was ended by SIGINT (Ctrl-C)"),
     "SIGHUP": ("ENDED", "was ended by SIGHUP (its terminal closed)"),
     "EXITED": ("ENDED", "ended: its code called System.exit, with what outcome is unknown"),
 }
+# Where Spark's exit code 0 is one.
+_TRUE_ZERO = ("RETURNED", "SPARK_SQL")
 _UNKNOWN_ENDING = ("ENDED", "ended, with what outcome is unknown")
+
+
+def _outcome(record: ApplicationEnd) -> tuple[str, str]:
+    """The new status, and the sentence that tells it."""
+    # Spark says 0 also where it does not know; any other code was given on purpose.
+    if record.exit_code:
+        return "FAILED", f"failed with exit code {record.exit_code}"
+    if record.ending == "SPARK_SQL" and record.exit_code == 0:
+        return "FINISHED", "finished: its spark-sql shell is done"
+    return _ENDINGS.get(record.ending, _UNKNOWN_ENDING)
 
 
 class Applications:
@@ -59,44 +76,36 @@ class Applications:
         """The application is over. FINISHED and FAILED are said only where they are known."""
         if self.is_over:
             return
-        old, (new, how) = self._status, _ENDINGS.get(record.ending, _UNKNOWN_ENDING)
-        # Spark reports 0 also where it does not know; any other code was given on purpose.
-        exit_code = record.exit_code or None
-        if exit_code is not None:
-            new, how = "FAILED", f"failed: it ended itself with exit code {exit_code}"
+        old, (new, how) = self._status, _outcome(record)
+        diagnosis = None if record.failure is None else diagnose(record.failure)
         self._status, self.is_over = new, True
         hints = [f"query '{name}' failed" for name in failed_queries]
         if failed_job is not None:
-            hints.append(f"job {failed_job}, its last one, failed")
+            hints.append(f"job {failed_job} failed")
         body = f"Application '{self._name}' {how}"
         if hints and new != "FAILED":
             body += f" ({', '.join(hints)})"
-        yield _change(
-            old,
-            new,
-            record.time,
-            body,
-            Severity.ERROR if new == "FAILED" else Severity.INFO,
-            {
-                "end.reason": record.ending,
-                "exit.code": exit_code,
-                "outcome.hint": "; ".join(hints) or None,
-            },
-        )
+        details: dict[str, AttributeValue | None] = {
+            "end.reason": record.ending,
+            "exit.code": record.exit_code if record.exit_code or record.ending in _TRUE_ZERO else None,
+            "outcome.hint": "; ".join(hints) or None,
+        }
+        severity = Severity.ERROR if new == "FAILED" else Severity.INFO
+        yield _change(old, new, record.time, body, severity, details)
         if new == "FAILED":
             yield Draft(
                 name="JobFailureEvent",
                 class_scope=_SCOPE,
                 key=("application",),
-                body=body,
+                body=f"{body}: {diagnosis.summary}" if diagnosis else body,
                 severity=Severity.ERROR,
                 observed_ts_millis=record.time,
                 attributes=present(
                     {
                         "spark.entity": "application",
                         "error.type": record.ending,
-                        "exit.code": exit_code,
-                        "outcome.hint": "; ".join(hints) or None,
+                        **details,
+                        **(diagnosis.attributes if diagnosis else {}),
                     }
                 ),
             )

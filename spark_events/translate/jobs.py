@@ -28,6 +28,10 @@ class Jobs:
     def started(self, record: JobStart) -> Iterator[Draft]:
         """A job runs; only what it belongs to is remembered."""
         self._running[record.job_id] = record
+        query = self._queries.find(record.properties.get("sql.streaming.queryId", ""))
+        batch = record.properties.get("streaming.sql.batchId", "")
+        if query is not None and batch.isdecimal():
+            query.last_batch_with_jobs = int(batch)
         yield from ()
 
     def ended(self, record: JobEnd) -> Iterator[Draft]:

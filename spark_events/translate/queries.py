@@ -25,6 +25,14 @@ class Query:
     status: str | None = None
     runs: int = 0
     last_committed_batch: int = -1
+    last_batch_with_jobs: int = -1
+
+    @property
+    def batch_under_way(self) -> int | None:
+        """The batch that the query was at, as far as its jobs or its commits tell."""
+        after_commit = self.last_committed_batch + 1 if self.last_committed_batch >= 0 else -1
+        batch = max(after_commit, self.last_batch_with_jobs)
+        return batch if batch >= 0 else None
 
     @property
     def title(self) -> str:
@@ -144,9 +152,7 @@ def _failure(query: Query, at: int, body: str, diagnosis: Diagnosis) -> Draft:
                 "spark.entity": "query",
                 **query.scope_variables,
                 **diagnosis.attributes,
-                "spark.streaming.last_committed_batch.id": (
-                    query.last_committed_batch if query.last_committed_batch >= 0 else None
-                ),
+                "spark.streaming.batch.id": query.batch_under_way,
             }
         ),
     )

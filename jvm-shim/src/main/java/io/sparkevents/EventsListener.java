@@ -62,6 +62,7 @@ public final class EventsListener extends SparkListener {
     records = new Records(conf);
     sidecar = new Sidecar(settings, candidates, queue);
     sidecar.start();
+    MainThread.watch();
     exitHook = new Thread(() -> queue.offer(Records.jvmShutdown()), "spark-events-exit");
     Runtime.getRuntime().addShutdownHook(exitHook);
     return settings.required() ? sidecar.awaitStarted() : null;

@@ -55,7 +55,8 @@ final class Records {
   }
 
   Record applicationEnd(SparkListenerApplicationEnd event) {
-    Ending ending = Ending.observe();
+    Throwable failure = MainThread.uncaught();
+    Ending ending = Ending.observe(failure != null);
     Integer exitCode = exitCode(event);
     return new Record(
         "application_end",
@@ -66,6 +67,11 @@ final class Records {
           json.writeStringField("ending", ending.name());
           if (exitCode != null) {
             json.writeNumberField("exit_code", exitCode);
+          }
+          if (ending == Ending.UNCAUGHT_EXCEPTION) {
+            json.writeObjectFieldStart("failure");
+            Failures.write(json, failure);
+            json.writeEndObject();
           }
         });
   }

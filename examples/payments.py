@@ -1,0 +1,31 @@
+"""A streaming job that fails: its foreachBatch meets a payment that it cannot book.
+
+Usage: spark-submit payments.py INPUT OUTPUT. Plain PySpark; it knows nothing of spark-events.
+"""
+
+import sys
+
+from pyspark.sql import DataFrame, SparkSession
+
+source, target = sys.argv[1:]
+
+
+def book(payments: DataFrame, batch_id: int) -> None:
+    for payment in payments.collect():
+        if payment.currency is None:
+            raise ValueError(f"payment {payment.id} has no currency")
+    payments.write.mode("append").json(f"{target}/booked")
+
+
+spark = SparkSession.builder.appName("payments").getOrCreate()
+query = (
+    spark.readStream.schema("id int, amount int, currency string")
+    .option("maxFilesPerTrigger", 1)
+    .json(source)
+    .writeStream.queryName("book-payments")
+    .foreachBatch(book)
+    .option("checkpointLocation", f"{target}/checkpoint")
+    .trigger(availableNow=True)
+    .start()
+)
+query.awaitTermination()  # raises what went wrong in the query; nothing here catches it

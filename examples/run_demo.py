@@ -1,0 +1,300 @@
+#!/usr/bin/env python3
+"""The demo: three real spark-submit jobs that know nothing of spark-events, and the events they give.
+
+Usage: run_demo.py [--dir DIR]. Needs the packages spark-events and pyspark in this Python's
+environment, and a Java for Spark; nothing else. Exits with 1 when an event is missing that must be there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).resolve().parent
+JOB_TIMEOUT_SECONDS = 300
+# What belongs to the caller's own Spark and Python must not lead this one astray.
+FOREIGN = ("SPARK_", "PYSPARK_", "PYTHONPATH", "PYTHONHOME", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "HIVE_CONF_DIR")
+
+
+class Job(NamedTuple):
+    script: str
+    does: str
+    fails: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.script.removesuffix(".py")
+
+
+JOBS = (
+    Job("clickstream.py", "a stream: clicks per minute, with a watermark and late data"),
+    Job("orders.py", "a batch job: one of its steps fails and is replaced"),
+    Job("payments.py", "a stream that fails in foreachBatch", fails=True),
+)
+
+
+class Result(NamedTuple):
+    job: Job
+    exit_code: int
+    seconds: float
+    log: Path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Runs three Spark jobs and shows the events they give.")
+    parser.add_argument("--dir", type=Path, help="where to put everything (default: a new temporary directory)")
+    chosen = parser.parse_args()
+    spark_home = find_spark()
+    base = prepare(chosen.dir)
+    events_file = base / "events.jsonl"
+    settings = write_configuration(base, events_file)
+    write_input(base)
+
+    print("The configuration, all that is needed (conf/spark-defaults.conf):\n")
+    print("\n".join(f"    {line}" for line in settings))
+    print(f"\nRunning {len(JOBS)} jobs with {spark_home / 'bin' / 'spark-submit'}")
+    print(f"Spark's own output goes to {base / 'logs'}{os.sep}\n")
+    results = [run(job, base, spark_home, number) for number, job in enumerate(JOBS, start=1)]
+    problems = [problem for result in results for problem in judge_exit(result)]
+
+    if events_file.exists():
+        print("\nThe events, as `spark-events tail` shows them:\n")
+        show(events_file)
+        problems += judge_events(events_file, base)
+    else:
+        problems.append(f"no job has written {events_file}")
+    summarize(results, events_file)
+    if problems:
+        print("\nNot as it should be:")
+        print("\n".join(f"  - {problem}" for problem in problems))
+        return 1
+    print("\nEverything is as it should be: `payments` is meant to fail, and its events say why.")
+    return 0
+
+
+def find_spark() -> Path:
+    """The Spark inside the PySpark of this Python, without importing it."""
+    for package, remedy in (("spark_events", "spark-events"), ("pyspark", "'spark-events[spark]'")):
+        if importlib.util.find_spec(package) is None:
+            sys.exit(f"demo: {sys.executable} has no {package}; run: {sys.executable} -m pip install {remedy}")
+    spec = importlib.util.find_spec("pyspark")
+    for place in (spec and spec.submodule_search_locations) or ():
+        if (Path(place) / "bin" / "spark-submit").is_file():
+            return Path(place)
+    sys.exit("demo: the pyspark of this Python has no bin/spark-submit; the demo needs the full package")
+
+
+def prepare(wanted: Path | None) -> Path:
+    base = Path(tempfile.mkdtemp(prefix="spark-events-demo-")) if wanted is None else wanted.resolve()
+    base.mkdir(parents=True, exist_ok=True)
+    if any(base.iterdir()):
+        sys.exit(f"demo: {base} is not empty; choose a new directory")
+    for folder in ("conf", "input", "output", "logs"):
+        (base / folder).mkdir()
+    return base
+
+
+def write_configuration(base: Path, events_file: Path) -> list[str]:
+    """A configuration directory as a cluster has one; returns the lines that are about events."""
+    from spark_events.cli import conf
+    from spark_events.errors import SparkEventsError
+
+    try:
+        switched_on = conf.lines()
+    except SparkEventsError as error:
+        sys.exit(f"demo: {error}")
+    settings = [
+        *switched_on,
+        "events.dispatcher.type          async-queued",
+        "events.reporters                audit, console",
+        "events.reporter.audit.type      file",
+        f"events.reporter.audit.path      {events_file}",
+        "events.reporter.console.type    log",
+    ]
+    small = [
+        "spark.master                    local[2]",
+        "spark.ui.enabled                false",
+        "spark.sql.shuffle.partitions    1",
+    ]
+    lines = ["# events", *settings, "", "# a small Spark", *small, ""]
+    (base / "conf" / "spark-defaults.conf").write_text("\n".join(lines), encoding="utf-8")
+    return settings
+
+
+def write_input(base: Path) -> None:
+    clicks = [[(f"10:0{minute}:{second:02}", "/shop") for second in range(0, 60, 10)] for minute in range(3)]
+    clicks.append([("10:00:05", "/late"), ("10:03:00", "/shop")])  # the watermark is past 10:02 by then
+    write_files(
+        base / "input" / "clickstream",
+        [
+            [{"time": f"2026-01-31T{time}Z", "page": page, "user": user} for user, (time, page) in enumerate(batch)]
+            for batch in clicks
+        ],
+    )
+    write_files(
+        base / "input" / "payments",
+        [
+            [{"id": 1001, "amount": 20, "currency": "EUR"}, {"id": 1002, "amount": 35, "currency": "EUR"}],
+            [{"id": 1003, "amount": 12, "currency": None}],
+        ],
+    )
+    (base / "input" / "orders").write_text("id,amount\n1,20\n2,n/a\n3,35\n", encoding="utf-8")
+
+
+def write_files(folder: Path, batches: list[list[dict[str, Any]]]) -> None:
+    """One file a batch; a file source takes the oldest first, so each is a second younger."""
+    folder.mkdir()
+    now = time.time()
+    for number, batch in enumerate(batches):
+        file = folder / f"{number}.json"
+        file.write_text("".join(f"{json.dumps(row)}\n" for row in batch), encoding="utf-8")
+        moment = now - len(batches) + number
+        os.utime(file, (moment, moment))
+
+
+def run(job: Job, base: Path, spark_home: Path, number: int) -> Result:
+    log = base / "logs" / f"{job.name}.log"
+    folders = [str(base / kind / job.name) for kind in ("input", "output")]
+    command = [str(spark_home / "bin" / "spark-submit"), str(HERE / job.script), *folders]
+    started = time.monotonic()
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=base,  # where Spark leaves things like spark-warehouse
+            env=environment(base, spark_home),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            with progress(f"  {number}/{len(JOBS)}  {job.name:12} {job.does}") as tick:
+                while process.poll() is None:
+                    seconds = time.monotonic() - started
+                    tick(seconds)
+                    if seconds > JOB_TIMEOUT_SECONDS:
+                        process.kill()
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(0.2)
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    result = Result(job, process.returncode, time.monotonic() - started, log)
+    print(f"       exit code {result.exit_code}{' (as intended)' if job.fails and result.exit_code == 1 else ''}, ", end="")
+    print(f"{result.seconds:.0f} s", flush=True)
+    return result
+
+
+def environment(base: Path, spark_home: Path) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(FOREIGN)}
+    return {
+        **kept,
+        "SPARK_HOME": str(spark_home),
+        "SPARK_CONF_DIR": str(base / "conf"),
+        "SPARK_LOCAL_IP": "127.0.0.1",  # a demo needs no network, nor a host name that resolves
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+@contextlib.contextmanager
+def progress(text: str) -> Iterator[Callable[[float], None]]:
+    """A line that counts seconds on a terminal; elsewhere it is printed once."""
+    if not sys.stdout.isatty():
+        print(text, flush=True)
+        yield lambda seconds: None
+        return
+    try:
+        yield lambda seconds: print(f"\r{text} ... {seconds:.0f} s ", end="", flush=True)
+    finally:
+        print(f"\r{text}\033[K", flush=True)
+
+
+def show(events_file: Path) -> None:
+    from spark_events.cli import main as spark_events
+
+    sys.stdout.flush()
+    spark_events(["tail", str(events_file)])
+    sys.stdout.flush()
+
+
+def judge_exit(result: Result) -> list[str]:
+    if (result.exit_code != 0) == result.job.fails:
+        return []
+    last = result.log.read_text(encoding="utf-8", errors="replace").splitlines()[-8:]
+    verb = "should have failed" if result.job.fails else f"ended with exit code {result.exit_code}"
+    return [f"{result.job.name} {verb}; the end of {result.log}:\n" + "\n".join(f"      {line}" for line in last)]
+
+
+def judge_events(events_file: Path, base: Path) -> list[str]:
+    """Compares what the events say with what the jobs are known to do, and with Spark's checkpoints."""
+    events = [json.loads(line) for line in events_file.read_text(encoding="utf-8").splitlines()]
+
+    def found(job: str, name: str, **wanted: Any) -> list[dict[str, Any]]:
+        wanted["spark.app.name"] = job
+        return [
+            event["attributes"]
+            for event in events
+            if event["name"] == name
+            and all(event["attributes"].get(key.replace("__", ".")) == value for key, value in wanted.items())
+        ]
+
+    problems = []
+
+    def expect(holds: object, what: str) -> None:
+        if not holds:
+            problems.append(what)
+
+    def statuses(job: str, entity: str, *wanted: str) -> None:
+        seen = [change["status.new"] for change in found(job, "JobStatusChangeEvent", spark__entity=entity)]
+        expect(seen == list(wanted), f"{job}: the {entity}'s statuses are {seen}, not {list(wanted)}")
+
+    statuses("clickstream", "application", "RUNNING", "FINISHED")
+    statuses("clickstream", "query", "RUNNING", "FINISHED")
+    statuses("orders", "application", "RUNNING", "FINISHED")
+    statuses("payments", "application", "RUNNING", "FAILED")
+    statuses("payments", "query", "RUNNING", "FAILED")
+    for job in ("clickstream", "payments"):
+        reported = [commit["spark.streaming.batch.id"] for commit in found(job, "BatchCommitEvent")]
+        commits = base / "output" / job / "checkpoint" / "commits"
+        committed = sorted(int(file.name) for file in commits.glob("[0-9]*"))
+        expect(reported == committed, f"{job}: reported batches {reported}, Spark has committed {committed}")
+    late = sum(c.get("state.rows.dropped_by_watermark", 0) for c in found("clickstream", "BatchCommitEvent"))
+    expect(late == 1, f"clickstream: {late} late rows were reported, not 1")
+    [*failed_steps] = found("orders", "JobFailureEvent", spark__entity="job", error__type="CAST_INVALID_INPUT")
+    expect(failed_steps, "orders: no JobFailureEvent CAST_INVALID_INPUT of its failed step")
+    causes = [failure["failure.root_cause"] for failure in found("payments", "JobFailureEvent", spark__entity="query")]
+    expect(causes == ["ValueError: payment 1003 has no currency"], f"payments: the causes of failure are {causes}")
+    return problems
+
+
+def summarize(results: list[Result], events_file: Path) -> None:
+    counts: dict[str, int] = {}
+    if events_file.exists():
+        for line in events_file.read_text(encoding="utf-8").splitlines():
+            app = json.loads(line)["attributes"].get("spark.app.name", "")
+            counts[app] = counts.get(app, 0) + 1
+    print("\n  job          exit code  events  seconds")
+    for result in results:
+        job = result.job.name
+        print(f"  {job:12} {result.exit_code:9}  {counts.get(job, 0):6}  {result.seconds:7.0f}")
+    if events_file.exists():
+        print(f"\nThe same as JSON, one event a line, with every attribute: {events_file}")
+        print(f"Failures with their stack traces: {Path(sys.executable).parent / 'spark-events'} tail -v", end=" ")
+        print(f"--min-severity error {events_file}")
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
