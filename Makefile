@@ -48,5 +48,5 @@ wheel: setup ## sdist and wheel into dist/
 	$(call in,.venv) -m build --no-isolation
 
 clean: ## remove what was built; the environments (.venv, .matrix) stay
-	rm -rf dist build spark_events/jars/*.jar .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf dist build spark_events/jars/*.jar spark_events/jars/.building-* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find spark_events tests benchmarks examples jvm-shim -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

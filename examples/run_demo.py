@@ -69,11 +69,12 @@ def main() -> int:
 
     if events_file.exists():
         print("\nThe events, as `spark-events tail` shows them:\n")
-        show(events_file)
+        problems += show(events_file)
         problems += judge_events(events_file, base)
     else:
         problems.append(f"no job has written {events_file}")
     summarize(results, events_file)
+    problems += [f"{result.log} says: {line}" for result in results for line in complaints(result.log)]
     if problems:
         print("\nNot as it should be:")
         print("\n".join(f"  - {problem}" for problem in problems))
@@ -125,6 +126,8 @@ def write_configuration(base: Path, events_file: Path) -> list[str]:
         "spark.master                    local[2]",
         "spark.ui.enabled                false",
         "spark.sql.shuffle.partitions    1",
+        # These jobs take seconds: compiling them thoroughly would take longer than it saves.
+        "spark.driver.extraJavaOptions   -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     ]
     lines = ["# events", *settings, "", "# a small Spark", *small, ""]
     (base / "conf" / "spark-defaults.conf").write_text("\n".join(lines), encoding="utf-8")
@@ -166,6 +169,7 @@ def run(job: Job, base: Path, spark_home: Path, number: int) -> Result:
     log = base / "logs" / f"{job.name}.log"
     folders = [str(base / kind / job.name) for kind in ("input", "output")]
     command = [str(spark_home / "bin" / "spark-submit"), str(HERE / job.script), *folders]
+    print(f"  {number}/{len(JOBS)}  {job.name:12} {job.does}", flush=True)
     started = time.monotonic()
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -177,7 +181,7 @@ def run(job: Job, base: Path, spark_home: Path, number: int) -> Result:
             stderr=subprocess.STDOUT,
         )
         try:
-            with progress(f"  {number}/{len(JOBS)}  {job.name:12} {job.does}") as tick:
+            with progress() as tick:
                 while process.poll() is None:
                     seconds = time.monotonic() - started
                     tick(seconds)
@@ -190,8 +194,8 @@ def run(job: Job, base: Path, spark_home: Path, number: int) -> Result:
             process.wait()
             raise
     result = Result(job, process.returncode, time.monotonic() - started, log)
-    print(f"       exit code {result.exit_code}{' (as intended)' if job.fails and result.exit_code == 1 else ''}, ", end="")
-    print(f"{result.seconds:.0f} s", flush=True)
+    intended = " (as intended)" if job.fails and result.exit_code == 1 else ""
+    print(f"       exit code {result.exit_code}{intended}, {result.seconds:.0f} s", flush=True)
     return result
 
 
@@ -207,24 +211,48 @@ def environment(base: Path, spark_home: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def progress(text: str) -> Iterator[Callable[[float], None]]:
-    """A line that counts seconds on a terminal; elsewhere it is printed once."""
+def progress() -> Iterator[Callable[[float], None]]:
+    """On a terminal, a line that counts the seconds and goes away at the end."""
     if not sys.stdout.isatty():
-        print(text, flush=True)
         yield lambda seconds: None
         return
     try:
-        yield lambda seconds: print(f"\r{text} ... {seconds:.0f} s ", end="", flush=True)
+        yield lambda seconds: print(f"\r       running, {seconds:.0f} s ", end="", flush=True)
     finally:
-        print(f"\r{text}\033[K", flush=True)
+        print("\r\033[K", end="", flush=True)
 
 
-def show(events_file: Path) -> None:
+class CountingLines:
+    """Standard output that knows how many lines it has been given."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.lines = 0
+
+    def write(self, text: str) -> int:
+        self.lines += text.count("\n")
+        return int(self._stream.write(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def show(events_file: Path) -> list[str]:
     from spark_events.cli import main as spark_events
 
-    sys.stdout.flush()
-    spark_events(["tail", str(events_file)])
-    sys.stdout.flush()
+    counting: Any = CountingLines(sys.stdout)
+    with contextlib.redirect_stdout(counting):
+        code = spark_events(["tail", str(events_file)])
+    events = len(events_file.read_bytes().splitlines())
+    if code == 0 and counting.lines >= events:
+        return []
+    return [f"`spark-events tail` showed {counting.lines} of {events} events, exit code {code}"]
+
+
+def complaints(log: Path) -> list[str]:
+    """What the shim and the sidecar have to say in a driver's log, by way of warning."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return [line for line in lines if "spark-events: " in line and (" WARN " in line or " ERROR " in line)]
 
 
 def judge_exit(result: Result) -> list[str]:

@@ -81,10 +81,11 @@ class Setting(NamedTuple):
 
 
 class Settings:
-    """All settings of one driver, by their key without the leading ``spark.``."""
+    """All settings of one driver, by their key without the leading ``spark.``; those with it win."""
 
     def __init__(self, settings: Iterable[Setting] = ()) -> None:
-        self._settings = {setting.key.removeprefix(_SPARK): setting for setting in settings}
+        ranked = sorted(settings, key=lambda setting: setting.key.startswith(_SPARK))
+        self._settings = {setting.key.removeprefix(_SPARK): setting for setting in ranked}
         self._known: set[str] = set()
         self._problems: list[str] = []
 

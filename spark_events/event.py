@@ -117,7 +117,7 @@ class EventBuilder:
         """A sentence for people; without one it is the event's name."""
         if not isinstance(body, str):
             raise InvalidEventError(f"body: given {body!r}, allowed is a str")
-        self._body = body
+        self._body = _plain(body)
         return self
 
     def set_severity(self, severity: Severity | str) -> EventBuilder:
@@ -151,14 +151,13 @@ class EventBuilder:
 
     def build(self) -> Event:
         """The event, with an identifier of its own. Its sequence is given to it by the dispatcher."""
-        if self._observed_ts_millis is None:
-            self._observed_ts_millis = time.time_ns() // 1_000_000
+        now = time.time_ns() // 1_000_000
         return Event(
             name=self._name,
             class_scope=self._class_scope,
             body=self._name if self._body is None else self._body,
             severity=self._severity,
-            observed_ts_millis=self._observed_ts_millis,
+            observed_ts_millis=now if self._observed_ts_millis is None else self._observed_ts_millis,
             event_id=secrets.token_hex(16),
             attributes=Attributes(self._attributes),
         )
@@ -167,19 +166,27 @@ class EventBuilder:
 def _text(what: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise InvalidEventError(f"{what}: given {value!r}, allowed is a str that is not empty")
-    return value
+    return _plain(value)
+
+
+def _plain(value: str) -> str:
+    """A str that is nothing but a str, without the lone surrogates that UTF-8 cannot hold."""
+    return value.encode("utf-8", "replace").decode()
 
 
 def _attribute(key: str, value: Any) -> AttributeValue:
-    if isinstance(value, bool | str):
+    # The value itself, not a subclass of it (numpy.float64, say) that an encoder would not know.
+    if isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return _plain(value)
     if isinstance(value, int):
         if -_INT64 <= value < _INT64:
-            return value
+            return int(value)
         raise InvalidEventError(f"attribute {key!r}: given {value!r}, allowed is an int of 64 bits")
     if isinstance(value, float):
         if math.isfinite(value):
-            return value
+            return float(value)
         raise InvalidEventError(f"attribute {key!r}: given {value!r}, allowed is a finite float")
     raise InvalidEventError(
         f"attribute {key!r}: given {value!r} of type {type(value).__name__}, allowed is str, int, float or bool"

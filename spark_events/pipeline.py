@@ -11,7 +11,9 @@ from spark_events.dispatch.delivery import Delivery, DeliveryConfig
 from spark_events.dispatch.dispatcher import DispatcherConfig, EventDispatcher, create
 from spark_events.reporters.log import LogReporter
 from spark_events.reporters.registry import reporter_type
-from spark_events.reporters.reporter import ReporterFactory
+from spark_events.reporters.reporter import Reporter, ReporterFactory
+from spark_events.translate.config import TranslateConfig
+from spark_events.translate.config import read as read_translation
 
 __all__ = ["EventsConfig", "Pipeline", "ReporterConfig", "build"]
 
@@ -64,6 +66,7 @@ class Pipeline:
     """What the settings ask for, made but not started."""
 
     config: EventsConfig
+    translation: TranslateConfig
     dispatcher: EventDispatcher
     deliveries: tuple[Delivery, ...]
 
@@ -89,6 +92,7 @@ def build(settings: Settings, on_progress: Callable[[], None]) -> Pipeline:
             settings.complain(
                 f"events.reporters: given {name!r}, but {_REPORTER}.{name}.type is not set; configured are: {known}"
             )
+    translation = read_translation(settings)
     settings.check()
     assert config is not None
     assert dispatcher_config is not None
@@ -96,11 +100,18 @@ def build(settings: Settings, on_progress: Callable[[], None]) -> Pipeline:
     if not makers:
         # One line in spark-defaults.conf is enough to see events in the driver's log.
         makers = [(_DEFAULT_REPORTER, (LogReporter, LogReporter.Config(), DeliveryConfig()))]
+    made: list[tuple[str, Reporter, DeliveryConfig]] = []
+    for name, (factory, reporter_config, delivery_config) in makers:
+        try:
+            made.append((name, factory(reporter_config), delivery_config))
+        except Exception as error:
+            settings.complain(f"{_REPORTER}.{name}: it cannot be made: {type(error).__name__}: {error}")
+    settings.check()
     deliveries = tuple(
-        Delivery(name, factory(reporter_config), delivery_config, dispatcher_config.queue_size, on_progress)
-        for name, (factory, reporter_config, delivery_config) in makers
+        Delivery(name, reporter, delivery_config, dispatcher_config.queue_size, on_progress)
+        for name, reporter, delivery_config in made
     )
-    return Pipeline(config, create(dispatcher_config, deliveries), deliveries)
+    return Pipeline(config, translation, create(dispatcher_config, deliveries), deliveries)
 
 
 def _read_reporter(settings: Settings, name: str) -> _Plan | None:

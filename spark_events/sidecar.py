@@ -13,7 +13,9 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
+from collections import deque
 from typing import NoReturn
 
 from spark_events._version import __version__
@@ -52,10 +54,13 @@ class Sidecar:
         self._decoder = Decoder()
         self._translator = Translator()
         self._pipeline: Pipeline
-
+        # Records under way, and the number of the event after theirs: a successor goes on counting there.
+        self._sequences: deque[tuple[int, int]] = deque()
+        self._sequence_lock = threading.Lock()
+        self._next_sequence = 1
+        self._last_record = 0
         self._jvm_is_going_down = False
         self._goodbye: Goodbye | None = None
-        self._unknown = 0
 
     def run(self) -> None:
         """Returns when everything is delivered, or when the time for it is up.
@@ -73,19 +78,31 @@ class Sidecar:
                 f"the jar on the class path and the package spark_events {__version__} do not belong together;"
                 " take the jar that `spark-events conf` names"
             )
-        self._translator = Translator(hello.sequence)
         settings = Settings(Setting(s.key, s.value, s.origin) for s in hello.settings)
         self._pipeline = build(settings, self._acknowledge)
+        self._translator = Translator(self._pipeline.translation, hello.sequence)
+        self._next_sequence = hello.sequence
         self._pipeline.dispatcher.start()
         self._answers.send("ready", version=__version__, pid=os.getpid())
         self._process(lines[1:])
         while self._goodbye is None and not self._pipe.closed:
-            self._process(self._pipe.read())
+            self._process(self._pipe.read(self._patience()))
+            self._tick()
         self._finish()
+
+    def _patience(self) -> float | None:
+        """How long the pipe may be silent before time itself makes an event."""
+        deadline = self._translator.next_deadline
+        return None if deadline is None else max(0.0, deadline / 1000 - time.time())
+
+    def _tick(self) -> None:
+        deadline = self._translator.next_deadline
+        now = time.time_ns() // 1_000_000
+        if deadline is not None and deadline <= now:
+            self._dispatch([Entry(0, event) for event in self._translator.tick(now)], self._last_record)
 
     def _process(self, lines: list[bytes]) -> None:
         entries: list[Entry] = []
-        through = 0
         for line in lines:
             record = self._decoder.decode(line)
             if isinstance(record, Goodbye):
@@ -96,10 +113,17 @@ class Sidecar:
                 if isinstance(record, JvmShutdown):
                     self._jvm_is_going_down = True
                 entries.extend(Entry(record.seq, event) for event in self._translate(record))
-                through = max(through, record.seq)
-        if through or entries:
-            self._pipeline.dispatcher.dispatch(entries, through)
-            self._acknowledge()
+                if record.seq:
+                    self._last_record = record.seq
+                    with self._sequence_lock:
+                        self._sequences.append((record.seq, self._translator.next_sequence))
+        if lines:
+            self._dispatch(entries, self._last_record)
+
+    def _dispatch(self, entries: list[Entry], through: int) -> None:
+        held = self._translator.held_record
+        self._pipeline.dispatcher.dispatch(entries, through if held is None else min(through, held - 1))
+        self._acknowledge()
 
     def _translate(self, record: object) -> list[Event]:
         try:
@@ -112,7 +136,10 @@ class Sidecar:
 
     def _acknowledge(self) -> None:
         through = self._pipeline.dispatcher.completed_through()
-        self._answers.acknowledge(through, self._translator.next_sequence)
+        with self._sequence_lock:
+            while self._sequences and self._sequences[0][0] <= through:
+                self._next_sequence = self._sequences.popleft()[1]
+            self._answers.acknowledge(through, self._next_sequence)
 
     def _finish(self) -> None:
         if self._goodbye is not None:

@@ -16,6 +16,7 @@ __all__ = [
     "Decoder",
     "Dropped",
     "ExceptionLink",
+    "ExecutorRemoved",
     "Failure",
     "Goodbye",
     "Hello",
@@ -31,6 +32,9 @@ __all__ = [
     "Restored",
     "SettingRecord",
     "SourceProgress",
+    "StageCompleted",
+    "StageSubmitted",
+    "StageTasks",
     "StateOperatorProgress",
     "Unknown",
 ]
@@ -143,6 +147,50 @@ class JobEnd(_Line, frozen=True, kw_only=True):
     failure: Failure | None = None
 
 
+class StageSubmitted(_Line, frozen=True, kw_only=True):
+    """``SparkListenerStageSubmitted``: an attempt of a stage begins."""
+
+    stage_id: int
+    attempt: int
+    name: str
+    tasks: int
+    time: int
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class StageTasks(_Line, frozen=True, kw_only=True):
+    """An edge in the count of a stage attempt's tasks; ``failed`` counts attempts of tasks."""
+
+    stage_id: int
+    attempt: int
+    time: int
+    status: str
+    tasks: int
+    running: int
+    finished: int
+    failed: int
+
+
+class StageCompleted(_Line, frozen=True, kw_only=True):
+    """``SparkListenerStageCompleted``; without a reason it has succeeded."""
+
+    stage_id: int
+    attempt: int
+    name: str
+    tasks: int
+    time: int
+    failed: int = 0
+    failure_reason: str | None = None
+
+
+class ExecutorRemoved(_Line, frozen=True, kw_only=True):
+    """``SparkListenerExecutorRemoved``."""
+
+    executor_id: str
+    time: int
+    reason: str | None = None
+
+
 class QueryStarted(_Line, frozen=True, kw_only=True):
     """``QueryStartedEvent``."""
 
@@ -242,6 +290,10 @@ Record: TypeAlias = (
     | QueryIdle
     | QueryTerminated
     | QueryProgress
+    | StageSubmitted
+    | StageTasks
+    | StageCompleted
+    | ExecutorRemoved
 )
 
 

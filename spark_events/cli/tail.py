@@ -20,7 +20,8 @@ __all__ = ["add_to"]
 _COLOURS = {Severity.WARN: "\033[33m", Severity.ERROR: "\033[31m", Severity.FATAL: "\033[1;31m"}
 _DIM, _RESET = "\033[2m", "\033[0m"
 _POLL_SECONDS = 0.2
-_STACK_LINES = 6
+# Attributes is a dict of our own, which msgspec makes only when it is told how.
+_DECODER = msgspec.json.Decoder(Event, dec_hook=lambda kind, value: kind(value))
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -54,7 +55,7 @@ def _run(chosen: argparse.Namespace) -> int:
                 lines = iter(list(lines)[-chosen.lines :] if chosen.lines > 0 else [])
             for line in lines:
                 try:
-                    event = msgspec.json.decode(line, type=Event)
+                    event = _DECODER.decode(line)
                 except msgspec.DecodeError:
                     damaged += 1
                     continue

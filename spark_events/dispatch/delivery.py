@@ -198,14 +198,26 @@ class Delivery:
             await asyncio.sleep(max(0.0, min(seconds, self._config.retry_initial, left)))
 
     async def _attempt(self, call: Callable[[], Awaitable[None] | None]) -> None:
-        result = call()
-        if inspect.isawaitable(result):
-            await asyncio.wait_for(result, self._config.timeout)
+        try:
+            await asyncio.wait_for(_outcome(call), self._config.timeout)
+        except asyncio.CancelledError as error:
+            # Nobody cancels a delivery: the reporter did it to itself.
+            raise RuntimeError("cancelled by the reporter itself") from error
 
     def _say_once(self, verb: str, error: Exception) -> None:
         if not self._in_failure:
             self._in_failure = True
             _LOG.error("reporter %s: %s, its events are held and tried again: %s", self.name, verb, _describe(error))
+
+
+async def _outcome(call: Callable[[], Awaitable[None] | None]) -> None:
+    try:
+        result = call()
+        if inspect.isawaitable(result):
+            await result
+    except (SystemExit, KeyboardInterrupt) as error:
+        # A library that wants to end the process must not end the delivery for good.
+        raise RuntimeError(f"the reporter called for an exit: {type(error).__name__}: {error}") from error
 
 
 def _describe(error: BaseException) -> str:

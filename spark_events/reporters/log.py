@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -13,19 +14,22 @@ from spark_events.reporters.reporter import NoOptions, Reporter
 
 __all__ = ["LogReporter", "format_event"]
 
-#: What a person wants to see of a failure, behind the sentence.
-_DETAILS = ("failure.location", "exception.stacktrace")
-_TRACE_LINES = 12
+# Line breaks of every kind, and what a terminal would obey.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 def format_event(event: Event, *, time_format: str = "%y/%m/%d %H:%M:%S") -> str:
-    """An event as text, in the form of Spark's own log lines.
+    """An event as one line of text, in the form of Spark's own log lines.
 
     >>> print(format_event(event))                                                # doctest: +SKIP
     26/01/31 10:00:00 INFO BatchCommitEvent: Query 'clicks' committed batch 41 in 900 ms: 1,200 rows
     """
-    moment = datetime.fromtimestamp(event.observed_ts_millis / 1000)
-    return f"{moment.strftime(time_format)} {event.severity.value} {event.name}: {event.body}"
+    try:
+        moment = datetime.fromtimestamp(event.observed_ts_millis / 1000).strftime(time_format)
+    except (ValueError, OverflowError, OSError):
+        # Beyond the years that a calendar has; still an event.
+        moment = str(event.observed_ts_millis)
+    return _CONTROL.sub(" ", f"{moment} {event.severity.value} {event.name}: {event.body}")
 
 
 class LogReporter(Reporter):

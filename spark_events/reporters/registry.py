@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import cast
 
 from spark_events.config import Kind
+from spark_events.loading import load
 from spark_events.reporters.reporter import Reporter, ReporterFactory
 
 __all__ = ["BUILT_IN", "factory", "reporter_type"]
@@ -24,15 +24,9 @@ def factory(type_name: str) -> ReporterFactory:
     Raises:
         ValueError: there is none; the message says why.
     """
-    module_name, separator, attribute = BUILT_IN.get(type_name, type_name).partition(":")
-    if not separator or not module_name or not attribute:
-        raise ValueError("no such type")
-    try:
-        found = getattr(importlib.import_module(module_name), attribute)
-    except AttributeError:
-        raise ValueError(f"{module_name} has no {attribute}") from None
-    except Exception as error:
-        raise ValueError(f"{module_name} cannot be imported: {type(error).__name__}: {error}") from None
+    path = BUILT_IN.get(type_name, type_name)
+    found = load(path)
+    attribute = path.rpartition(":")[2]
     if isinstance(found, type) and not issubclass(found, Reporter):
         raise ValueError(f"{attribute} is not a subclass of spark_events.Reporter")
     if not callable(found) or not hasattr(found, "Config"):

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from spark_events.bridge.records import ApplicationEnd, ApplicationStart
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.draft import Draft, present
-from spark_events.translate.failures import diagnose
+from spark_events.translate.failures import Diagnostics
+from spark_events.translate.status import APPLICATION, Status
 
 __all__ = ["Applications"]
 
@@ -46,18 +47,24 @@ def _outcome(record: ApplicationEnd) -> tuple[str, str]:
 class Applications:
     """The status of the one application that this driver runs: nothing yet, RUNNING, over."""
 
-    def __init__(self) -> None:
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self.illegal = 0
+        self._diagnostics = diagnostics
         self.scope_variables: dict[str, AttributeValue] = {}
         self.identity: tuple[str, str] = ("", "")
-        self.is_over = False
         self._name = "?"
-        self._status: str | None = None
+        self._status = Status(APPLICATION)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the end has been seen."""
+        return self._status.is_over
 
     def started(self, record: ApplicationStart) -> Iterator[Draft]:
         """The application runs; what is known of it goes into every event from now on."""
-        if self._status is not None:
+        if not self._status.become("RUNNING"):
+            self.illegal += 1
             return
-        self._status = "RUNNING"
         self._name = record.app_name
         self.identity = (record.app_id or "", record.attempt_id or "")
         self.scope_variables = present(
@@ -74,11 +81,11 @@ class Applications:
 
     def ended(self, record: ApplicationEnd, failed_queries: Sequence[str], failed_job: int | None) -> Iterator[Draft]:
         """The application is over. FINISHED and FAILED are said only where they are known."""
-        if self.is_over:
+        old, (new, how) = self._status.value, _outcome(record)
+        if not self._status.become(new):
+            self.illegal += 1
             return
-        old, (new, how) = self._status, _outcome(record)
-        diagnosis = None if record.failure is None else diagnose(record.failure)
-        self._status, self.is_over = new, True
+        diagnosis = None if record.failure is None else self._diagnostics.of(record.failure)
         hints = [f"query '{name}' failed" for name in failed_queries]
         if failed_job is not None:
             hints.append(f"job {failed_job} failed")
@@ -112,15 +119,13 @@ class Applications:
 
     def lost(self, at: int, orderly: bool, running_queries: Sequence[str]) -> Iterator[Draft]:
         """The driver is gone without a word: LOST; or with the JVM's last word only: ENDED."""
-        if self.is_over or self._status is None:
+        old = self._status.value
+        if old is None or not self._status.become("ENDED" if orderly else "LOST"):
             return
-        old, self.is_over = self._status, True
         if orderly:
-            self._status = "ENDED"
             body = f"Application '{self._name}' ended with its JVM, with what outcome is unknown"
             yield _change(old, "ENDED", at, body, Severity.INFO, {"end.reason": "JVM_SHUTDOWN"})
             return
-        self._status = "LOST"
         body = f"Application '{self._name}' is lost: its driver died without a word"
         if running_queries:
             body += f" while running {', '.join(running_queries)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,36 +11,99 @@ import msgspec
 
 from spark_events.bridge.records import Progress, QueryProgress, SourceProgress, StateOperatorProgress
 from spark_events.event import AttributeValue, Severity
+from spark_events.translate.config import BatchCommitConfig
 from spark_events.translate.draft import Draft, iso_millis, present
-from spark_events.translate.queries import Query
+from spark_events.translate.offsets import lag, offset_text
+from spark_events.translate.queries import Run
 
-__all__ = ["commit"]
+__all__ = ["Commits", "is_commit"]
 
-_OFFSET_LIMIT = 2_048
+#: Batches of a run that are still known, so that a progress that is told twice is reported once.
+_REMEMBERED = 1_000
 
 
-def commit(record: QueryProgress, query: Query) -> Iterator[Draft]:
-    """The event of a batch that was executed and committed; none for a report of having nothing to do.
+def is_commit(progress: Progress) -> bool:
+    """Whether a batch was executed and committed, rather than nothing found to do.
 
     Spark reports progress after the batch is in the checkpoint's ``commits/``. A trigger without a
-    batch is told apart by its phases: nothing was added to the sink.
+    batch carries the number of the next one; it is told apart by its phases: nothing was added to the
+    sink.
     """
-    progress = record.progress
-    if "addBatch" not in progress.duration_ms or progress.batch_id <= query.last_committed_batch:
-        return
-    query.last_committed_batch = progress.batch_id
+    return "addBatch" in progress.duration_ms
+
+
+class Commits:
+    """The commits of one run of one query.
+
+    Args:
+        run: whose they are.
+        config: whether and how often they are reported.
+    """
+
+    def __init__(self, run: Run, config: BatchCommitConfig) -> None:
+        self._run = run
+        self._config = config
+        self._interval = round(config.min_interval * 1000)
+        self._seen: OrderedDict[int, None] = OrderedDict()
+        self._quiet_until = 0
+        self._held: Draft | None = None
+        self.held_record: int | None = None
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When what is held must be reported; milliseconds since the epoch."""
+        return None if self._held is None else self._quiet_until
+
+    def progress(self, record: QueryProgress, at: int) -> Iterator[Draft]:
+        """The event of one commit, or of those that were held and this one.
+
+        Args:
+            record: a progress for which :func:`is_commit` is true.
+            at: when the batch was committed.
+        """
+        batch = record.progress.batch_id
+        if batch in self._seen:
+            return
+        self._seen[batch] = None
+        if len(self._seen) > _REMEMBERED:
+            self._seen.popitem(last=False)
+        self._run.last_committed_batch = max(self._run.last_committed_batch, batch)
+        self._run.committed_offsets = {
+            f"source.{index}.offset.committed": offset_text(source.end_offset)
+            for index, source in enumerate(record.progress.sources)
+        }
+        if not self._config.enabled:
+            return
+        yield from self.flush(at)
+        draft = _draft(self._run, record.progress, at, self._config.max_duration)
+        self._held = draft if self._held is None else _merged(self._held, draft)
+        self.held_record = self.held_record or record.seq
+        if at >= self._quiet_until or self._held.severity is Severity.WARN:
+            yield from self.flush()
+
+    def flush(self, now: int | None = None) -> Iterator[Draft]:
+        """Reports what is held, if its time has come; with no time, in any case."""
+        if self._held is not None and (now is None or now >= self._quiet_until):
+            held, self._held, self.held_record = self._held, None, None
+            self._quiet_until = held.observed_ts_millis + self._interval
+            yield held
+
+
+def _draft(run: Run, progress: Progress, at: int, max_duration: float | None) -> Draft:
     took = progress.duration_ms.get("triggerExecution")
+    too_long = max_duration is not None and took is not None and took > max_duration * 1000
     rows = _input_rows(progress)
-    yield Draft(
+    return Draft(
         name="BatchCommitEvent",
         class_scope="spark.streaming.query",
         key=("commit", progress.run_id, progress.batch_id),
-        body=_sentence(query, progress, rows, took),
-        severity=Severity.INFO,
-        observed_ts_millis=iso_millis(progress.timestamp, record.at) + (took or 0),
+        body=_sentence(run, progress, rows, took)
+        + (f" (over the limit of {round((max_duration or 0) * 1000)} ms)" if too_long else ""),
+        severity=Severity.WARN if too_long else Severity.INFO,
+        observed_ts_millis=at,
         attributes=present(
             {
-                **query.scope_variables,
+                **run.scope_variables,
                 "spark.streaming.batch.id": progress.batch_id,
                 "batches": 1,
                 "rows.input": rows,
@@ -59,6 +123,35 @@ def commit(record: QueryProgress, query: Query) -> Iterator[Draft]:
     )
 
 
+def _merged(earlier: Draft, later: Draft) -> Draft:
+    """Two commits as one event: the sums of what adds up, otherwise the later one's account."""
+    attributes = {**earlier.attributes, **later.attributes}
+    for key in earlier.attributes.keys() & later.attributes.keys():
+        if _adds_up(key):
+            attributes[key] = int(earlier.attributes[key]) + int(later.attributes[key])
+    first = earlier.attributes.get("batch.first.id", earlier.attributes["spark.streaming.batch.id"])
+    attributes["batch.first.id"] = first
+    attributes["batch.no_data"] = bool(earlier.attributes["batch.no_data"] and later.attributes["batch.no_data"])
+    for key, value in earlier.attributes.items():
+        if key.startswith("source.") and key.endswith(".offset.from"):
+            attributes[key] = value
+    title = attributes.get("spark.streaming.query.name") or str(attributes["spark.streaming.query.id"])[:8]
+    body = (
+        f"Query '{title}' committed batches {first} to {attributes['spark.streaming.batch.id']}"
+        f" in {attributes.get('duration.triggerExecution_ms', 0)} ms: {attributes['rows.input']:,} rows"
+    )
+    severity = Severity.WARN if Severity.WARN in (earlier.severity, later.severity) else Severity.INFO
+    return Draft(later.name, later.class_scope, later.key, body, severity, later.observed_ts_millis, attributes)
+
+
+def _adds_up(key: str) -> bool:
+    return (
+        key in ("batches", "rows.input", "rows.output", "state.rows.dropped_by_watermark")
+        or key.startswith("duration.")
+        or (key.startswith("source.") and key.endswith(".rows"))
+    )
+
+
 def _input_rows(progress: Progress) -> int:
     if progress.num_input_rows is not None:
         return progress.num_input_rows
@@ -70,11 +163,11 @@ def _known(rows: int) -> int | None:
     return rows if rows >= 0 else None
 
 
-def _sentence(query: Query, progress: Progress, rows: int, took: int | None) -> str:
+def _sentence(run: Run, progress: Progress, rows: int, took: int | None) -> str:
     duration = "" if took is None else f" in {took} ms"
     what = f"{rows:,} rows" if rows else "no data"
     watermark = progress.event_time.get("watermark")
-    return f"Query '{query.title}' committed batch {progress.batch_id}{duration}: {what}" + (
+    return f"Query '{run.title}' committed batch {progress.batch_id}{duration}: {what}" + (
         f", watermark {watermark}" if watermark else ""
     )
 
@@ -85,20 +178,11 @@ def _sources(sources: list[SourceProgress]) -> dict[str, AttributeValue | None]:
         prefix = f"source.{index}"
         attributes[f"{prefix}.description"] = source.description
         attributes[f"{prefix}.rows"] = source.num_input_rows
-        attributes[f"{prefix}.offset.from"] = _offset(source.start_offset)
-        attributes[f"{prefix}.offset.to"] = _offset(source.end_offset)
-        attributes[f"{prefix}.offset.latest"] = _offset(source.latest_offset)
+        attributes[f"{prefix}.offset.from"] = offset_text(source.start_offset)
+        attributes[f"{prefix}.offset.to"] = offset_text(source.end_offset)
+        attributes[f"{prefix}.offset.latest"] = offset_text(source.latest_offset)
+        attributes[f"{prefix}.lag"] = lag(source.end_offset, source.latest_offset)
     return attributes
-
-
-def _offset(raw: msgspec.Raw) -> str | None:
-    """An offset as the text that stands in the checkpoint: JSON, unless it is a string by itself."""
-    text = bytes(raw).decode("utf-8", "replace")
-    if text == "null":
-        return None
-    if text.startswith('"'):
-        text = str(msgspec.json.decode(raw))
-    return text if len(text) <= _OFFSET_LIMIT else f"{text[:_OFFSET_LIMIT]}... [{len(text) - _OFFSET_LIMIT} cut]"
 
 
 def _state(operators: list[StateOperatorProgress]) -> dict[str, AttributeValue | None]:
@@ -130,3 +214,9 @@ def _plain(value: Any) -> AttributeValue | None:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     return msgspec.json.encode(value).decode()
+
+
+def committed_at(record: QueryProgress) -> int:
+    """When the batch of a progress was committed: its trigger's start and how long that took."""
+    progress = record.progress
+    return iso_millis(progress.timestamp, record.at) + progress.duration_ms.get("triggerExecution", 0)

@@ -8,15 +8,19 @@ with a place is Flink's exception history; the texts are Spark's.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
+from collections.abc import Sequence
 
 from spark_events.bridge.records import Failure
 from spark_events.event import AttributeValue
+from spark_events.translate.enrichers import FailureContext, FailureEnricher
 
-__all__ = ["Diagnosis", "diagnose", "diagnose_text"]
+__all__ = ["Diagnosis", "Diagnostics"]
+
+_LOG = logging.getLogger(__name__)
 
 MESSAGE_LIMIT = 4_096
-TRACE_LIMIT = 16_384
 SUMMARY_LIMIT = 300
 
 _ERROR_CLASS = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] ")
@@ -61,49 +65,74 @@ class _Cause:
         return f"{self.type}: {self.message}" if self.message else self.type
 
 
-def diagnose(failure: Failure) -> Diagnosis:
-    """A failure whose exceptions the shim has seen themselves."""
-    error_class = next((link.error_class for link in failure.chain if link.error_class), None)
-    sql_state = next((link.sql_state for link in failure.chain if link.sql_state), None)
-    text = failure.trace
-    if not text and failure.chain:
-        text = f"{failure.chain[0].type}: {failure.chain[0].message or ''}"
-    return diagnose_text(text, error_class, sql_state)
-
-
-def diagnose_text(text: str, error_class: str | None = None, sql_state: str | None = None) -> Diagnosis:
-    """A failure of which there is only what Java prints of it.
+class Diagnostics:
+    """Reads failures, and labels them.
 
     Args:
-        text: type, message, frames and causes, as ``printStackTrace`` writes them.
-        error_class: Spark's error class, where Spark tells it beside the text.
-        sql_state: the SQLSTATE, likewise.
+        enrichers: each may add labels to a failure, which become ``failure.label.<key>`` attributes.
+        trace_limit: stack traces are cut to so many characters.
     """
-    outermost = _cause(text)
-    root = _python_root(text) or _java_root(text)
-    if error_class is None and (found := _ERROR_CLASS.search(text)):
-        error_class = found[1]
-    if sql_state is None and (state := _SQL_STATE.search(text)):
-        sql_state = state[1]
-    error_type = error_class or root.type
-    trace, trace_cut = _cut(text, TRACE_LIMIT)
-    message, _ = _cut(outermost.message, MESSAGE_LIMIT)
-    root_text, _ = _cut(str(root), MESSAGE_LIMIT)
-    attributes: dict[str, AttributeValue] = {
-        "error.type": error_type,
-        "exception.type": outermost.type,
-        "exception.message": message,
-        "exception.stacktrace": trace,
-        "failure.root_cause": root_text,
-    }
-    if trace_cut:
-        attributes["exception.stacktrace.cut"] = True
-    if root.place is not None:
-        attributes["failure.location"] = root.place
-    if sql_state is not None:
-        attributes["error.sql_state"] = sql_state
-    place = f" ({root.place})" if root.place else ""
-    return Diagnosis(error_type, _one_line(str(root)) + place, _is_cancelled(text, error_class), attributes)
+
+    def __init__(self, enrichers: Sequence[FailureEnricher] = (), trace_limit: int = 16_384) -> None:
+        self._enrichers = tuple(enrichers)
+        self._trace_limit = trace_limit
+
+    def of(self, failure: Failure) -> Diagnosis:
+        """A failure whose exceptions the shim has seen themselves."""
+        error_class = next((link.error_class for link in failure.chain if link.error_class), None)
+        sql_state = next((link.sql_state for link in failure.chain if link.sql_state), None)
+        text = failure.trace
+        if not text and failure.chain:
+            text = f"{failure.chain[0].type}: {failure.chain[0].message or ''}"
+        return self.of_text(text, error_class, sql_state)
+
+    def of_text(self, text: str, error_class: str | None = None, sql_state: str | None = None) -> Diagnosis:
+        """A failure of which there is only what Java prints of it.
+
+        Args:
+            text: type, message, frames and causes, as ``printStackTrace`` writes them.
+            error_class: Spark's error class, where Spark tells it beside the text.
+            sql_state: the SQLSTATE, likewise.
+        """
+        outermost = _cause(text)
+        root = _python_root(text) or _java_root(text)
+        error_class = error_class or _error_class(text)
+        if sql_state is None and (state := _SQL_STATE.search(text)):
+            sql_state = state[1]
+        trace, trace_cut = _cut(text, self._trace_limit)
+        message, _ = _cut(outermost.message, MESSAGE_LIMIT)
+        root_text, _ = _cut(str(root), MESSAGE_LIMIT)
+        attributes: dict[str, AttributeValue] = {
+            "error.type": error_class or root.type,
+            "exception.type": outermost.type,
+            "exception.message": message,
+            "exception.stacktrace": trace,
+            "failure.root_cause": root_text,
+        }
+        if trace_cut:
+            attributes["exception.stacktrace.cut"] = True
+        if root.place is not None:
+            attributes["failure.location"] = root.place
+        if sql_state is not None:
+            attributes["error.sql_state"] = sql_state
+        self._label(FailureContext(text, root.type, root.message, error_class, root.place is not None), attributes)
+        place = f" ({root.place})" if root.place else ""
+        cancelled = _is_cancelled(text, error_class)
+        return Diagnosis(error_class or root.type, _one_line(str(root)) + place, cancelled, attributes)
+
+    def _label(self, context: FailureContext, attributes: dict[str, AttributeValue]) -> None:
+        for enricher in self._enrichers:
+            try:
+                labels = enricher.enrich(context)
+                attributes.update({f"failure.label.{key}": str(value) for key, value in labels.items()})
+            except Exception as error:
+                _LOG.warning("failure enricher %s failed: %r", type(enricher).__name__, error)
+
+
+def _error_class(text: str) -> str | None:
+    """The first ``[ERROR_CLASS]``; TASK_WRITE_FAILED only wraps what is behind it."""
+    found = [match[1] for match in _ERROR_CLASS.finditer(text)]
+    return next((name for name in found if name != "TASK_WRITE_FAILED"), found[0] if found else None)
 
 
 def _is_cancelled(text: str, error_class: str | None) -> bool:

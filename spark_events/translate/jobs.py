@@ -1,83 +1,136 @@
-"""Spark jobs: what a job belongs to, and why it failed."""
+"""Spark jobs: what a job belongs to, how it ended, and why it failed."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 
 from spark_events.bridge.records import JobEnd, JobStart
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.draft import Draft, present
-from spark_events.translate.failures import diagnose
+from spark_events.translate.failures import Diagnostics
+from spark_events.translate.origin import Origin
 from spark_events.translate.queries import Queries
+from spark_events.translate.status import JOB, Status
 
 __all__ = ["Jobs"]
 
+_SCOPE = "spark.job"
+#: Jobs that are over and still known, so that an end that is told twice is reported once.
+_REMEMBERED = 4_096
+
 
 class Jobs:
-    """The jobs that run, by their number.
+    """The jobs of the application, by their number.
 
     Args:
         queries: to name the query that a job works for.
+        diagnostics: reads exceptions.
+        streaming: whether jobs of micro-batches are reported though they do not fail.
     """
 
-    def __init__(self, queries: Queries) -> None:
+    def __init__(self, queries: Queries, diagnostics: Diagnostics, streaming: bool) -> None:
+        self.illegal = 0
         self.last_failed: int | None = None
         self._queries = queries
-        self._running: dict[int, JobStart] = {}
+        self._diagnostics = diagnostics
+        self._streaming = streaming
+        self._jobs: OrderedDict[int, tuple[Status, Origin]] = OrderedDict()
 
     def started(self, record: JobStart) -> Iterator[Draft]:
-        """A job runs; only what it belongs to is remembered."""
-        self._running[record.job_id] = record
-        query = self._queries.find(record.properties.get("sql.streaming.queryId", ""))
-        batch = record.properties.get("streaming.sql.batchId", "")
-        if query is not None and batch.isdecimal():
-            query.last_batch_with_jobs = int(batch)
-        yield from ()
+        """A job runs."""
+        status, _ = self._jobs.get(record.job_id, (Status(JOB), None))
+        if status.value is not None:
+            self.illegal += 1
+            return
+        status.become("RUNNING")
+        origin = Origin(record.properties, self._queries)
+        self._remember(record.job_id, status, origin)
+        origin.note_batch()
+        if self._streaming or not origin.is_streaming:
+            body = f"{_name(record.job_id, origin)} started"
+            yield _change(record.job_id, None, "RUNNING", record.time, body, Severity.INFO, origin, {})
 
     def ended(self, record: JobEnd) -> Iterator[Draft]:
         """A job is over; one that failed is reported, unless its query had been told to stop."""
-        start = self._running.pop(record.job_id, None)
-        properties = start.properties if start is not None else {}
+        status, origin = self._jobs.get(record.job_id, (Status(JOB), Origin({}, self._queries)))
+        old = status.value
+        if not status.become("FINISHED" if record.failure is None else "FAILED"):
+            self.illegal += 1
+            return
+        self._remember(record.job_id, status, origin)
+        visible = self._streaming or not origin.is_streaming
+        name = _name(record.job_id, origin)
         if record.failure is None:
             self.last_failed = None
+            if visible:
+                body = f"{name} finished"
+                yield _change(record.job_id, old, "FINISHED", record.time, body, Severity.INFO, origin, {})
             return
-        diagnosis = diagnose(record.failure)
-        query_id = properties.get("sql.streaming.queryId")
-        if diagnosis.cancelled and query_id is not None:
+        diagnosis = self._diagnostics.of(record.failure)
+        if diagnosis.cancelled and origin.is_streaming:
             return
         self.last_failed = None if diagnosis.cancelled else record.job_id
-        what = f"Job {record.job_id}"
-        if batch := properties.get("streaming.sql.batchId"):
-            query = self._queries.find(query_id or "")
-            what += f" of query '{query.title if query else query_id}', batch {batch},"
-        elif description := properties.get("spark.job.description") or properties.get("callSite.short"):
-            what += f" ({' '.join(description.split())[:120]})"
-        verb = "was cancelled" if diagnosis.cancelled else "failed"
+        severity = Severity.WARN if diagnosis.cancelled else Severity.ERROR
+        if visible:
+            body = f"{name} went from {old or 'an unknown status'} to FAILED"
+            error: dict[str, AttributeValue] = {"error.type": diagnosis.error_type}
+            yield _change(record.job_id, old, "FAILED", record.time, body, severity, origin, error)
         yield Draft(
             name="JobFailureEvent",
-            class_scope="spark.job",
+            class_scope=_SCOPE,
             key=("job", record.job_id),
-            body=f"{what} {verb}: {diagnosis.summary}",
-            severity=Severity.WARN if diagnosis.cancelled else Severity.ERROR,
+            body=f"{name} {'was cancelled' if diagnosis.cancelled else 'failed'}: {diagnosis.summary}",
+            severity=severity,
             observed_ts_millis=record.time,
             attributes=present(
                 {
                     "spark.entity": "job",
                     "spark.job.id": record.job_id,
-                    "spark.job.description": properties.get("spark.job.description"),
-                    "spark.job.group": properties.get("spark.jobGroup.id"),
-                    "spark.sql.execution.id": properties.get("spark.sql.execution.id"),
-                    "spark.retry": False,
-                    **self._query_variables(query_id, properties),
+                    "failure.will_retry": False,
+                    **origin.attributes,
                     **diagnosis.attributes,
                 }
             ),
         )
 
-    def _query_variables(self, query_id: str | None, properties: dict[str, str]) -> dict[str, AttributeValue | None]:
-        if query_id is None:
-            return {}
-        query = self._queries.find(query_id)
-        batch = properties.get("streaming.sql.batchId", "")
-        known = query.scope_variables if query is not None else {"spark.streaming.query.id": query_id}
-        return {**known, "spark.streaming.batch.id": int(batch) if batch.isdecimal() else None}
+    def _remember(self, job_id: int, status: Status, origin: Origin) -> None:
+        self._jobs[job_id] = (status, origin)
+        if len(self._jobs) > _REMEMBERED:
+            oldest = next((number for number, (s, _) in self._jobs.items() if s.is_over), None)
+            if oldest is not None:
+                del self._jobs[oldest]
+
+
+def _name(job_id: int, origin: Origin) -> str:
+    return f"Job {job_id}{origin.clause}"
+
+
+def _change(
+    job_id: int,
+    old: str | None,
+    new: str,
+    at: int,
+    body: str,
+    severity: Severity,
+    origin: Origin,
+    details: dict[str, AttributeValue],
+) -> Draft:
+    return Draft(
+        name="JobStatusChangeEvent",
+        class_scope=_SCOPE,
+        key=("job", job_id, new),
+        body=body,
+        severity=severity,
+        observed_ts_millis=at,
+        attributes=present(
+            {
+                "spark.entity": "job",
+                "spark.job.id": job_id,
+                "status.old": old,
+                "status.new": new,
+                **origin.attributes,
+                **details,
+            }
+        ),
+    )

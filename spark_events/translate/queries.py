@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
-import dataclasses
+from collections import OrderedDict
 from collections.abc import Iterator
 
 from spark_events.bridge.records import QueryStarted, QueryTerminated
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.draft import Draft, iso_millis, present
-from spark_events.translate.failures import Diagnosis, diagnose_text
+from spark_events.translate.failures import Diagnosis, Diagnostics
+from spark_events.translate.status import QUERY, Status
 
-__all__ = ["Queries", "Query"]
+__all__ = ["Queries", "Run"]
 
 _SCOPE = "spark.streaming.query"
+#: Runs that are over and still known, for records that come late.
+_REMEMBERED = 1_000
 
 
-@dataclasses.dataclass(slots=True)
-class Query:
-    """One query, as its present or last run has it."""
+class Run:
+    """One run of one query."""
 
-    id: str
-    run_id: str
-    name: str | None
-    status: str | None = None
-    runs: int = 0
-    last_committed_batch: int = -1
-    last_batch_with_jobs: int = -1
+    def __init__(self, query_id: str, run_id: str, name: str | None, number: int) -> None:
+        self.query_id = query_id
+        self.run_id = run_id
+        self.name = name
+        self.number = number
+        self.status = Status(QUERY)
+        self.last_committed_batch = -1
+        self.last_batch_with_jobs = -1
+        self.watermark_policy = "min"
+        self.committed_offsets: dict[str, AttributeValue | None] = {}
+
+    @property
+    def title(self) -> str:
+        """For sentences: the name, or the beginning of the id where it has none."""
+        return self.name or self.query_id[:8]
+
+    @property
+    def scope_variables(self) -> dict[str, AttributeValue | None]:
+        """What every event of this query carries."""
+        return {
+            "spark.streaming.query.id": self.query_id,
+            "spark.streaming.query.run_id": self.run_id,
+            "spark.streaming.query.name": self.name,
+        }
 
     @property
     def batch_under_way(self) -> int | None:
@@ -34,125 +53,120 @@ class Query:
         batch = max(after_commit, self.last_batch_with_jobs)
         return batch if batch >= 0 else None
 
-    @property
-    def title(self) -> str:
-        """For sentences: the name, or the beginning of the id where it has none."""
-        return self.name or self.id[:8]
-
-    @property
-    def scope_variables(self) -> dict[str, AttributeValue | None]:
-        """What every event of this query carries."""
-        return {
-            "spark.streaming.query.id": self.id,
-            "spark.streaming.query.run_id": self.run_id,
-            "spark.streaming.query.name": self.name,
-        }
-
 
 class Queries:
-    """All queries of the application, by id; the run that is over stays known until the next begins."""
+    """All runs of all queries of the application.
 
-    def __init__(self) -> None:
-        self._by_id: dict[str, Query] = {}
+    Args:
+        diagnostics: reads exceptions.
+    """
 
-    def of(self, query_id: str, run_id: str, name: str | None = None) -> Query:
-        """The query; one whose start was never seen is taken as it is."""
-        query = self._by_id.get(query_id)
-        if query is None or query.run_id != run_id:
-            runs = 1 if query is None else query.runs + 1
-            last_status = None if query is None else query.status
-            query = self._by_id[query_id] = Query(query_id, run_id, name, last_status, runs)
-        return query
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self.illegal = 0
+        self._diagnostics = diagnostics
+        self._runs: OrderedDict[str, Run] = OrderedDict()
+        self._latest: dict[str, Run] = {}
 
-    def with_run(self, run_id: str) -> Query | None:
-        """The query of a run, as jobs name it by their job group."""
-        return next((query for query in self._by_id.values() if query.run_id == run_id), None)
+    def run(self, query_id: str, run_id: str, name: str | None = None) -> Run:
+        """A run; one whose start was never seen is taken as it is."""
+        run = self._runs.get(run_id)
+        if run is None:
+            earlier = self._latest.get(query_id)
+            run = Run(query_id, run_id, name, 1 if earlier is None else earlier.number + 1)
+            self._runs[run_id] = self._latest[query_id] = run
+            self._forget_some()
+        return run
 
-    def find(self, query_id: str) -> Query | None:
-        """The query of an id."""
-        return self._by_id.get(query_id)
+    def of_query(self, query_id: str | None) -> Run | None:
+        """The latest run of a query."""
+        return self._latest.get(query_id or "")
 
-    def running_names(self) -> list[str]:
-        """Titles of the queries that run."""
-        return [f"query '{query.title}'" for query in self._by_id.values() if query.status == "RUNNING"]
+    def running(self) -> list[Run]:
+        """The runs that are not over."""
+        return [run for run in self._runs.values() if run.status.value == "RUNNING"]
 
-    def failed_names(self) -> list[str]:
-        """Titles of the queries whose last run failed."""
-        return [query.title for query in self._by_id.values() if query.status == "FAILED"]
+    def failed_titles(self) -> list[str]:
+        """Titles of the queries whose latest run failed."""
+        return [run.title for run in self._latest.values() if run.status.value == "FAILED"]
 
     def started(self, record: QueryStarted) -> Iterator[Draft]:
         """A query runs, for the first time or again."""
-        known = self._by_id.get(record.id)
-        if known is not None and known.run_id == record.run_id and known.status is not None:
+        earlier = self._latest.get(record.id)
+        run = self.run(record.id, record.run_id, record.name)
+        run.name = record.name
+        if run.status.value is not None:
+            self.illegal += 1
             return
-        query = self.of(record.id, record.run_id, record.name)
-        old, query.status = query.status, "RUNNING"
-        again = query.runs > 1
-        body = f"Query '{query.title}' {'restarted' if again else 'started'}"
-        at = iso_millis(record.timestamp, record.at)
-        restart: dict[str, AttributeValue] = {"query.restart": True, "query.run": query.runs} if again else {}
-        yield _change(query, old, at, body, Severity.INFO, restart)
+        run.status.become("RUNNING")
+        again = earlier is not None and earlier is not run
+        old = earlier.status.value if earlier is not None and again else None
+        body = f"Query '{run.title}' {'restarted' if again else 'started'}"
+        details: dict[str, AttributeValue] = {"query.restart": True, "query.run": run.number} if again else {}
+        yield _change(run, old, iso_millis(record.timestamp, record.at), body, Severity.INFO, details)
 
     def terminated(self, record: QueryTerminated) -> Iterator[Draft]:
         """A run is over: FAILED with an exception, FINISHED without."""
-        query = self.of(record.id, record.run_id)
-        if query.status in ("FINISHED", "FAILED"):
+        run = self.run(record.id, record.run_id)
+        old = run.status.value
+        if not run.status.become("FINISHED" if record.exception is None else "FAILED"):
+            self.illegal += 1
             return
-        old = query.status
         if record.exception is None:
-            query.status = "FINISHED"
-            yield _change(query, old, record.at, f"Query '{query.title}' finished", Severity.INFO, {})
+            yield _change(run, old, record.at, f"Query '{run.title}' finished", Severity.INFO, {})
             return
-        query.status = "FAILED"
-        diagnosis = diagnose_text(record.exception, record.error_class)
-        body = f"Query '{query.title}' went from {old or 'an unknown status'} to FAILED"
-        yield _change(query, old, record.at, body, Severity.ERROR, {"error.type": diagnosis.error_type})
-        body = f"Query '{query.title}' failed: {diagnosis.summary}"
-        yield _failure(query, record.at, body, diagnosis)
+        diagnosis = self._diagnostics.of_text(record.exception, record.error_class)
+        body = f"Query '{run.title}' went from {old or 'an unknown status'} to FAILED"
+        yield _change(run, old, record.at, body, Severity.ERROR, {"error.type": diagnosis.error_type})
+        yield _failure(run, record.at, diagnosis)
+
+    def _forget_some(self) -> None:
+        if len(self._runs) <= _REMEMBERED:
+            return
+        for run_id, run in self._runs.items():
+            if run.status.is_over and self._latest[run.query_id] is not run:
+                del self._runs[run_id]
+                return
 
 
 def _change(
-    query: Query,
+    run: Run,
     old: str | None,
     at: int,
     body: str,
     severity: Severity,
     details: dict[str, AttributeValue],
 ) -> Draft:
-    new = query.status or ""
+    new = run.status.value or ""
     return Draft(
         name="JobStatusChangeEvent",
         class_scope=_SCOPE,
-        key=("query", query.run_id, new),
+        key=("query", run.run_id, new),
         body=body,
         severity=severity,
         observed_ts_millis=at,
         attributes=present(
-            {
-                "spark.entity": "query",
-                "status.old": old,
-                "status.new": new,
-                **query.scope_variables,
-                **details,
-            }
+            {"spark.entity": "query", "status.old": old, "status.new": new, **run.scope_variables, **details}
         ),
     )
 
 
-def _failure(query: Query, at: int, body: str, diagnosis: Diagnosis) -> Draft:
+def _failure(run: Run, at: int, diagnosis: Diagnosis) -> Draft:
+    batch = run.batch_under_way
+    where = "" if batch is None else f" at batch {batch}"
     return Draft(
         name="JobFailureEvent",
         class_scope=_SCOPE,
-        key=("query", query.run_id),
-        body=body,
+        key=("query", run.run_id),
+        body=f"Query '{run.title}' failed{where}: {diagnosis.summary}",
         severity=Severity.ERROR,
         observed_ts_millis=at,
         attributes=present(
             {
                 "spark.entity": "query",
-                **query.scope_variables,
+                **run.scope_variables,
                 **diagnosis.attributes,
-                "spark.streaming.batch.id": query.batch_under_way,
+                "spark.streaming.batch.id": batch,
+                **run.committed_offsets,
             }
         ),
     )

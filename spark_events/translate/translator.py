@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from spark_events.bridge.records import (
     ApplicationEnd,
     ApplicationStart,
     Dropped,
+    ExecutorRemoved,
     JobEnd,
     JobStart,
+    QueryIdle,
     QueryProgress,
     QueryStarted,
     QueryTerminated,
+    StageCompleted,
+    StageSubmitted,
+    StageTasks,
 )
 from spark_events.event import Attributes, AttributeValue, Event
 from spark_events.translate.applications import Applications
-from spark_events.translate.commits import commit
+from spark_events.translate.config import TranslateConfig
 from spark_events.translate.draft import Draft
 from spark_events.translate.drops import dropped
+from spark_events.translate.failures import Diagnostics
 from spark_events.translate.jobs import Jobs
 from spark_events.translate.queries import Queries
+from spark_events.translate.stages import Stages
+from spark_events.translate.streams import Streams
 
 __all__ = ["Translator"]
 
@@ -31,26 +39,55 @@ class Translator:
     """Records of one application to its events, in order.
 
     Args:
+        config: what is reported.
         first_sequence: the number of the first event; a sidecar that was started anew goes on counting
             where its predecessor had stopped.
     """
 
-    def __init__(self, first_sequence: int = 1) -> None:
+    def __init__(
+        self,
+        config: TranslateConfig | None = None,
+        first_sequence: int = 1,
+    ) -> None:
+        config = config or TranslateConfig()
+        diagnostics = Diagnostics(config.failure.enrichers, config.failure.stacktrace_limit)
         self.next_sequence = first_sequence
         self.defects = 0
-        self._application = Applications()
-        self._queries = Queries()
-        self._jobs = Jobs(self._queries)
+        self._application = Applications(diagnostics)
+        self._queries = Queries(diagnostics)
+        self._streams = Streams(self._queries, config)
+        self._jobs = Jobs(self._queries, diagnostics, config.streaming_jobs)
+        self._stages = Stages(self._queries, diagnostics, config.streaming_stages)
         self._handlers: dict[type, Callable[[Any], Iterable[Draft]]] = {
             ApplicationStart: self._application.started,
             ApplicationEnd: self._application_ended,
             QueryStarted: self._queries.started,
-            QueryProgress: self._progressed,
-            QueryTerminated: self._queries.terminated,
+            QueryProgress: self._streams.progress,
+            QueryIdle: self._streams.idle,
+            QueryTerminated: self._streams.terminated,
             JobStart: self._jobs.started,
             JobEnd: self._jobs.ended,
+            StageSubmitted: self._stages.submitted,
+            StageTasks: self._stages.tasks,
+            StageCompleted: self._stages.completed,
+            ExecutorRemoved: self._stages.executor_removed,
             Dropped: dropped,
         }
+
+    @property
+    def illegal(self) -> int:
+        """Records that would have led to a status that cannot follow, or that were told twice."""
+        return sum(part.illegal for part in (self._application, self._queries, self._jobs, self._stages))
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When :meth:`tick` has something to do, if no record comes before; milliseconds since the epoch."""
+        return self._streams.next_deadline
+
+    @property
+    def held_record(self) -> int | None:
+        """The oldest record whose event is still to come: it must not be acknowledged yet."""
+        return self._streams.held_record
 
     @property
     def application_is_over(self) -> bool:
@@ -61,6 +98,14 @@ class Translator:
         """The events that a record means, numbered; none for a record without meaning."""
         handler = self._handlers.get(type(record))
         return [] if handler is None else [self._event(draft) for draft in handler(record)]
+
+    def tick(self, now: int) -> list[Event]:
+        """The events that mere time makes: what is idle, what was held.
+
+        Args:
+            now: milliseconds since the epoch.
+        """
+        return [self._event(draft) for draft in self._streams.tick(now)]
 
     def restore(self, record: object) -> None:
         """Takes in what a predecessor has already reported."""
@@ -76,14 +121,13 @@ class Translator:
             at: milliseconds since the epoch.
             orderly: the JVM had said that it goes down; the driver was not killed.
         """
-        return [self._event(d) for d in self._application.lost(at, orderly, self._queries.running_names())]
+        running = [f"query '{run.title}'" for run in self._queries.running()]
+        drafts = (*self._streams.flush(), *self._application.lost(at, orderly, running))
+        return [self._event(draft) for draft in drafts]
 
-    def _application_ended(self, record: ApplicationEnd) -> Iterable[Draft]:
-        return self._application.ended(record, self._queries.failed_names(), self._jobs.last_failed)
-
-    def _progressed(self, record: QueryProgress) -> Iterable[Draft]:
-        query = self._queries.of(record.progress.id, record.progress.run_id, record.progress.name)
-        return commit(record, query)
+    def _application_ended(self, record: ApplicationEnd) -> Iterator[Draft]:
+        yield from self._streams.flush()
+        yield from self._application.ended(record, self._queries.failed_titles(), self._jobs.last_failed)
 
     def _event(self, draft: Draft) -> Event:
         attributes: dict[str, AttributeValue] = {**self._application.scope_variables, **draft.attributes}

@@ -48,9 +48,7 @@ def no_spark(tmp_path: Path) -> dict[str, str]:
 def run(clone: Path, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
     # Child Pythons warn on their own account; what they warn about is not this test's subject.
     env = {**os.environ, "PYTHONWARNINGS": "ignore", **env}
-    return subprocess.run(
-        [sys.executable, *command], cwd=clone, env=env, capture_output=True, text=True, check=False
-    )
+    return subprocess.run([sys.executable, *command], cwd=clone, env=env, capture_output=True, text=True, check=False)
 
 
 def build_wheel(clone: Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -84,7 +82,7 @@ def test_clean_clone_builds_a_wheel_with_its_jar(clone: Path) -> None:
 
 def test_fresh_jar_is_used_as_it_is(clone: Path, no_jdk: dict[str, str], no_spark: dict[str, str]) -> None:
     """With a jar of the present sources, a wheel needs neither a JDK nor Spark."""
-    (clone / JAR).parent.mkdir(parents=True)
+    (clone / JAR).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / JAR, clone / JAR)
     done = build_wheel(clone, **no_jdk, **no_spark)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -110,7 +108,7 @@ def test_no_spark_no_wheel(clone: Path, no_spark: dict[str, str]) -> None:
 
 def test_changed_source_makes_the_jar_stale(clone: Path) -> None:
     """An old jar is never taken for a new one: the check looks at contents, not at times."""
-    (clone / JAR).parent.mkdir(parents=True)
+    (clone / JAR).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / JAR, clone / JAR)
     assert run(clone, "jvm-shim/build.py", "--check").returncode == 0
     source = next((clone / "jvm-shim").rglob("*.java"))
@@ -128,5 +126,4 @@ def test_sdist_can_be_built_from(clone: Path) -> None:
     assert (top / "jvm-shim" / "build.py").exists()
     assert list((top / "jvm-shim").rglob("*.java"))
     assert not (top / JAR).exists()
-    if (ROOT / "conf").exists():
-        assert (top / "conf").is_dir()
+    assert (top / "conf").exists() == (clone / "conf").exists()

@@ -7,8 +7,13 @@ import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerApplicationEnd;
 import org.apache.spark.scheduler.SparkListenerApplicationStart;
 import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
+import org.apache.spark.scheduler.SparkListenerStageCompleted;
+import org.apache.spark.scheduler.SparkListenerStageSubmitted;
+import org.apache.spark.scheduler.SparkListenerTaskEnd;
+import org.apache.spark.scheduler.SparkListenerTaskStart;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -25,6 +30,7 @@ public final class EventsListener extends SparkListener {
   private Sidecar sidecar;
   private SyncGate gate;
   private Records records;
+  private StageRecords stages;
   private Thread exitHook;
   private boolean complained;
 
@@ -59,7 +65,10 @@ public final class EventsListener extends SparkListener {
     List<Interpreter> candidates = Interpreter.candidates(settings, conf, environment);
     queue = new HandoffQueue(settings.queueSize());
     gate = new SyncGate(queue, settings.synchronous() ? settings.syncTimeoutMillis() : 0);
-    records = new Records(conf);
+    Redaction redaction = new Redaction(conf.get("spark.redaction.regex", Redaction.SPARK_DEFAULT));
+    JobProperties properties = new JobProperties(redaction);
+    records = new Records(conf, redaction, properties);
+    stages = new StageRecords(properties);
     sidecar = new Sidecar(settings, candidates, queue);
     sidecar.start();
     MainThread.watch();
@@ -87,6 +96,31 @@ public final class EventsListener extends SparkListener {
   @Override
   public void onJobEnd(SparkListenerJobEnd event) {
     hand(() -> records.jobEnd(event));
+  }
+
+  @Override
+  public void onStageSubmitted(SparkListenerStageSubmitted event) {
+    hand(() -> stages.submitted(event));
+  }
+
+  @Override
+  public void onStageCompleted(SparkListenerStageCompleted event) {
+    hand(() -> stages.completed(event));
+  }
+
+  @Override
+  public void onTaskStart(SparkListenerTaskStart event) {
+    hand(() -> stages.taskStarted(event));
+  }
+
+  @Override
+  public void onTaskEnd(SparkListenerTaskEnd event) {
+    hand(() -> stages.taskEnded(event));
+  }
+
+  @Override
+  public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
+    hand(() -> stages.executorRemoved(event));
   }
 
   @Override

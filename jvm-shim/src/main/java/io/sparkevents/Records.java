@@ -1,11 +1,6 @@
 package io.sparkevents;
 
-import com.fasterxml.jackson.core.JsonGenerator;
-import java.io.IOException;
-import java.util.LinkedHashMap;
 import java.util.Map;
-import java.util.Properties;
-import java.util.Set;
 import org.apache.spark.SparkConf;
 import org.apache.spark.scheduler.JobResult;
 import org.apache.spark.scheduler.SparkListenerApplicationEnd;
@@ -17,21 +12,13 @@ import scala.Product;
 
 /** Records of applications and jobs: which values of an event are carried, under which names. */
 final class Records {
-  /** The local properties of a job that say what it belongs to. */
-  private static final String[] JOB_PROPERTIES = {
-    "spark.job.description",
-    "spark.jobGroup.id",
-    "spark.sql.execution.id",
-    "callSite.short",
-    "sql.streaming.queryId",
-    "streaming.sql.batchId",
-  };
-
   private final Redaction redaction;
+  private final JobProperties properties;
   private final String host;
 
-  Records(SparkConf conf) {
-    redaction = new Redaction(conf.get("spark.redaction.regex", Redaction.SPARK_DEFAULT));
+  Records(SparkConf conf, Redaction redaction, JobProperties properties) {
+    this.redaction = redaction;
+    this.properties = properties;
     host = conf.get("spark.driver.host", "");
   }
 
@@ -87,14 +74,7 @@ final class Records {
   }
 
   Record jobStart(SparkListenerJobStart event) {
-    Map<String, String> properties = new LinkedHashMap<>();
-    Properties all = event.properties();
-    for (String key : JOB_PROPERTIES) {
-      String value = all == null ? null : all.getProperty(key);
-      if (value != null) {
-        properties.put(key, Text.cut(redaction.redact(key, value)));
-      }
-    }
+    Map<String, String> selected = properties.of(event.properties());
     return new Record(
         "job_start",
         Record.Worth.ROUTINE,
@@ -102,11 +82,7 @@ final class Records {
         json -> {
           json.writeNumberField("job_id", event.jobId());
           json.writeNumberField("time", event.time());
-          json.writeObjectFieldStart("properties");
-          for (Map.Entry<String, String> property : properties.entrySet()) {
-            json.writeStringField(property.getKey(), property.getValue());
-          }
-          json.writeEndObject();
+          JobProperties.write(json, selected);
         });
   }
 

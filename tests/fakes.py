@@ -1,0 +1,286 @@
+"""Stand-ins that tests share: a scripted reporter, events, records as the shim writes them, a small driver."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from spark_events import Event, EventBuilder, PermanentError, Reporter, Severity, ThrottledError
+from spark_events.bridge.records import Decoder
+
+ROOT = Path(__file__).resolve().parents[1]
+PATIENCE = 20.0
+T = TypeVar("T")
+
+
+def eventually(look: Callable[[], T], *, within: float = PATIENCE, what: str = "") -> T:
+    """Looks again and again until there is something to see; fails when there is nothing in time."""
+    deadline = time.monotonic() + within
+    while not (seen := look()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within} s: {what or look}; last seen: {seen!r}")
+        time.sleep(0.005)
+    return seen
+
+
+def event(number: int = 0, severity: Severity | str = Severity.INFO, **attributes: Any) -> Event:
+    """An event whose body is its number."""
+    builder = EventBuilder("tests", "Test").set_body(str(number)).set_severity(severity)
+    return builder.set_observed_ts_millis(1_700_000_000_000 + number).set_attributes(attributes).build()
+
+
+def numbers(events: Sequence[Event]) -> list[int]:
+    """The numbers of events made by :func:`event`."""
+    return [int(e.body) for e in events]
+
+
+# --- a reporter that does as it is told ---------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """What one call does: raises, never answers (``hang``), or works."""
+
+    error: Callable[[], BaseException] | None = None
+    hang: bool = False
+
+
+ok = Step()
+transient = Step(error=lambda: OSError("connection reset"))
+permanent = Step(error=lambda: PermanentError("no such table"))
+exits = Step(error=lambda: SystemExit(7))
+cancels = Step(error=asyncio.CancelledError)
+hang = Step(hang=True)
+
+
+def throttled(seconds: float) -> Step:
+    """The destination asks for a pause."""
+    return Step(error=lambda: ThrottledError("slow down", seconds))
+
+
+class FaultyReporter(Reporter):
+    """Does one step of a script a call, and works when the script is at its end.
+
+    Args:
+        script: what ``report`` does.
+        opening: what ``open`` does.
+        closing: what ``close`` does.
+        forever: what ``report`` does behind the end of the script.
+    """
+
+    def __init__(
+        self,
+        script: Sequence[Step] = (),
+        *,
+        opening: Sequence[Step] = (),
+        closing: Step = ok,
+        forever: Step = ok,
+    ) -> None:
+        super().__init__()
+        self._script = list(script)
+        self._opening = list(opening)
+        self._closing = closing
+        self._forever = forever
+        self.attempts: list[tuple[int, ...]] = []
+        self.attempted_at: list[float] = []
+        self.events: list[Event] = []
+        self.opened = 0
+        self.closed = 0
+
+    async def open(self) -> None:
+        self.opened += 1
+        await self._do(self._opening.pop(0) if self._opening else ok)
+
+    async def report(self, events: Sequence[Event]) -> None:
+        self.attempts.append(tuple(numbers(events)))
+        self.attempted_at.append(time.monotonic())
+        await self._do(self._script.pop(0) if self._script else self._forever)
+        self.events.extend(events)
+
+    async def close(self) -> None:
+        self.closed += 1
+        await self._do(self._closing)
+
+    async def _do(self, step: Step) -> None:
+        if step.hang:
+            await asyncio.Event().wait()
+        if step.error is not None:
+            raise step.error()
+
+
+class GatedReporter(Reporter):
+    """Blocks its thread, as bad code does, until the test opens the gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.entered = threading.Event()
+        self.events: list[Event] = []
+
+    def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
+        self.entered.set()
+        self.gate.wait(PATIENCE)
+        self.events.extend(events)
+        return None
+
+
+class PrintingReporter(Reporter):
+    """Prints where it should not."""
+
+    def report(self, events: Sequence[Event]) -> None:
+        print(f"printed {len(events)}", flush=True)
+        os.write(1, b'{"kind":"ack","through":999,"sequence":999}\n')
+
+
+# --- records, as the shim writes them -----------------------------------------------------------
+
+START = 1_795_263_269_000
+
+
+def application_start(**changes: Any) -> dict[str, Any]:
+    record = {"app_id": "local-1", "app_name": "shop", "attempt_id": None, "user": "ada", "time": START}
+    return {"kind": "application_start", "at": START, "spark_version": "4.3.0", "host": "h1", **record, **changes}
+
+
+def application_end(ending: str = "STOPPED", **changes: Any) -> dict[str, Any]:
+    return {"kind": "application_end", "at": START + 9, "time": START + 9, "ending": ending, **changes}
+
+
+def query_started(run: str = "r1", query: str = "q1", name: str | None = "clicks", **changes: Any) -> dict[str, Any]:
+    about = {"id": query, "run_id": run, "name": name, "timestamp": "2026-11-21T12:14:30.000Z"}
+    return {"kind": "query_started", "at": START + 1, **about, **changes}
+
+
+def query_terminated(run: str = "r1", query: str = "q1", **changes: Any) -> dict[str, Any]:
+    return {"kind": "query_terminated", "at": START + 8, "id": query, "run_id": run, **changes}
+
+
+def query_progress(batch: int = 0, run: str = "r1", query: str = "q1", **changes: Any) -> dict[str, Any]:
+    """A committed batch; ``changes`` are fields of Spark's progress."""
+    progress = {
+        "id": query,
+        "runId": run,
+        "name": "clicks",
+        "timestamp": "2026-11-21T12:14:31.000Z",
+        "batchId": batch,
+        "numInputRows": 5,
+        "durationMs": {"addBatch": 30, "triggerExecution": 100},
+        "eventTime": {},
+        "stateOperators": [],
+        "sources": [],
+        "sink": {"description": "noop", "numOutputRows": -1},
+    }
+    return {"kind": "query_progress", "at": START + 2, "progress": {**progress, **changes}}
+
+
+def decoded(record: dict[str, Any]) -> Any:
+    """A record as the sidecar has it, by way of its JSON."""
+    return Decoder().decode(json.dumps(record).encode())
+
+
+# --- a driver for a real sidecar ----------------------------------------------------------------
+
+SIDECAR = [sys.executable, "-c", "from spark_events.sidecar import main; main()"]
+
+
+def sidecar_environment() -> dict[str, str]:
+    """The environment of a sidecar that can import these fakes."""
+    return {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+
+
+class FakeDriver:
+    """Talks to a sidecar as the shim does. A context manager: the process is gone at its end.
+
+    Args:
+        errors: the file that standard error goes to.
+        settings: their values by their keys.
+    """
+
+    def __init__(self, errors: Path, settings: dict[str, str] | None = None, *, greet: bool = True) -> None:
+        self._errors = errors.open("ab")
+        self.process = subprocess.Popen(
+            SIDECAR, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, env=sidecar_environment()
+        )
+        self.answers: list[dict[str, Any]] = []
+        self.strays: list[bytes] = []
+        self._seq = 0
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        if greet:
+            self.send(hello(settings or {}))
+
+    def __enter__(self) -> FakeDriver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join(PATIENCE)
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self._errors.close()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            try:
+                self.answers.append(json.loads(line))
+            except ValueError:
+                self.strays.append(line)
+
+    def send(self, *lines: dict[str, Any] | bytes) -> None:
+        """Writes lines as they are."""
+        assert self.process.stdin is not None
+        for line in lines:
+            self.process.stdin.write(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def tell(self, *records: dict[str, Any]) -> int:
+        """Writes records with numbers; returns the last number."""
+        for record in records:
+            self._seq += 1
+            self.send({"seq": self._seq, **record})
+        return self._seq
+
+    def close_pipe(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    def await_answer(self, kind: str, within: float = PATIENCE, **fields: Any) -> dict[str, Any]:
+        """Waits for an answer of that kind with these fields."""
+
+        def look() -> dict[str, Any] | None:
+            wanted = {"kind": kind, **fields}.items()
+            return next((answer for answer in list(self.answers) if wanted <= answer.items()), None)
+
+        return eventually(look, within=within, what=f"{kind} {fields} in {self.answers}")
+
+    def await_exit(self, within: float = PATIENCE) -> int:
+        return self.process.wait(within)
+
+
+def hello(settings: dict[str, str], **changes: Any) -> dict[str, Any]:
+    """The first line of the conversation."""
+    given = [{"key": key, "value": value, "origin": "a test"} for key, value in settings.items()]
+    return {"kind": "hello", "protocol": 1, "sequence": 1, "restarts": 0, "settings": given, **changes}
+
+
+def goodbye(within_ms: int = 10_000) -> dict[str, Any]:
+    """The last line of the conversation."""
+    return {"kind": "goodbye", "within_ms": within_ms}
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """What a ``file`` reporter has written so far; a line that is not JSON fails the test."""
+    return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []

@@ -1,0 +1,271 @@
+"""Killed drivers, killed and stopped sidecars: the job goes on, and the file tells the truth."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+import psutil
+import pytest
+from spark.harness import REPORTERS, Lab, Run, file_reporter, two_lines, wait_for
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(300)]
+
+PATH = Path("{folder}/events.jsonl")
+SYNC = {**two_lines(), **file_reporter(PATH)}
+ASYNC = {**two_lines(), **file_reporter(PATH, "async-queued")}
+SLOW = {
+    **ASYNC,
+    "events.reporter.audit.type": "probes:SlowFile",
+    "events.reporter.audit.pause": "400ms",
+    "events.reporter.audit.batch.size": "1",
+    "events.shutdown.timeout": "60s",
+}
+
+
+def commits_reported(run: Run) -> list[int]:
+    return [event["attributes"]["spark.streaming.batch.id"] for event in run.named("BatchCommitEvent")]
+
+
+def wait_for_more(run: Run, batches: int) -> None:
+    """Until so many more batches are in the file."""
+    target = len(set(commits_reported(run))) + batches
+    run.wait_for(f"{batches} more commits to be reported", lambda: len(set(commits_reported(run))) >= target)
+
+
+def stop(run: Run) -> Run:
+    run.tell("stop")
+    run.wait()
+    return run
+
+
+def killed_driver(lab: Lab) -> tuple[Run, float, float]:
+    """Returns how long after the driver's death the file said LOST, and the sidecar was gone."""
+    run = lab.start("stream.py", defaults=ASYNC)
+    wait_for_more(run, 3)
+    driver, sidecar = run.driver(), run.sidecar()
+    run.signal(driver, signal.SIGKILL)
+    died = time.monotonic()
+    wait_for("LOST", lambda: run.named("JobStatusChangeEvent", status_new="LOST"), 20)
+    told = time.monotonic() - died
+    wait_for("the sidecar to be gone", lambda: sidecar not in run.sidecars(), 20)
+    gone = time.monotonic() - died
+    run.wait()
+    return run, told, gone
+
+
+def killed_sidecar(lines: dict[str, str]) -> Callable[[Lab], Run]:
+    def start(lab: Lab) -> Run:
+        run = lab.start("stream.py", defaults=lines)
+        known: list[int] = []
+        for _ in range(3):
+            wait_for_more(run, 2)
+            known.append(run.next_sidecar(*known))
+            run.signal(known[-1], signal.SIGKILL)
+        run.next_sidecar(*known)
+        wait_for_more(run, 2)
+        return stop(run)
+
+    return start
+
+
+def stopped_sidecar(lab: Lab) -> Run:
+    run = lab.start("stream.py", defaults=ASYNC)
+    wait_for_more(run, 2)
+    sidecar = run.sidecar()
+    run.signal(sidecar, signal.SIGSTOP)
+    before = run.commits("steady")[-1]
+    told = len(commits_reported(run))
+    run.wait_for("batches to go on without the sidecar", lambda: run.commits("steady")[-1] >= before + 8)
+    assert len(commits_reported(run)) <= told + 1, "a stopped sidecar has written events"
+    run.signal(sidecar, signal.SIGCONT)
+    wait_for_more(run, 8)
+    assert run.sidecars() == [sidecar]
+    return stop(run)
+
+
+def flooded_sidecar(lab: Lab) -> Run:
+    """Stopped for so long that the pipe is full, and the small queue behind it."""
+    run = lab.start("stream.py", defaults={**ASYNC, "events.dispatcher.queue.size": "8"})
+    wait_for_more(run, 2)
+    sidecar = run.sidecar()
+    run.signal(sidecar, signal.SIGSTOP)
+    run.tell("flood")
+    before = run.commits("steady")[-1]
+    run.wait_for("batches to go on", lambda: run.commits("steady")[-1] >= before + 12)
+    run.signal(sidecar, signal.SIGCONT)
+    run.wait_for("drops to be reported", lambda: run.named("EventsDroppedEvent"))
+    return stop(run)
+
+
+def killed_in_the_drain(lab: Lab) -> Run:
+    run = lab.start("stream.py", "10", defaults=SLOW, env={"PYTHONPATH": str(REPORTERS)})
+    sidecar = run.sidecar()
+    run.wait_until_said("stopping")
+    wait_for_more(run, 1)
+    assert len(commits_reported(run)) < len(run.commits("steady")), "the reporter was to lag behind"
+    run.signal(sidecar, signal.SIGKILL)
+    run.wait()
+    return run
+
+
+SIDECAR_FAULTS: dict[str, Callable[[Lab], Run]] = {
+    "killed-sync": killed_sidecar(SYNC),
+    "killed-async": killed_sidecar(ASYNC),
+    "stopped": stopped_sidecar,
+    "killed-in-the-drain": killed_in_the_drain,
+}
+
+
+@pytest.fixture(scope="module")
+def driver_killed(lab: Lab) -> Future[tuple[Run, float, float]]:
+    """A driver killed while its query ran."""
+    return lab.background(killed_driver, lab)
+
+
+@pytest.fixture(scope="module")
+def flooded(lab: Lab) -> Future[Run]:
+    """A sidecar that was stopped until records had to be dropped."""
+    return lab.background(flooded_sidecar, lab)
+
+
+@pytest.fixture(scope="module")
+def runs(lab: Lab, driver_killed: Future[tuple[Run, float, float]], flooded: Future[Run]) -> dict[str, Future[Run]]:
+    """Everything that is done to sidecars, two at a time."""
+    return {name: lab.background(start, lab) for name, start in SIDECAR_FAULTS.items()}
+
+
+@pytest.fixture(scope="module", params=SIDECAR_FAULTS)
+def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
+    """A job whose sidecar was ill-treated; it has ended."""
+    return runs[request.param].result()
+
+
+def test_a_killed_driver_is_lost(driver_killed: Future[tuple[Run, float, float]]) -> None:
+    """The last event of a driver that was killed is LOST, FATAL, after RUNNING, and names what ran."""
+    run, _, _ = driver_killed.result()
+    last = run.events()[-1]
+    assert last["name"] == "JobStatusChangeEvent"
+    assert last["severity"] == "FATAL"
+    assert last["attributes"]["spark.entity"] == "application"
+    assert (last["attributes"]["status.old"], last["attributes"]["status.new"]) == ("RUNNING", "LOST")
+    assert "'steady'" in last["body"]
+
+
+def test_a_killed_driver_is_lost_within_two_seconds(driver_killed: Future[tuple[Run, float, float]]) -> None:
+    """It is in the file within two seconds."""
+    _, told, _ = driver_killed.result()
+    assert told < 2
+
+
+def test_the_sidecar_follows_a_killed_driver(driver_killed: Future[tuple[Run, float, float]]) -> None:
+    """The sidecar is gone within two seconds."""
+    _, _, gone = driver_killed.result()
+    assert gone < 2
+
+
+def test_what_a_killed_driver_had_committed_is_reported(driver_killed: Future[tuple[Run, float, float]]) -> None:
+    """Commits are reported once each, up to the one that the driver died in; none is made up."""
+    run, _, _ = driver_killed.result()
+    reported, commits = commits_reported(run), run.commits("steady")
+    assert reported == commits[: len(reported)]
+    assert len(reported) >= len(commits) - 1
+
+
+def test_the_job_goes_on(run: Run) -> None:
+    """Whatever happens to the sidecar, the job does its work and succeeds."""
+    assert run.process.returncode == 0, run.tail()
+    assert (run.folder / "truth.json").exists()
+
+
+def test_no_commit_is_missing(run: Run) -> None:
+    """Every file in commits/ has its event, and no event is of another batch."""
+    assert sorted(set(commits_reported(run))) == run.commits("steady")
+
+
+def test_no_status_is_missing(run: Run) -> None:
+    """The application and its query are told from start to end."""
+    said = [
+        (event["attributes"]["spark.entity"], event["attributes"].get("status.old"), event["attributes"]["status.new"])
+        for event in run.named("JobStatusChangeEvent")
+    ]
+    assert list(dict.fromkeys(said)) == [
+        ("application", None, "RUNNING"),
+        ("query", None, "RUNNING"),
+        ("query", "RUNNING", "FINISHED"),
+        ("application", "RUNNING", "FINISHED"),
+    ]
+
+
+def test_what_is_told_twice_is_the_same_event(run: Run) -> None:
+    """A fact that was sent again has the identifier, the number and the text that it had before."""
+    told: dict[str, object] = {}
+    for event in run.events():
+        assert told.setdefault(event["event_id"], event) == event
+    facts = Counter(
+        (event["name"], event["attributes"].get("spark.streaming.batch.id"), event["attributes"].get("status.new"),
+         event["attributes"].get("spark.entity"))
+        for event in told.values()
+    )  # fmt: skip
+    assert facts.most_common(1)[0][1] == 1, "one fact under two identifiers"
+
+
+def test_sequences_have_no_gap(run: Run) -> None:
+    """Over all sidecars, the events are numbered 1, 2, 3 and so on."""
+    sequences = sorted({event["sequence"] for event in run.events()})
+    assert sequences == list(range(1, len(sequences) + 1))
+
+
+def test_every_event_names_its_application(run: Run) -> None:
+    """A sidecar that was started anew knows which application it works for, and which query."""
+    truth = run.truth()
+    for event in run.events():
+        assert event["attributes"]["spark.app.id"] == truth["app_id"]
+        assert event["attributes"].get("spark.streaming.query.name", "steady") == "steady"
+        assert event["attributes"].get("spark.streaming.query.run_id", truth["run_id"]) == truth["run_id"]
+
+
+@pytest.mark.parametrize(("fault", "deaths"), [("killed-sync", 3), ("killed-async", 3), ("killed-in-the-drain", 1)])
+def test_every_death_is_said_once(runs: dict[str, Future[Run]], fault: str, deaths: int) -> None:
+    """The driver's log has one warning for each sidecar that was killed, with the signal, and nothing else."""
+    messages = runs[fault].result().own_messages
+    assert len(messages) == deaths
+    assert all("the sidecar ended (exit code 137 (signal 9))" in message for message in messages)
+    assert all("started again" in message for message in messages)
+
+
+def test_a_stop_that_costs_nothing_is_not_commented_on(runs: dict[str, Future[Run]]) -> None:
+    """A sidecar that pauses and goes on is no reason for a warning."""
+    assert runs["stopped"].result().own_messages == []
+
+
+def test_a_flood_never_stops_the_job(flooded: Future[Run]) -> None:
+    """With the pipe and the queue full, the listener does not wait, and the job succeeds."""
+    assert flooded.result().process.returncode == 0
+
+
+def test_drops_are_counted_and_said(flooded: Future[Run]) -> None:
+    """What was dropped is in the log and in events, with the same count; a commit is there or was counted."""
+    run = flooded.result()
+    said = [re.findall(r"(\w+)=(\d+)", m.partition("dropped {")[2]) for m in run.own_messages if "dropped {" in m]
+    logged = sum(int(count) for message in said for _, count in message)
+    progress = sum(int(count) for message in said for kind, count in message if kind == "query_progress")
+    assert logged > 0
+    assert logged == sum(event["attributes"]["dropped.count"] for event in run.named("EventsDroppedEvent"))
+    missing = set(run.commits("steady")) - set(commits_reported(run))
+    assert len(missing) <= progress
+    assert len(commits_reported(run)) == len(set(commits_reported(run)))
+    assert "queue.size = 8" in run.log
+
+
+def test_a_flood_drops_no_status(flooded: Future[Run]) -> None:
+    """The last to be dropped are status changes: the ends of query and application are there."""
+    run = flooded.result()
+    assert run.named("JobStatusChangeEvent", spark_entity="query", status_new="FINISHED")
+    assert run.events()[-1]["attributes"]["status.new"] == "FINISHED"
+    assert not psutil.pid_exists(run.process.pid)

@@ -1,0 +1,45 @@
+"""Whatever a reporter does, every event comes to one end, and those that are delivered are in order."""
+
+from __future__ import annotations
+
+import time
+
+from fakes import FaultyReporter, Step, event, numbers, ok, permanent, throttled, transient
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_events.dispatch.delivery import Delivery, DeliveryConfig
+from spark_events.dispatch.mailbox import Entry
+
+STEPS = st.sampled_from([ok, transient, throttled(0.001), permanent])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    script=st.lists(STEPS, max_size=12),
+    opening=st.lists(STEPS, max_size=3),
+    puts=st.lists(st.integers(0, 5), max_size=5),
+    batch=st.integers(1, 4),
+    capacity=st.integers(1, 12),
+)
+def test_every_event_comes_to_one_end(
+    script: list[Step], opening: list[Step], puts: list[int], batch: int, capacity: int
+) -> None:
+    """accepted = delivered + given up + dropped once everything is settled, and order is kept."""
+    reporter = FaultyReporter(script, opening=opening)
+    config = DeliveryConfig(batch_size=batch, retry_initial=0.0005, retry_max=0.001)
+    delivery = Delivery("r", reporter, config, capacity)
+    delivery.start()
+    accepted = 0
+    for count in puts:
+        delivery.put([Entry(accepted + i + 1, event(accepted + i)) for i in range(count)])
+        accepted += count
+    assert delivery.wait_until_settled(20)
+    delivery.request_stop(time.monotonic() + 20)
+    delivery.join()
+    dropped = delivery._mailbox.dropped
+    assert accepted == delivery.delivered + delivery.given_up + dropped
+    seen = numbers(reporter.events)
+    assert seen == sorted(set(seen))
+    assert len(seen) == delivery.delivered
+    assert reporter.closed == 1

@@ -1,0 +1,74 @@
+"""The conservation law of a mailbox: accepted = delivered + dropped + waiting + in flight, at every moment."""
+
+from __future__ import annotations
+
+from fakes import event, numbers
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from spark_events import Severity
+from spark_events.dispatch.mailbox import Entry, Mailbox
+
+
+class MailboxBooks(RuleBasedStateMachine):
+    """Puts, takes and settles in any order, beside a list that does the same in the obvious way."""
+
+    @initialize(capacity=st.integers(1, 6))
+    def begin(self, capacity: int) -> None:
+        self.box = Mailbox(capacity, lambda: None)
+        self.capacity = capacity
+        self.number = 0
+        self.delivered = 0
+        self.shed = 0
+        self.waiting: list[tuple[int, Severity]] = []
+        self.in_flight: list[tuple[int, Severity]] = []
+
+    @rule(severities=st.lists(st.sampled_from(list(Severity)), max_size=4))
+    def put(self, severities: list[Severity]) -> None:
+        entries = []
+        for severity in severities:
+            self.number += 1
+            entries.append(Entry(self.number, event(self.number, severity)))
+            self.waiting.append((self.number, severity))
+            if len(self.waiting) + len(self.in_flight) > self.capacity:
+                # The oldest of the least severe; min() finds the first.
+                self.waiting.remove(min(self.waiting, key=lambda item: item[1].number))
+                self.shed += 1
+        self.box.put(entries)
+
+    @precondition(lambda self: not self.in_flight)
+    @rule(most=st.integers(1, 4))
+    def take(self, most: int) -> None:
+        self.in_flight, self.waiting = self.waiting[:most], self.waiting[most:]
+        assert numbers(self.box.take(most)) == [number for number, _ in self.in_flight]
+
+    @precondition(lambda self: self.in_flight)
+    @rule()
+    def settle(self) -> None:
+        self.box.settle()
+        self.delivered += len(self.in_flight)
+        self.in_flight = []
+
+    @rule()
+    def clear(self) -> None:
+        left = len(self.waiting) + len(self.in_flight)
+        assert self.box.clear() == left
+        self.shed += left
+        self.waiting, self.in_flight = [], []
+
+    @invariant()
+    def nothing_is_unaccounted_for(self) -> None:
+        assert self.box.accepted == self.number
+        assert self.box.dropped == self.shed
+        assert self.box.accepted == self.delivered + self.box.dropped + len(self.waiting) + len(self.in_flight)
+
+    @invariant()
+    def the_oldest_record_is_the_first_that_is_left(self) -> None:
+        left = [*self.in_flight, *self.waiting]
+        assert self.box.oldest_record() == (left[0][0] if left else None)
+        assert self.box.wait_until_empty(0) is not bool(left)
+
+
+TestMailboxBooks = MailboxBooks.TestCase
+TestMailboxBooks.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)

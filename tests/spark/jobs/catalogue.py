@@ -1,0 +1,136 @@
+"""Everything that makes an event, once; and what Spark itself says of it."""
+
+import json
+import os
+
+from control import FOLDER, put, write_down
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+spark = SparkSession.builder.appName("catalogue").getOrCreate()
+source = os.path.join(FOLDER, "in")
+truth = {
+    "app_id": spark.sparkContext.applicationId,
+    "user": spark.sparkContext.sparkUser(),
+    "version": spark.version,
+    "runs": [],
+}
+
+
+def clicks(minute, count, start=0):
+    return [{"ts": f"2026-01-01T00:{minute:02d}:{second:02d}Z", "v": start + second} for second in range(count)]
+
+
+def note(query, checkpoint):
+    truth["runs"].append(
+        {
+            "id": query.id,
+            "run_id": query.runId,
+            "name": query.name,
+            "checkpoint": checkpoint,
+            "failed": query.exception() is not None,
+            "progress": [json.loads(progress.json()) for progress in query._jsq.recentProgress()],
+        }
+    )
+
+
+def stream():
+    return spark.readStream.schema("ts timestamp, v int").json(source)
+
+
+def start_clicks():
+    counts = (
+        stream()
+        .observe("stats", F.count(F.lit(1)).alias("rows"), F.max("v").alias("highest"), F.avg("v").alias("mean"))
+        .withWatermark("ts", "10 seconds")
+        .groupBy(F.window("ts", "1 minute"))
+        .count()
+    )
+    return (
+        counts.writeStream.queryName("clicks")
+        .outputMode("append")
+        .format("noop")
+        .option("checkpointLocation", os.path.join(FOLDER, "clicks"))
+        .start()
+    )
+
+
+# A query with event time and a watermark, in two runs from one checkpoint.
+put(source, 1, clicks(1, 5))
+query = start_clicks()
+query.processAllAvailable()
+put(source, 2, clicks(5, 7))
+query.processAllAvailable()
+put(source, 3, clicks(1, 3))  # late: older than the watermark
+query.processAllAvailable()
+query.stop()
+note(query, "clicks")
+
+put(source, 4, clicks(9, 4))
+query = start_clicks()
+query.processAllAvailable()
+put(source, 5, clicks(12, 6))
+query.processAllAvailable()
+query.stop()
+note(query, "clicks")
+
+
+# A query that fails in the user's code, and is started again, mended.
+def check(row):
+    if row.v > 2:
+        raise ValueError(f"cannot take {row.v}")  # the streaming error
+
+
+def careful(batch, batch_id):
+    if batch_id == 1:
+        for row in batch.orderBy("v").collect():
+            check(row)
+
+
+def start_careful(function):
+    return (
+        spark.readStream.schema("ts timestamp, v int")
+        .option("maxFilesPerTrigger", 1)
+        .json(source)
+        .writeStream.queryName("careful")
+        .foreachBatch(function)
+        .option("checkpointLocation", os.path.join(FOLDER, "careful"))
+        .start()
+    )
+
+
+query = start_careful(careful)
+try:
+    query.awaitTermination()
+except Exception as error:
+    truth["careful_error"] = type(error).__name__
+note(query, "careful")
+query = start_careful(lambda batch, batch_id: batch.count())
+query.processAllAvailable()
+query.stop()
+note(query, "careful")
+
+# A query without a name.
+query = stream().writeStream.format("noop").option("checkpointLocation", os.path.join(FOLDER, "unnamed")).start()
+query.processAllAvailable()
+query.stop()
+note(query, "unnamed")
+
+
+# Batch jobs: one that works, one that fails in the user's code, one that somebody has cancelled is left out.
+@F.udf("int")
+def broken(value):
+    return 1 // value  # the batch error
+
+
+truth["good_count"] = spark.range(10).count()
+spark.sparkContext.setJobDescription("divide by what is there")
+try:
+    spark.range(3).select(broken(F.col("id").cast("int"))).collect()
+except Exception as error:
+    truth["batch_error"] = type(error).__name__
+spark.sparkContext.setJobDescription(None)
+truth["good_count_after"] = spark.range(10).count()
+
+write_down(truth)
+spark.stop()

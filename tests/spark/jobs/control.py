@@ -1,0 +1,41 @@
+"""How a job and its test talk: through files in the run's folder, which is the job's first argument."""
+
+import json
+import os
+import sys
+import time
+
+FOLDER = sys.argv[1]
+
+
+def say(word):
+    with open(os.path.join(FOLDER, word), "w"):
+        pass
+
+
+def told(word):
+    return os.path.exists(os.path.join(FOLDER, word))
+
+
+def wait_until_told(word, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not told(word):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nobody said {word!r}")
+        time.sleep(0.02)
+
+
+def write_down(value, name="truth"):
+    path = os.path.join(FOLDER, name + ".json")
+    with open(path + ".new", "w") as file:
+        json.dump(value, file)
+    os.replace(path + ".new", path)
+
+
+def put(folder, number, rows):
+    """One file of JSON lines for a file source, there whole or not at all."""
+    os.makedirs(folder, exist_ok=True)
+    hidden = os.path.join(folder, f".{number}")
+    with open(hidden, "w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    os.replace(hidden, os.path.join(folder, f"{number:05d}.json"))

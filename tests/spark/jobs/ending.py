@@ -1,0 +1,24 @@
+"""A small job that ends in one of several ways, named by its second argument."""
+
+import sys
+
+from control import FOLDER, say, told
+from pyspark.sql import SparkSession
+
+how = sys.argv[2] if len(sys.argv) > 2 else "stop"
+builder = SparkSession.builder.appName("ending")
+for setting in sys.argv[3:]:
+    key, _, value = setting.partition("=")
+    builder = builder.config(key, value.replace("{folder}", FOLDER))
+spark = builder.getOrCreate()
+assert spark.range(3).count() == 3
+say("counted")
+if how == "wait":
+    while not told("stop"):
+        spark.range(1).count()
+if how == "raise":
+    raise RuntimeError("raised at top level")
+if how == "exit-3":
+    sys.exit(3)
+if how != "never-stop":
+    spark.stop()

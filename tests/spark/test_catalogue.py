@@ -1,0 +1,328 @@
+"""What is reported of a job that does everything, compared with what Spark itself says of it."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from spark.harness import Lab, Run, file_reporter, line_of, two_lines
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+DISPATCHERS = ["sync", "async-queued"]
+EVENT_LOG = {
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.dir": "{folder}",
+    "spark.eventLog.compress": "false",
+}
+
+
+class Batch(NamedTuple):
+    """One micro-batch: the query's run, Spark's progress, and the attributes and time of our event."""
+
+    query: dict[str, Any]
+    progress: dict[str, Any]
+    says: dict[str, Any]
+    observed: int
+
+
+@pytest.fixture(scope="module")
+def runs(lab: Lab) -> dict[str, Future[Run]]:
+    """The job under both dispatchers, side by side."""
+    settings = {
+        dispatcher: {**two_lines(), **EVENT_LOG, **file_reporter(Path("{folder}/events.jsonl"), dispatcher)}
+        for dispatcher in DISPATCHERS
+    }
+    return {name: lab.background(lab.run, "catalogue.py", defaults=lines) for name, lines in settings.items()}
+
+
+@pytest.fixture(scope="module", params=DISPATCHERS)
+def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
+    """The finished job."""
+    found = runs[request.param].result()
+    assert found.process.returncode == 0, found.tail()
+    return found
+
+
+@pytest.fixture(scope="module")
+def truth(run: Run) -> dict[str, Any]:
+    """What the job has asked Spark for."""
+    told: dict[str, Any] = run.truth()
+    return told
+
+
+@pytest.fixture(scope="module")
+def spark_log(run: Run) -> list[dict[str, Any]]:
+    """Spark's own event log."""
+    files = [path for path in run.folder.rglob("*local-*") if path.is_file()]
+    (path,) = [path for path in files if path.suffix != ".crc" and not path.name.startswith("appstatus")]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def batches(run: Run, truth: dict[str, Any]) -> list[Batch]:
+    """Every batch that Spark reports as executed, with the one event there is of it."""
+    events = {}
+    for event in run.named("BatchCommitEvent"):
+        says = event["attributes"]
+        key = says["spark.streaming.query.run_id"], says["spark.streaming.batch.id"]
+        assert key not in events, f"two events of one commit: {key}"
+        events[key] = event
+    found = []
+    for query in truth["runs"]:
+        for progress in query["progress"]:
+            if "addBatch" in progress["durationMs"]:
+                event = events.pop((query["run_id"], progress["batchId"]))
+                found.append(Batch(query, progress, event["attributes"], event["observed_ts_millis"]))
+    assert not events, "events of commits that Spark does not know"
+    return found
+
+
+def of_kind(spark_log: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [entry for entry in spark_log if entry["Event"].endswith(kind)]
+
+
+def millis(timestamp: str) -> int:
+    return round(datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp() * 1000)
+
+
+def test_a_sound_run_is_not_commented_on(run: Run) -> None:
+    """Where all goes well, spark-events adds no warning to the driver's log."""
+    assert run.own_messages == []
+
+
+def test_sequences_have_no_gap(run: Run) -> None:
+    """In a file without filters the events are numbered 1, 2, 3 and so on."""
+    sequences = [event["sequence"] for event in run.events()]
+    assert sequences == list(range(1, len(sequences) + 1))
+
+
+def test_event_ids_are_unique(run: Run) -> None:
+    """No two facts share an identifier."""
+    ids = [event["event_id"] for event in run.events()]
+    assert len(set(ids)) == len(ids)
+
+
+def test_only_known_events_are_reported(run: Run) -> None:
+    """Jobs and stages that work are quiet: there are status changes, failures and commits only."""
+    assert {event["name"] for event in run.events()} == {"JobStatusChangeEvent", "JobFailureEvent", "BatchCommitEvent"}
+
+
+def test_every_event_names_its_application(run: Run, truth: dict[str, Any]) -> None:
+    """Identifier, name, user and version are on every event, and are Spark's."""
+    expected = {
+        "spark.app.id": truth["app_id"],
+        "spark.app.name": "catalogue",
+        "spark.user": truth["user"],
+        "spark.version": truth["version"],
+    }
+    for event in run.events():
+        assert expected.items() <= event["attributes"].items()
+        assert event["attributes"]["host.name"]
+
+
+def test_every_event_lies_within_the_application(run: Run, spark_log: list[dict[str, Any]]) -> None:
+    """The time of an event is when it happened, not when it was sent: within the application's life."""
+    (start,), (end,) = of_kind(spark_log, "ListenerApplicationStart"), of_kind(spark_log, "ListenerApplicationEnd")
+    assert all(start["Timestamp"] <= event["observed_ts_millis"] <= end["Timestamp"] for event in run.events())
+
+
+def test_the_application_starts_and_finishes_when_spark_says_so(run: Run, spark_log: list[dict[str, Any]]) -> None:
+    """First event RUNNING, last event FINISHED, at the times of Spark's event log."""
+    (start,), (end,) = of_kind(spark_log, "ListenerApplicationStart"), of_kind(spark_log, "ListenerApplicationEnd")
+    changes = run.named("JobStatusChangeEvent", spark_entity="application")
+    assert [run.events()[0], run.events()[-1]] == changes
+    assert [change["attributes"].get("status.old") for change in changes] == [None, "RUNNING"]
+    assert [change["attributes"]["status.new"] for change in changes] == ["RUNNING", "FINISHED"]
+    assert [change["observed_ts_millis"] for change in changes] == [start["Timestamp"], end["Timestamp"]]
+
+
+def test_there_is_one_commit_event_for_every_commit_file(run: Run, truth: dict[str, Any]) -> None:
+    """Batch ids, over all runs of a query, are those in its checkpoint's commits/, each exactly once."""
+    for query_id, checkpoint in {(query["id"], query["checkpoint"]) for query in truth["runs"]}:
+        commits = run.named("BatchCommitEvent", spark_streaming_query_id=query_id)
+        assert [event["attributes"]["spark.streaming.batch.id"] for event in commits] == run.commits(checkpoint)
+
+
+def test_commit_events_agree_with_recent_progress(batches: list[Batch]) -> None:
+    """Every executed batch of query.recentProgress has an event of the same query, run and name."""
+    assert len(batches) >= 12
+    for batch in batches:
+        assert batch.says["spark.streaming.query.id"] == batch.query["id"]
+        assert batch.says.get("spark.streaming.query.name") == batch.query["name"]
+        assert batch.says["batches"] == 1
+
+
+def test_rows_are_spark_s(batches: list[Batch]) -> None:
+    """Rows in and out are the progress's; a sink that does not count rows (-1) has none."""
+    for batch in batches:
+        written = batch.progress["sink"].get("numOutputRows", -1)
+        assert batch.says["rows.input"] == batch.progress["numInputRows"]
+        assert batch.says.get("rows.output") == (written if written >= 0 else None)
+        assert batch.says["sink.description"] == batch.progress["sink"]["description"]
+
+
+def test_durations_are_spark_s(batches: list[Batch]) -> None:
+    """Every phase that Spark has timed is there, with its milliseconds, and no other."""
+    for batch in batches:
+        durations = {key: value for key, value in batch.says.items() if key.startswith("duration.")}
+        assert durations == {f"duration.{phase}_ms": ms for phase, ms in batch.progress["durationMs"].items()}
+
+
+def test_event_times_are_spark_s(batches: list[Batch]) -> None:
+    """The watermark and the event times of a batch are the progress's; without a watermark there is none."""
+    watermarks = set()
+    for batch in batches:
+        times = batch.progress.get("eventTime", {})
+        assert batch.says.get("watermark") == times.get("watermark")
+        assert batch.says.get("event_time.min") == times.get("min")
+        assert batch.says.get("event_time.max") == times.get("max")
+        watermarks.add(times.get("watermark"))
+    assert len(watermarks) >= 5, "the job was to move the watermark"
+
+
+def test_offsets_are_spark_s(batches: list[Batch]) -> None:
+    """Where each source was read from and to is the progress's, as the JSON in the checkpoint."""
+    for batch in batches:
+        (source,) = batch.progress["sources"]
+        assert batch.says["source.0.description"] == source["description"]
+        assert batch.says["source.0.rows"] == source["numInputRows"]
+        for ours, theirs in (("from", "startOffset"), ("to", "endOffset")):
+            text = batch.says.get(f"source.0.offset.{ours}")
+            assert (None if text is None else json.loads(text)) == source[theirs]
+
+
+def test_state_is_spark_s(batches: list[Batch]) -> None:
+    """State rows, and rows dropped as late, are the sums over the progress's operators."""
+    late = 0
+    for batch in batches:
+        operators = batch.progress["stateOperators"]
+        if not operators:
+            assert not [key for key in batch.says if key.startswith("state.")]
+            continue
+        assert batch.says["state.rows"] == sum(operator["numRowsTotal"] for operator in operators)
+        assert batch.says["state.rows.updated"] == sum(operator["numRowsUpdated"] for operator in operators)
+        assert batch.says["state.rows.removed"] == sum(operator["numRowsRemoved"] for operator in operators)
+        assert batch.says["state.memory_bytes"] == sum(operator["memoryUsedBytes"] for operator in operators)
+        dropped = sum(operator["numRowsDroppedByWatermark"] for operator in operators)
+        assert batch.says["state.rows.dropped_by_watermark"] == dropped
+        late += dropped
+    assert late > 0, "the job was to send late rows"
+
+
+def test_observed_metrics_are_spark_s(batches: list[Batch]) -> None:
+    """df.observe() becomes attributes, one a metric; a metric that is null has none."""
+    seen = 0
+    for batch in batches:
+        observed = {key: value for key, value in batch.says.items() if key.startswith("observed.")}
+        expected = {
+            f"observed.{name}.{field}": value
+            for name, row in batch.progress.get("observedMetrics", {}).items()
+            for field, value in row.items()
+            if value is not None
+        }
+        assert observed == expected
+        seen += len(observed)
+    assert seen >= 9
+
+
+def test_a_commit_is_reported_at_the_time_it_happened(run: Run, batches: list[Batch]) -> None:
+    """The event's time is the end of the trigger, which is when the commit file was written."""
+    for batch in batches:
+        took = batch.progress["durationMs"]["triggerExecution"]
+        assert batch.observed == millis(batch.progress["timestamp"]) + took
+        written = (run.folder / batch.query["checkpoint"] / "commits" / str(batch.progress["batchId"])).stat().st_mtime
+        assert millis(batch.progress["timestamp"]) <= written * 1000 <= batch.observed + 1_000
+
+
+def test_runs_of_queries_are_told_from_start_to_end(run: Run, truth: dict[str, Any]) -> None:
+    """Each run has one RUNNING and one last status, FAILED where query.exception() is set, else FINISHED."""
+    for query in truth["runs"]:
+        changes = [
+            change["attributes"]["status.new"]
+            for change in run.named("JobStatusChangeEvent", spark_entity="query", spark_streaming_query_id=query["id"])
+            if change["attributes"]["spark.streaming.query.run_id"] == query["run_id"]
+        ]
+        assert changes == ["RUNNING", "FAILED" if query["failed"] else "FINISHED"]
+
+
+def test_a_restart_continues_the_chain_of_statuses(run: Run, truth: dict[str, Any]) -> None:
+    """A query keeps its id over its runs, and each status names the one before it; the first has none before."""
+    for query_id in {query["id"] for query in truth["runs"]}:
+        changes = run.named("JobStatusChangeEvent", spark_entity="query", spark_streaming_query_id=query_id)
+        old = [change["attributes"].get("status.old") for change in changes]
+        new = [change["attributes"]["status.new"] for change in changes]
+        assert old == [None, *new[:-1]]
+        restarts = [change["attributes"].get("query.restart", False) for change in changes]
+        assert restarts == [status == "RUNNING" and index > 0 for index, status in enumerate(new)]
+
+
+def test_a_restarted_query_has_a_new_run_id(run: Run, truth: dict[str, Any]) -> None:
+    """The run ids of the status changes are Spark's, in their order."""
+    started = run.named("JobStatusChangeEvent", spark_entity="query", status_new="RUNNING")
+    assert [event["attributes"]["spark.streaming.query.run_id"] for event in started] == [
+        query["run_id"] for query in truth["runs"]
+    ]
+
+
+def test_queries_start_when_spark_says_so(run: Run, spark_log: list[dict[str, Any]]) -> None:
+    """The time of a query's RUNNING is the timestamp of Spark's QueryStartedEvent."""
+    started = run.named("JobStatusChangeEvent", spark_entity="query", status_new="RUNNING")
+    says = {entry["runId"]: millis(entry["timestamp"]) for entry in of_kind(spark_log, "QueryStartedEvent")}
+    ours = {event["attributes"]["spark.streaming.query.run_id"]: event["observed_ts_millis"] for event in started}
+    assert ours == says
+
+
+def test_a_query_s_failure_names_the_user_s_error(run: Run, truth: dict[str, Any]) -> None:
+    """Of the trace through Python, py4j and the JVM, the root cause is the user's error and its line."""
+    assert truth["careful_error"] == "StreamingQueryException"
+    (failure,) = run.named("JobFailureEvent", spark_entity="query")
+    says = failure["attributes"]
+    (failed,) = [query for query in truth["runs"] if query["failed"]]
+    assert failure["severity"] == "ERROR"
+    assert says["spark.streaming.query.run_id"] == failed["run_id"]
+    assert says["failure.root_cause"] == "ValueError: cannot take 3"
+    assert says["failure.location"].endswith(
+        f"catalogue.py:{line_of('catalogue.py', '# the streaming error')} in check"
+    )
+    assert "ValueError: cannot take 3" in says["exception.message"]
+    assert "ForeachBatchSink" in says["exception.stacktrace"]
+    assert "ValueError: cannot take 3" in failure["body"]
+    assert says["error.type"]
+
+
+def test_a_failing_query_is_an_error(run: Run) -> None:
+    """The status change to FAILED has severity ERROR, all others of queries have INFO."""
+    for change in run.named("JobStatusChangeEvent", spark_entity="query"):
+        assert change["severity"] == ("ERROR" if change["attributes"]["status.new"] == "FAILED" else "INFO")
+
+
+def test_a_batch_job_s_failure_names_the_user_s_error(run: Run) -> None:
+    """A job that fails in a Python UDF is one event, with the error and line of the UDF."""
+    (failure,) = run.named("JobFailureEvent", spark_entity="job")
+    says = failure["attributes"]
+    assert failure["severity"] == "ERROR"
+    assert says["failure.root_cause"].startswith("ZeroDivisionError: integer division")
+    assert says["failure.location"].endswith(f"catalogue.py:{line_of('catalogue.py', '# the batch error')} in broken")
+    assert says["spark.job.description"] == "divide by what is there"
+    assert "spark.streaming.query.id" not in says
+
+
+def test_failed_jobs_are_those_that_spark_says_failed(run: Run, spark_log: list[dict[str, Any]]) -> None:
+    """There is a failure event for each JobFailed in Spark's event log, at its time, and for no other job."""
+    failed = [end for end in of_kind(spark_log, "ListenerJobEnd") if end["Job Result"]["Result"] != "JobSucceeded"]
+    events = run.named("JobFailureEvent", spark_entity="job")
+    assert [event["attributes"]["spark.job.id"] for event in events] == [end["Job ID"] for end in failed]
+    assert [event["observed_ts_millis"] for event in events] == [end["Completion Time"] for end in failed]
+
+
+def test_order_within_a_run_is_the_order_of_events(run: Run, truth: dict[str, Any]) -> None:
+    """A run's RUNNING comes before its commits, these by batch, and its last status after them."""
+    for query in truth["runs"]:
+        own = [e for e in run.events() if e["attributes"].get("spark.streaming.query.run_id") == query["run_id"]]
+        kinds = [event["name"] for event in own if event["name"] != "JobFailureEvent"]
+        assert kinds == ["JobStatusChangeEvent", *["BatchCommitEvent"] * (len(kinds) - 2), "JobStatusChangeEvent"]

@@ -1,0 +1,185 @@
+"""Where settings come from, and what a wrong one costs: one clear message, and never the job."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from spark.harness import SMALL_SPARK, Lab, Run, file_reporter, two_lines
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+NO_EVENTS = "spark-events: no events will be reported, "
+FILE = file_reporter(Path("{folder}/events.jsonl"))
+
+
+def only_two_lines(lab: Lab) -> Run:
+    return lab.run("ending.py", small=two_lines(), conf=SMALL_SPARK)
+
+
+def three_sources(lab: Lab) -> Run:
+    """Paths of the reporters a to d, from the file, --conf and the program, in different combinations."""
+    reporters = {f"events.reporter.{name}.type": "file" for name in "abcd"}
+    defaults = {f"events.reporter.{name}.path": f"{{folder}}/{name}-defaults" for name in "abd"}
+    conf = {f"spark.events.reporter.{name}.path": f"{{folder}}/{name}-conf" for name in "ac"}
+    program = [f"spark.events.reporter.{name}.path={name}-builder" for name in "bc"]
+    lines = {**two_lines(), "events.dispatcher.type": "async-queued", **reporters, **defaults}
+    return lab.run("ending.py", "stop", *program, defaults=lines, conf=conf)
+
+
+def with_lines(lines: Mapping[str, str]) -> Callable[[Lab], Run]:
+    return lambda lab: lab.run("ending.py", defaults={**two_lines(), **lines})
+
+
+def broken_file(lab: Lab) -> Run:
+    """spark-submit itself fails on such a file, unless it is given another one."""
+    properties = "".join(f"{key} {value}\n" for key, value in {**SMALL_SPARK, **two_lines()}.items())
+    good = lab.folder / "good.properties"
+    good.write_text(properties, encoding="utf-8")
+    program = ["spark-submit", "--properties-file", str(good)]
+    return lab.run("ending.py", defaults="events.reporters audit\nevents.name \\u00g1\n", program=program)
+
+
+def bare_python(lab: Lab) -> Path:
+    """A Python that has no package but its own library."""
+    environment = lab.folder / "bare"
+    if not environment.exists():
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
+    return environment / "bin" / "python"
+
+
+def lonely_jar(lab: Lab) -> Run:
+    away = lab.folder / "away" / "shim.jar"
+    away.parent.mkdir()
+    shutil.copy(two_lines()["spark.driver.extraClassPath"], away)
+    python = str(bare_python(lab))
+    return lab.run("ending.py", defaults={**two_lines(away), **FILE, "spark.events.python": python})
+
+
+class Mistake(NamedTuple):
+    """A mistake, and what the driver's log must say about it."""
+
+    start: Callable[[Lab], Run]
+    says: tuple[str, ...]
+
+
+MISTAKES = {
+    "unknown-key": Mistake(
+        with_lines({**FILE, "events.reporter.audit.pth": "/tmp/x"}),
+        ("events.reporter.audit.pth", "unknown key", "'/tmp/x'", "did you mean events.reporter.audit.path?"),
+    ),
+    "bad-value": Mistake(
+        with_lines({**FILE, "spark.events.dispatcher.type": "asink"}),
+        ("spark.events.dispatcher.type", "given 'asink'", "sync, async-queued", "Spark's configuration"),
+    ),
+    "missing-value": Mistake(
+        with_lines({"events.reporter.audit.type": "file"}),
+        ("events.reporter.audit.path", "required, but not set", "the path of a file"),
+    ),
+    "everything-at-once": Mistake(
+        with_lines({**FILE, "events.shutdown.timeout": "soon", "events.reporters": "audit, nobody", "events.x": "1"}),
+        ("events.shutdown.timeout: given 'soon'", "10s", "given 'nobody'", "events.x: unknown key, given '1'"),
+    ),
+    "broken-file": Mistake(broken_file, ("cannot read", "spark-defaults.conf", "Malformed")),
+    "no-such-python": Mistake(
+        with_lines({**FILE, "spark.events.python": "/nowhere/bin/python"}),
+        ("No Python could run the sidecar", "/nowhere/bin/python (from spark.events.python)", "What to do"),
+    ),
+    "jar-without-package": Mistake(
+        lonely_jar, ("No module named 'spark_events'", "away/shim.jar lies outside its package", "What to do")
+    ),
+}
+
+REQUIRED = {
+    "bad-value": with_lines({**FILE, "spark.events.dispatcher.type": "asink", "events.required": "true"}),
+    "no-such-python": with_lines({**FILE, "spark.events.python": "/nowhere/bin/python", "events.required": "true"}),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(lab: Lab) -> dict[str, Future[Run]]:
+    """Every job of this module, two at a time."""
+    jobs: dict[str, Callable[[Lab], Run]] = {
+        "two-lines": only_two_lines,
+        "three-sources": three_sources,
+        **{name: mistake.start for name, mistake in MISTAKES.items()},
+        **{f"required-{name}": start for name, start in REQUIRED.items()},
+    }
+    return {name: lab.background(start, lab) for name, start in jobs.items()}
+
+
+def test_two_lines_are_enough(runs: dict[str, Future[Run]]) -> None:
+    """With nothing but the listener and the class path, events stand in the driver's log, as its own lines do."""
+    run = runs["two-lines"].result()
+    assert run.process.returncode == 0, run.tail()
+    assert " INFO JobStatusChangeEvent: Application 'ending' started\n" in run.log
+    assert " INFO JobStatusChangeEvent: Application 'ending' finished" in run.log
+    assert run.own_messages == []
+
+
+def test_the_command_line_goes_before_the_file(runs: dict[str, Future[Run]]) -> None:
+    """spark.events.* by --conf wins over events.* in spark-defaults.conf; what only the file has, counts."""
+    folder = runs["three-sources"].result().folder
+    assert (folder / "a-conf").exists()
+    assert not (folder / "a-defaults").exists()
+    assert (folder / "d-defaults").exists()
+
+
+def test_the_program_goes_before_both(runs: dict[str, Future[Run]]) -> None:
+    """spark.events.* by SparkSession.builder.config wins over --conf and over the file, as Spark's own keys do."""
+    folder = runs["three-sources"].result().folder
+    assert (folder / "b-builder").exists()
+    assert not (folder / "b-defaults").exists()
+    assert (folder / "c-builder").exists()
+    assert not (folder / "c-conf").exists()
+
+
+def test_every_reporter_has_every_event(runs: dict[str, Future[Run]]) -> None:
+    """Without events.reporters all that are configured are active, and get the same."""
+    run = runs["three-sources"].result()
+    written = [run.events(run.folder / name) for name in ("a-conf", "b-builder", "c-builder", "d-defaults")]
+    assert len(written[0]) == 2
+    assert all(events == written[0] for events in written)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_never_harms_the_job(runs: dict[str, Future[Run]], mistake: str) -> None:
+    """Whatever is wrong with our settings, the job does its work and succeeds."""
+    run = runs[mistake].result()
+    assert run.process.returncode == 0, run.tail()
+    assert (run.folder / "counted").exists()
+    assert not run.events_path.exists()
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_said_once(runs: dict[str, Future[Run]], mistake: str) -> None:
+    """One message in the driver's log has the full key, what was given, what is allowed, and where it was set."""
+    (message,) = runs[mistake].result().own_messages
+    assert " ERROR " in message
+    assert NO_EVENTS in message
+    for part in MISTAKES[mistake].says:
+        assert part in message
+
+
+def test_the_origin_of_a_mistake_is_named(runs: dict[str, Future[Run]]) -> None:
+    """A key from spark-defaults.conf is named as it stands there, with the path of the file."""
+    run = runs["unknown-key"].result()
+    (message,) = run.own_messages
+    assert f"set in {run.folder}/conf/spark-defaults.conf" in message
+
+
+@pytest.mark.parametrize("mistake", REQUIRED)
+def test_required_events_stop_the_application(runs: dict[str, Future[Run]], mistake: str) -> None:
+    """With spark.events.required=true a mistake fails the application before its work, with the same message."""
+    run = runs[f"required-{mistake}"].result()
+    assert run.process.returncode != 0
+    assert not (run.folder / "counted").exists()
+    assert "spark.events.required is true" in run.log
+    for part in MISTAKES[mistake].says:
+        assert part in run.log

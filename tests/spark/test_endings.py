@@ -1,0 +1,147 @@
+"""How an application ended, as far as that can be known, by every way in which one ends."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from spark.harness import Lab, Run, file_reporter, spark_version, two_lines
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+LINES = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"))}
+ASYNC_LINES = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
+
+
+class Ending(NamedTuple):
+    """One way to end: how it is brought about, and what is to be said of it."""
+
+    start: Callable[[Lab], Run]
+    exit_code: int
+    status: str
+    reason: str | None = None
+
+
+def submit(how: str, lines: dict[str, str] = LINES) -> Callable[[Lab], Run]:
+    return lambda lab: lab.run("ending.py", how, defaults=lines)
+
+
+def plain_python(lab: Lab) -> Run:
+    return lab.run("ending.py", "never-stop", program=[sys.executable], defaults=LINES)
+
+
+def terminated(lab: Lab) -> Run:
+    run = lab.start("ending.py", "wait", defaults=LINES)
+    run.wait_until_said("counted")
+    run.signal(run.driver(), signal.SIGTERM)
+    run.wait()
+    return run
+
+
+def sql(statement: str) -> Callable[[Lab], Run]:
+    return lambda lab: lab.run("", "-e", statement, program=["spark-sql"], defaults=LINES)
+
+
+def local_cluster(lab: Lab) -> Run:
+    conf = {"spark.master": "local-cluster[2,1,1024]"}
+    return lab.run("stream.py", "3", defaults=ASYNC_LINES, conf=conf)
+
+
+ENDINGS = {
+    "stop": Ending(submit("stop"), 0, "FINISHED", "STOPPED"),
+    "never-stop": Ending(submit("never-stop", ASYNC_LINES), 0, "FINISHED"),
+    "exit-3": Ending(submit("exit-3"), 3, "FAILED"),
+    "raise": Ending(submit("raise", ASYNC_LINES), 1, "FAILED"),
+    "plain-python": Ending(plain_python, 0, "ENDED"),
+    "sigterm": Ending(terminated, 143, "ENDED", "SIGTERM"),
+    "sql": Ending(sql("select sum(id) from range(10)"), 0, "FINISHED" if spark_version() >= (4,) else "ENDED"),
+    "sql-that-fails": Ending(sql("select raise_error(concat('boom ', id)) from range(3)"), 1, "FAILED"),
+    "local-cluster": Ending(local_cluster, 0, "FINISHED", "STOPPED"),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(lab: Lab) -> dict[str, Future[Run]]:
+    """Every ending, two at a time."""
+    return {how: lab.background(ending.start, lab) for how, ending in ENDINGS.items()}
+
+
+@pytest.fixture(scope="module", params=ENDINGS)
+def how(request: pytest.FixtureRequest) -> str:
+    """One of the endings."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def run(how: str, runs: dict[str, Future[Run]]) -> Run:
+    """The job that has ended so."""
+    return runs[how].result()
+
+
+def test_the_exit_code_is_not_ours(run: Run, how: str) -> None:
+    """The application ends with the exit code that it would have without us."""
+    assert run.process.returncode == ENDINGS[how].exit_code, run.tail()
+
+
+def test_the_application_s_statuses_are_true(run: Run, how: str) -> None:
+    """RUNNING, then once the status that is known; FAILED is an error, the others are not."""
+    started, ended = run.named("JobStatusChangeEvent", spark_entity="application")
+    assert started["attributes"]["status.new"] == "RUNNING"
+    assert "status.old" not in started["attributes"]
+    assert started["severity"] == "INFO"
+    assert ended["attributes"]["status.old"] == "RUNNING"
+    assert ended["attributes"]["status.new"] == ENDINGS[how].status, ended
+    assert ended["severity"] == ("ERROR" if ENDINGS[how].status == "FAILED" else "INFO")
+    assert ended["attributes"]["end.reason"]
+    if ENDINGS[how].reason:
+        assert ended["attributes"]["end.reason"] == ENDINGS[how].reason
+
+
+def test_a_failed_application_has_a_failure_event(run: Run, how: str) -> None:
+    """FAILED comes with a JobFailureEvent of the application, any other end with none."""
+    failures = run.named("JobFailureEvent", spark_entity="application")
+    assert len(failures) == (ENDINGS[how].status == "FAILED")
+    assert all(failure["severity"] == "ERROR" for failure in failures)
+
+
+def test_an_exit_code_that_is_said_is_the_real_one(run: Run, how: str) -> None:
+    """exit.code is there only where it is known, and then it is the process's."""
+    (ended,) = [e for e in run.named("JobStatusChangeEvent", spark_entity="application") if e["sequence"] > 1]
+    assert ended["attributes"].get("exit.code", run.process.returncode) == run.process.returncode
+
+
+def test_sequences_have_no_gap(run: Run) -> None:
+    """However it ends, the file has every event, in order."""
+    sequences = [event["sequence"] for event in run.events()]
+    assert sequences == list(range(1, len(sequences) + 1))
+
+
+def test_an_ending_is_not_commented_on(run: Run) -> None:
+    """No way to end makes spark-events complain in the driver's log."""
+    assert run.own_messages == []
+
+
+def test_failing_sql_names_spark_s_error(runs: dict[str, Future[Run]]) -> None:
+    """A statement that fails under spark-sql is a job's failure with Spark's message."""
+    (failure,) = runs["sql-that-fails"].result().named("JobFailureEvent", spark_entity="job")
+    assert "boom" in failure["attributes"]["failure.root_cause"]
+    assert failure["attributes"]["exception.type"].rpartition(".")[2] != "unknown"
+    assert failure["severity"] == "ERROR"
+
+
+def test_good_sql_is_quiet(runs: dict[str, Future[Run]]) -> None:
+    """A statement that works is no event."""
+    assert {event["attributes"]["spark.entity"] for event in runs["sql"].result().events()} == {"application"}
+
+
+def test_a_local_cluster_reports_its_stream(runs: dict[str, Future[Run]]) -> None:
+    """With executors in processes of their own, every commit is reported once, as in local mode."""
+    run = runs["local-cluster"].result()
+    commits = run.named("BatchCommitEvent", spark_streaming_query_name="steady")
+    assert [event["attributes"]["spark.streaming.batch.id"] for event in commits] == run.commits("steady")

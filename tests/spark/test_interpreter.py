@@ -1,0 +1,101 @@
+"""Which Python runs the sidecar, and how it finds the package."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+import subprocess
+import sys
+import sysconfig
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+from spark.harness import REPORTERS, Lab, Run, two_lines
+
+import spark_events
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+PROBE = {
+    "events.dispatcher.type": "async-queued",
+    "events.reporter.probe.type": "probes:Interpreter",
+    "events.reporter.probe.path": "{folder}/interpreter.json",
+}
+
+
+def make_environment(folder: Path) -> Path:
+    """A virtual environment with the package and its one dependency; returns its site-packages."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (site,) = folder.glob("lib/python3*/site-packages")
+    shutil.copytree(Path(spark_events.__file__).parent, site / "spark_events")
+    for file in importlib.metadata.files("msgspec") or []:
+        target = site / file
+        if ".." not in file.parts:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file.locate(), target)
+    return site
+
+
+@pytest.fixture(scope="module")
+def site(lab: Lab) -> Path:
+    """The site-packages of an environment that nobody activates."""
+    return make_environment(lab.folder / "elsewhere")
+
+
+@pytest.fixture(scope="module")
+def runs(lab: Lab, site: Path) -> dict[str, Future[Run]]:
+    """The jobs of this module, two at a time."""
+    named = str(site.parents[2] / "bin" / "python")
+    path = {"PYTHONPATH": str(REPORTERS)}
+    jupyter = lab.folder / "bin" / "jupyter"
+    jupyter.parent.mkdir()
+    jupyter.write_text(f'#!/bin/sh\necho "$@" >> {lab.folder}/jupyter-calls\nexec {sys.executable} "$@"\n')
+    jupyter.chmod(0o755)
+    return {
+        "named": lab.background(
+            lab.run, "ending.py", defaults={**two_lines(), **PROBE, "spark.events.python": named}, env=path
+        ),
+        "jupyter": lab.background(
+            lab.run, "ending.py", defaults={**two_lines(), **PROBE}, env={**path, "PYSPARK_DRIVER_PYTHON": str(jupyter)}
+        ),
+        "not-activated": lab.background(
+            lab.run,
+            "",
+            "-e",
+            "select 1",
+            program=["spark-sql"],
+            defaults={**two_lines(site / "spark_events" / "jars" / "spark-events-shim.jar"), **PROBE},
+            env={**path, "PYSPARK_PYTHON": None, "VIRTUAL_ENV": None, "PATH": "/usr/bin:/bin"},
+        ),
+    }
+
+
+def finished(run: Future[Run]) -> Run:
+    done = run.result()
+    assert done.process.returncode == 0, done.tail()
+    assert done.own_messages == []
+    return done
+
+
+def test_the_named_python_is_taken(runs: dict[str, Future[Run]], site: Path) -> None:
+    """spark.events.python goes before the Python that PySpark uses."""
+    assert finished(runs["named"]).truth("interpreter")["executable"] == str(site.parents[2] / "bin" / "python")
+
+
+def test_jupyter_is_passed_over(runs: dict[str, Future[Run]], lab: Lab) -> None:
+    """PYSPARK_DRIVER_PYTHON=jupyter runs the driver, and is never tried for the sidecar: PYSPARK_PYTHON is."""
+    assert finished(runs["jupyter"]).truth("interpreter")["executable"] == sys.executable
+    assert "-c" not in (lab.folder / "jupyter-calls").read_text().split()
+
+
+def test_the_environment_of_the_jar_need_not_be_activated(runs: dict[str, Future[Run]], site: Path) -> None:
+    """With no Python named anywhere, it is that of the environment in which the jar lies, and its package."""
+    found = finished(runs["not-activated"]).truth("interpreter")
+    assert Path(found["executable"]).parent == site.parents[2] / "bin"
+    assert Path(found["package"]).parent == site / "spark_events"
+
+
+def test_this_environment_would_not_do(site: Path) -> None:
+    """The environment of these tests is another one, so that the others prove something."""
+    assert Path(sysconfig.get_path("purelib")).resolve() != site.resolve()

@@ -1,0 +1,161 @@
+"""The pipe, with real file descriptors."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_events.bridge.pipe import Answers, RecordPipe
+
+
+class Pipe:
+    """A pipe whose ends are closed once each."""
+
+    def __init__(self) -> None:
+        self.read_end, self.write_end = os.pipe()
+        self._open = {self.read_end, self.write_end}
+
+    def close(self, *ends: int) -> None:
+        for end in ends or tuple(self._open):
+            if end in self._open:
+                self._open.remove(end)
+                os.close(end)
+
+    def write(self, data: bytes) -> None:
+        os.write(self.write_end, data)
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    made = Pipe()
+    yield made
+    made.close()
+
+
+def test_all_lines_that_are_there_come_at_once(pipe: Pipe) -> None:
+    """One reading gives every whole line that has been written."""
+    pipe.write(b"one\ntwo\nthree\n")
+    assert RecordPipe(pipe.read_end).read() == [b"one", b"two", b"three"]
+
+
+def test_a_line_is_put_together_from_its_pieces(pipe: Pipe) -> None:
+    """A line that arrives in pieces is given when its end is there, and not before."""
+    records = RecordPipe(pipe.read_end)
+    pipe.write(b"one\ntw")
+    assert records.read() == [b"one"]
+    pipe.write(b"o")
+    assert records.read(timeout=0) == []
+    pipe.write(b"\nthree\nfo")
+    assert records.read() == [b"two", b"three"]
+    assert not records.closed
+
+
+def test_a_line_that_was_cut_off_is_no_line(pipe: Pipe) -> None:
+    """The driver died while it wrote: the rest of a line means nothing."""
+    records = RecordPipe(pipe.read_end)
+    pipe.write(b"whole\ncut o")
+    pipe.close(pipe.write_end)
+    assert records.read() == [b"whole"]
+    assert records.read() == []
+    assert records.closed
+
+
+def test_the_end_of_the_pipe_is_told_once_and_for_all(pipe: Pipe) -> None:
+    """Behind the end there is nothing, however often one reads."""
+    records = RecordPipe(pipe.read_end)
+    pipe.close(pipe.write_end)
+    assert [records.read(), records.read(), records.read(timeout=0)] == [[], [], []]
+    assert records.closed
+
+
+def test_waiting_ends_when_its_time_is_up(pipe: Pipe) -> None:
+    """With a timeout, nothing to read is no lines, and the pipe is not closed."""
+    records = RecordPipe(pipe.read_end)
+    before = time.monotonic()
+    assert records.read(timeout=0.02) == []
+    assert time.monotonic() - before >= 0.015
+    assert not records.closed
+
+
+def test_a_line_longer_than_a_pipe_s_buffer_arrives_whole(pipe: Pipe) -> None:
+    """A stack trace of a megabyte is one line."""
+    line = b"x" * 1_000_000
+    writer = threading.Thread(target=lambda: [os.write(pipe.write_end, line), os.write(pipe.write_end, b"\n")])
+    writer.start()
+    assert RecordPipe(pipe.read_end).read() == [line]
+    writer.join()
+
+
+@given(st.lists(st.binary(max_size=20).filter(lambda b: b"\n" not in b), max_size=10), st.data())
+def test_lines_do_not_depend_on_how_they_are_cut(lines: list[bytes], data: st.DataObject) -> None:
+    """However the bytes are cut into chunks, the same lines come out in the same order."""
+    stream = b"".join(line + b"\n" for line in lines)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)), max_size=5)))
+    pipe, seen = Pipe(), []
+    records = RecordPipe(pipe.read_end)
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        pipe.write(stream[start:end])
+        seen += records.read(timeout=0)
+    pipe.close()
+    assert seen == lines
+
+
+def answers_in(pipe: Pipe) -> list[dict[str, object]]:
+    pipe.close(pipe.write_end)
+    with os.fdopen(os.dup(pipe.read_end), "rb") as file:
+        return [json.loads(line) for line in file]
+
+
+def test_acknowledgements_only_go_forward(pipe: Pipe) -> None:
+    """What was acknowledged once is not taken back, and not said twice."""
+    answers = Answers(pipe.write_end)
+    for through in (0, 3, 3, 2, -1, 5):
+        answers.acknowledge(through, sequence=through + 1)
+    assert answers_in(pipe) == [
+        {"kind": "ack", "through": 3, "sequence": 4},
+        {"kind": "ack", "through": 5, "sequence": 6},
+    ]
+
+
+def test_other_answers_carry_their_fields(pipe: Pipe) -> None:
+    """An answer is one line of JSON, whatever its texts hold."""
+    answers = Answers(pipe.write_end)
+    answers.send("log", level="ERROR", message="two\nlines é")
+    assert answers_in(pipe) == [{"kind": "log", "level": "ERROR", "message": "two\nlines é"}]
+
+
+def test_a_driver_that_is_gone_is_no_error(pipe: Pipe) -> None:
+    """Nobody reads any more: answers are for nobody, and nothing is raised."""
+    answers = Answers(pipe.write_end)
+    pipe.close(pipe.read_end)
+    answers.send("log", message="x")
+    answers.acknowledge(1, 2)
+    with pytest.raises(BrokenPipeError):
+        pipe.write(b"the pipe is broken indeed")
+
+
+def test_answers_of_many_threads_do_not_mix(pipe: Pipe) -> None:
+    """Each answer is a whole line, whoever sends at the same time."""
+    answers = Answers(pipe.write_end)
+    text = "x" * 300
+
+    def send(number: int) -> None:
+        for i in range(20):
+            answers.send("log", sender=number, i=i, message=text)
+
+    threads = [threading.Thread(target=send, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seen = answers_in(pipe)
+    assert len(seen) == 80
+    for number in range(4):
+        assert [a["i"] for a in seen if a["sender"] == number] == list(range(20))

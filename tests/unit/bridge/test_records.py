@@ -1,0 +1,90 @@
+"""Lines to records: what is known is typed, what is not is passed over but keeps its number."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fakes import application_end, application_start, decoded, goodbye, hello, query_progress, query_started
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_events.bridge import records as r
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (hello({"events.x": "1"}), r.Hello),
+        (goodbye(), r.Goodbye),
+        (application_start(), r.ApplicationStart),
+        (application_end(), r.ApplicationEnd),
+        (application_end(exit_code=3), r.ApplicationEnd),
+        ({"kind": "jvm_shutdown"}, r.JvmShutdown),
+        ({"kind": "dropped", "records": {"job_end": 3}}, r.Dropped),
+        ({"kind": "job_start", "job_id": 1, "time": 2, "properties": {"a": "b"}}, r.JobStart),
+        ({"kind": "job_end", "job_id": 1, "time": 2, "failure": {"chain": [{"type": "a.B"}]}}, r.JobEnd),
+        (query_started(), r.QueryStarted),
+        ({"kind": "query_idle", "id": "q", "run_id": "r", "timestamp": "t"}, r.QueryIdle),
+        ({"kind": "query_terminated", "id": "q", "run_id": "r", "exception": None}, r.QueryTerminated),
+        (query_progress(), r.QueryProgress),
+        ({"kind": "restored", "record": application_start()}, r.Restored),
+    ],
+)
+def test_each_kind_has_its_type(line: dict[str, object], kind: type) -> None:
+    """Every kind that the shim sends becomes the type of its name, with its number and time."""
+    record = decoded({**line, "seq": 7, "at": 8})
+    assert type(record) is kind
+    assert (record.seq, record.at) == (7, 8)
+
+
+def test_fields_of_a_newer_shim_are_skipped() -> None:
+    """A field that is not known is no error, at any depth."""
+    record = decoded({**query_progress(3, batchDuration=7, sources=[{"metrics": {"a": "b"}}]), "seq": 2, "new": [1]})
+    assert record.progress.batch_id == 3
+    assert record.progress.sources[0].num_input_rows == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"seq": 5, "kind": "of_the_future", "whatever": {"deep": [1]}},
+        {"seq": 5, "kind": "job_end", "job_id": "seven", "time": 1},
+        {"seq": 5, "kind": "job_end"},
+        {"seq": 5, "kind": "query_progress", "progress": {"id": "q"}},
+        {"seq": 5},
+    ],
+    ids=["kind", "type", "missing", "progress", "no-kind"],
+)
+def test_what_is_not_understood_keeps_its_number(line: dict[str, object]) -> None:
+    """A record that cannot be used must still be acknowledged, or the driver would keep it for ever."""
+    record = decoded(line)
+    assert isinstance(record, r.Unknown)
+    assert record.seq == 5
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"[]", b"null", b"7", b'{"kind":7}', b'{"seq":"1"}', b"\xff\xfe"])
+def test_what_is_no_record_at_all_is_unknown(line: bytes) -> None:
+    """Decoding never raises for what a line holds."""
+    assert r.Decoder().decode(line) == r.Unknown()
+
+
+def test_bytes_that_are_no_utf8_spoil_one_record_only() -> None:
+    """Damaged text makes a record unknown; its number, which stands before the text, is kept."""
+    line = b'{"seq":4,"kind":"query_terminated","id":"q","run_id":"r","exception":"\xff"}'
+    assert r.Decoder().decode(line) == r.Unknown(seq=4, kind="query_terminated")
+
+
+@given(st.binary(max_size=200))
+def test_no_line_makes_the_decoder_raise(line: bytes) -> None:
+    """Whatever bytes arrive, there is a record."""
+    assert r.Decoder().decode(line) is not None
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.dictionaries(st.text(), x)))
+def test_a_restored_record_is_carried_as_it_is(anything: object) -> None:
+    """What stands in a restored line is decoded by itself, so that a damaged one does no harm."""
+    restored = decoded({"kind": "restored", "record": anything})
+    assert isinstance(restored, r.Restored)
+    assert json.loads(bytes(restored.record)) == anything
+    assert r.Decoder().decode(restored.record) is not None

@@ -1,0 +1,246 @@
+"""One reporter's delivery: in order, as often as it takes, and never longer than it may."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from fakes import (
+    FaultyReporter,
+    GatedReporter,
+    cancels,
+    event,
+    eventually,
+    exits,
+    hang,
+    numbers,
+    ok,
+    permanent,
+    throttled,
+    transient,
+)
+
+from spark_events import Reporter
+from spark_events.dispatch.delivery import Delivery, DeliveryConfig
+from spark_events.dispatch.mailbox import Entry
+
+QUICK = {"retry_initial": 0.001, "retry_max": 0.002, "timeout": 20.0}
+Start = Callable[..., Delivery]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Starts deliveries, and stops them at the end of the test."""
+    started: list[Delivery] = []
+
+    def _start(reporter: Reporter, capacity: int = 100, **config: Any) -> Delivery:
+        delivery = Delivery("audit", reporter, DeliveryConfig(**{**QUICK, **config}), capacity)
+        started.append(delivery)
+        delivery.start()
+        return delivery
+
+    yield _start
+    for delivery in started:
+        delivery.request_stop(time.monotonic() + 0.5)
+        delivery.join()
+
+
+def entries(count: int, first: int = 0) -> list[Entry]:
+    return [Entry(number + 1, event(number)) for number in range(first, first + count)]
+
+
+def stop(delivery: Delivery, within: float) -> float:
+    """Stops it; returns how long that took."""
+    before = time.monotonic()
+    delivery.request_stop(before + within)
+    delivery.join()
+    return time.monotonic() - before
+
+
+def test_events_are_delivered_in_batches_and_in_order(start: Start) -> None:
+    """A batch is as large as it may be, and the next goes on where it ended."""
+    reporter = FaultyReporter()
+    delivery = start(reporter, batch_size=3)
+    delivery.put(entries(8))
+    assert delivery.wait_until_settled(20)
+    assert numbers(reporter.events) == list(range(8))
+    assert max(map(len, reporter.attempts)) <= 3
+    assert (delivery.delivered, delivery.failures, delivery.given_up) == (8, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "fault", [transient, throttled(0.002), exits, cancels], ids=["error", "slow", "exit", "cancel"]
+)
+def test_the_same_events_are_handed_over_until_they_are_taken(start: Start, fault: Any) -> None:
+    """After a failure the same batch comes again: order is kept over retries, nothing overtakes."""
+    reporter = FaultyReporter([ok, fault, fault, ok])
+    delivery = start(reporter, batch_size=2)
+    delivery.put(entries(6))
+    assert delivery.wait_until_settled(20)
+    assert numbers(reporter.events) == list(range(6))
+    assert reporter.attempts[1] == reporter.attempts[2] == reporter.attempts[3]
+    assert (delivery.delivered, delivery.failures) == (6, 2)
+
+
+def test_a_throttled_reporter_is_left_alone_as_long_as_it_asks(start: Start) -> None:
+    """The pause is the one that the destination named, not the shorter one of a retry."""
+    reporter = FaultyReporter([throttled(0.05)])
+    delivery = start(reporter)
+    delivery.put(entries(1))
+    assert delivery.wait_until_settled(20)
+    assert reporter.attempted_at[1] - reporter.attempted_at[0] >= 0.045
+
+
+def test_a_call_that_hangs_is_cut_off_and_repeated(start: Start) -> None:
+    """An attempt may take as long as its timeout; then it has failed like any other."""
+    reporter = FaultyReporter([hang, ok])
+    delivery = start(reporter, timeout=0.02)
+    delivery.put(entries(2))
+    assert delivery.wait_until_settled(20)
+    assert numbers(reporter.events) == [0, 1]
+    assert delivery.failures == 1
+
+
+def test_a_permanent_failure_gives_up_these_events_only(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """What will never be taken is not tried again, is counted, and what comes behind it is delivered."""
+    reporter = FaultyReporter([permanent])
+    delivery = start(reporter, batch_size=2)
+    delivery.put(entries(4))
+    assert delivery.wait_until_settled(20)
+    assert reporter.attempts == [(0, 1), (2, 3)]
+    assert (delivery.delivered, delivery.given_up, delivery.failures) == (2, 2, 1)
+    assert "reporter audit: failed, not tried again: PermanentError: no such table" in caplog.text
+
+
+def test_every_kind_of_step_in_one_script(start: Start) -> None:
+    """All verdicts one after the other: only what was given up is missing, the rest is in order."""
+    reporter = FaultyReporter([ok, transient, throttled(0.05), hang, permanent])
+    delivery = start(reporter, batch_size=1, timeout=0.02)
+    delivery.put(entries(4))
+    assert delivery.wait_until_settled(20)
+    assert numbers(reporter.events) == [0, 2, 3]
+    assert reporter.attempts == [(0,), (1,), (1,), (1,), (1,), (2,), (3,)]
+    assert (delivery.delivered, delivery.given_up, delivery.failures) == (3, 1, 4)
+
+
+def test_a_failing_spell_is_said_once_and_so_is_its_end(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """The driver's log is not flooded: one line when it begins, one when it works again."""
+    delivery = start(FaultyReporter([transient] * 5))
+    delivery.put(entries(1))
+    assert delivery.wait_until_settled(20)
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert said == [
+        "reporter audit: failed, its events are held and tried again: OSError: connection reset",
+        "reporter audit: works again",
+    ]
+
+
+def test_a_reporter_that_cannot_be_opened_yet_is_opened_later(start: Start) -> None:
+    """Events wait for a destination that comes up after the driver."""
+    reporter = FaultyReporter(opening=[transient, transient])
+    delivery = start(reporter)
+    delivery.put(entries(3))
+    assert delivery.wait_until_settled(20)
+    assert reporter.opened == 3
+    assert numbers(reporter.events) == [0, 1, 2]
+
+
+def test_nobody_waits_for_a_reporter_that_can_never_be_opened(start: Start) -> None:
+    """Its events are given up and counted, so that a synchronous driver does not stand still."""
+    reporter = FaultyReporter(opening=[permanent])
+    delivery = start(reporter)
+    for first in (0, 3):
+        delivery.put(entries(3, first))
+        assert delivery.wait_until_settled(20)
+    assert (delivery.delivered, delivery.given_up) == (0, 6)
+    assert delivery.oldest_record() is None
+    assert reporter.attempts == []
+
+
+@pytest.mark.parametrize("closing", [transient, permanent, exits])
+def test_a_close_that_raises_is_said_and_ends_all_the_same(
+    start: Start, caplog: pytest.LogCaptureFixture, closing: Any
+) -> None:
+    """At the end an error is only worth a line in the log: everything is delivered by then."""
+    reporter = FaultyReporter(closing=closing)
+    delivery = start(reporter)
+    delivery.put(entries(2))
+    stop(delivery, within=20)
+    assert (numbers(reporter.events), reporter.closed) == ([0, 1], 1)
+    assert "reporter audit: could not be closed" in caplog.text
+
+
+def test_a_stop_delivers_what_is_left(start: Start) -> None:
+    """Stopping is not dropping: the mailbox is emptied first, and the reporter is closed after it."""
+    reporter = FaultyReporter([transient, transient])
+    delivery = start(reporter, batch_size=1, retry_initial=0.01)
+    delivery.put(entries(5))
+    stop(delivery, within=20)
+    assert numbers(reporter.events) == [0, 1, 2, 3, 4]
+    assert reporter.closed == 1
+
+
+@pytest.mark.parametrize("forever", [transient, throttled(60), hang], ids=["fails", "throttled", "hangs"])
+def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixture, forever: Any) -> None:
+    """A reporter that will not take anything costs its own events, and no more time than there is."""
+    reporter = FaultyReporter(forever=forever)
+    delivery = start(reporter, capacity=10)
+    delivery.put(entries(4))
+    eventually(lambda: reporter.attempts)
+    assert stop(delivery, within=0.2) < 10
+    assert delivery.oldest_record() is None
+    assert delivery.delivered == 0
+    assert "lost" in caplog.text or delivery.given_up == 4
+
+
+def test_a_stop_cuts_a_pause_short(start: Start) -> None:
+    """A reporter that was to be left alone for a minute gets its last chance at once."""
+    reporter = FaultyReporter([throttled(60)])
+    delivery = start(reporter)
+    delivery.put(entries(2))
+    eventually(lambda: reporter.attempts)
+    assert stop(delivery, within=20) < 20
+    assert numbers(reporter.events) == [0, 1]
+
+
+def test_a_blocking_reporter_costs_its_own_events_only(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """Code that blocks its thread cannot be cut off: the stop ends without it, and says what is lost."""
+    blocked, other = GatedReporter(), FaultyReporter()
+    first, second = start(blocked), start(other)
+    for delivery in (first, second):
+        delivery.put(entries(3))
+    assert blocked.entered.wait(20)
+    assert second.wait_until_settled(20)
+    assert stop(first, within=0.05) < 10
+    assert "reporter audit: 3 events were not delivered in time and are lost" in caplog.text
+    assert numbers(other.events) == [0, 1, 2]
+    blocked.gate.set()
+
+
+def test_events_beyond_the_capacity_are_dropped_and_said(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """The books at the end: what was accepted was delivered or dropped."""
+    reporter = GatedReporter()
+    delivery = start(reporter, capacity=4, batch_size=1)
+    delivery.put(entries(1))
+    assert reporter.entered.wait(20)
+    delivery.put(entries(9, first=1))
+    reporter.gate.set()
+    stop(delivery, within=20)
+    assert numbers(reporter.events) == [0, 7, 8, 9]
+    assert delivery.delivered == 4
+    assert "reporter audit: 6 events were dropped, its mailbox was full" in caplog.text
+
+
+def test_progress_is_told_for_every_batch_that_comes_to_its_end() -> None:
+    """Delivered or given up: somebody waits for the acknowledgement either way."""
+    told: list[int | None] = []
+    reporter = FaultyReporter([ok, permanent, ok])
+    delivery = Delivery("a", reporter, DeliveryConfig(batch_size=1, retry_initial=0.001), 10, lambda: told.append(1))
+    delivery.put(entries(3))
+    delivery.start()
+    assert delivery.wait_until_settled(20)
+    stop(delivery, within=20)
+    assert len(told) == 3

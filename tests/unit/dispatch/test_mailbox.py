@@ -1,0 +1,134 @@
+"""The mailbox: bounded, in order, and what it sheds is the least of it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from fakes import event, numbers
+
+from spark_events import Severity
+from spark_events.dispatch.mailbox import Entry, Mailbox
+
+LEVELS = {"T": Severity.TRACE, "D": Severity.DEBUG, "I": Severity.INFO, "W": Severity.WARN, "E": Severity.ERROR}
+
+
+def mailbox(capacity: int = 100) -> Mailbox:
+    return Mailbox(capacity, lambda: None)
+
+
+def entries(severities: str) -> list[Entry]:
+    """One entry a letter, numbered by its place."""
+    return [Entry(i + 1, event(i, LEVELS[letter])) for i, letter in enumerate(severities)]
+
+
+def test_events_come_out_in_the_order_in_which_they_went_in() -> None:
+    """First in, first out, whatever the sizes of the batches."""
+    box = mailbox()
+    box.put(entries("IEIWI"))
+    seen = []
+    for most in (2, 1, 5):
+        seen += numbers(box.take(most))
+        box.settle()
+    assert seen == [0, 1, 2, 3, 4]
+    assert box.take(5) == []
+
+
+@pytest.mark.parametrize(
+    ("put", "kept"),
+    [
+        ("III", [0, 1, 2]),
+        ("IIII", [1, 2, 3]),
+        ("IIIIII", [3, 4, 5]),
+        ("EIII", [0, 2, 3]),
+        ("IEEE", [1, 2, 3]),
+        ("EEEI", [0, 1, 2]),
+        ("WIDT", [0, 1, 2]),
+        ("TDIW", [1, 2, 3]),
+        ("EWIE", [0, 1, 3]),
+        ("EEEE", [1, 2, 3]),
+        ("IWIEE", [1, 3, 4]),
+    ],
+)
+def test_a_full_mailbox_sheds_the_least_severe_and_oldest(put: str, kept: list[int]) -> None:
+    """Lowest severity first, of those the oldest; a newcomer that is the least of all stays out."""
+    box = mailbox(capacity=3)
+    box.put(entries(put))
+    assert numbers(box.take(10)) == kept
+    assert (box.accepted, box.dropped) == (len(put), len(put) - 3)
+
+
+def test_what_is_being_delivered_is_not_shed() -> None:
+    """Events in flight take up room, but cannot be dropped any more."""
+    box = mailbox(capacity=2)
+    box.put(entries("TT"))
+    assert numbers(box.take(1)) == [0]
+    box.put(entries("III")[2:])
+    box.settle()
+    assert numbers(box.take(10)) == [2]
+    assert box.dropped == 1
+
+
+def test_no_room_at_all_leaves_the_newcomer_out() -> None:
+    """With everything in flight there is nothing to shed; putting still does not wait."""
+    box = mailbox(capacity=1)
+    box.put(entries("I"))
+    box.take(1)
+    box.put(entries("EE"))
+    box.settle()
+    assert box.take(10) == []
+    assert (box.accepted, box.dropped) == (3, 2)
+
+
+def test_the_oldest_record_is_known_until_it_is_settled() -> None:
+    """A record is not done with while its events wait or are in flight."""
+    box = mailbox()
+    assert box.oldest_record() is None
+    box.put(entries("II"))
+    assert box.oldest_record() == 1
+    box.take(1)
+    assert box.oldest_record() == 1
+    box.settle()
+    assert box.oldest_record() == 2
+    box.take(1)
+    box.settle()
+    assert box.oldest_record() is None
+
+
+def test_clearing_counts_what_is_lost() -> None:
+    """What is waiting and what is in flight is dropped, and said how many."""
+    box = mailbox()
+    box.put(entries("IIIII"))
+    box.take(2)
+    assert box.clear() == 5
+    assert (box.accepted, box.dropped, box.oldest_record()) == (5, 5, None)
+
+
+def test_waiting_ends_when_everything_is_settled() -> None:
+    """Empty means settled, not only taken."""
+    box = mailbox()
+    assert box.wait_until_empty(0)
+    box.put(entries("I"))
+    assert not box.wait_until_empty(0)
+    box.take(1)
+    assert not box.wait_until_empty(0.01)
+    waiting = threading.Thread(target=box.wait_until_empty, args=(20,))
+    waiting.start()
+    box.settle()
+    waiting.join(20)
+    assert not waiting.is_alive()
+
+
+def test_only_the_first_event_wakes() -> None:
+    """A delivery that has something to take need not be woken again."""
+    woken = []
+    box = Mailbox(2, lambda: woken.append(1))
+    box.put([])
+    assert len(woken) == 0
+    box.put(entries("I"))
+    box.put(entries("I"))
+    assert len(woken) == 1
+    box.take(2)
+    box.settle()
+    box.put(entries("I"))
+    assert len(woken) == 2

@@ -1,0 +1,181 @@
+"""The ``file`` reporter: whole JSON lines, whatever the disk and other drivers do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fakes import event, eventually, read_events, sidecar_environment
+
+from spark_events.reporters.file import FileConfig, FileReporter
+
+
+def opened(path: Path) -> FileReporter:
+    reporter = FileReporter(FileConfig(str(path)))
+    reporter.open()
+    return reporter
+
+
+def test_a_line_has_the_event_s_own_fields(tmp_path: Path) -> None:
+    """The names of the fields are the contract: those of the Event, the attributes as an object."""
+    path = tmp_path / "events.jsonl"
+    reporter = opened(path)
+    told = event(3, "WARN", rows=12, ratio=0.5, on=True, who="zoë\n\t\"'")
+    reporter.report([told])
+    reporter.close()
+    assert path.read_bytes().count(b"\n") == 1
+    assert read_events(path) == [
+        {
+            "name": "Test",
+            "class_scope": "tests",
+            "body": "3",
+            "severity": "WARN",
+            "observed_ts_millis": 1_700_000_000_003,
+            "event_id": told.event_id,
+            "sequence": 0,
+            "attributes": {"rows": 12, "ratio": 0.5, "on": True, "who": "zoë\n\t\"'"},
+        }
+    ]
+
+
+def test_a_file_that_is_there_is_continued(tmp_path: Path) -> None:
+    """Events of an earlier run stay."""
+    path = tmp_path / "events.jsonl"
+    for number in range(3):
+        reporter = opened(path)
+        reporter.report([event(number)])
+        reporter.close()
+    assert [line["body"] for line in read_events(path)] == ["0", "1", "2"]
+
+
+def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """Events may hold what a job's messages hold; a file that was there keeps its mode."""
+    path, shared = tmp_path / "new.jsonl", tmp_path / "shared.jsonl"
+    shared.touch()
+    shared.chmod(0o640)
+    old_mask = os.umask(0)
+    try:
+        for file in (path, shared):
+            opened(file).close()
+    finally:
+        os.umask(old_mask)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert shared.stat().st_mode & 0o777 == 0o640
+
+
+def test_events_can_be_read_as_soon_as_they_are_reported(tmp_path: Path) -> None:
+    """Nothing is kept back in a buffer that a crash would lose."""
+    path = tmp_path / "events.jsonl"
+    reporter = opened(path)
+    reporter.report([event(1), event(2)])
+    assert [line["body"] for line in read_events(path)] == ["1", "2"]
+    reporter.close()
+
+
+@pytest.mark.parametrize("where", ["missing/events.jsonl", "file/events.jsonl", "."])
+def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, where: str) -> None:
+    """The message has the path, so that one knows which line of the configuration is wrong."""
+    (tmp_path / "file").touch()
+    path = tmp_path / where
+    with pytest.raises(OSError, match=str(path)):
+        opened(path)
+
+
+def test_closing_twice_or_without_opening_is_no_error(tmp_path: Path) -> None:
+    """A reporter that could never be opened is closed all the same."""
+    reporter = FileReporter(FileConfig(str(tmp_path / "x")))
+    reporter.close()
+    reporter.open()
+    reporter.close()
+    reporter.close()
+    assert (tmp_path / "x").read_bytes() == b""
+
+
+FULL_DISK = """
+import json, resource, sys
+from fakes import event
+from spark_events.reporters.file import FileConfig, FileReporter
+
+reporter = FileReporter(FileConfig(sys.argv[1]))
+reporter.open()
+batches = [[event(10 * n + i, text="x" * 100) for i in range(10)] for n in range(4)]
+reporter.report(batches[0])
+# Room for the half of the next batch, in the middle of a line.
+resource.setrlimit(resource.RLIMIT_FSIZE, (6_000, resource.RLIM_INFINITY))
+errors = []
+for attempt in range(3):
+    try:
+        reporter.report(batches[1])
+    except OSError as error:
+        errors.append(str(error))
+    torn = [line for line in open(sys.argv[1], "rb") if not line.endswith(b"\\n")]
+    errors.append(len(torn))
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+for batch in batches[1:]:
+    reporter.report(batch)
+print(json.dumps(errors))
+"""
+
+
+def test_a_full_disk_leaves_no_torn_line_and_no_gap(tmp_path: Path) -> None:
+    """What did not fit is taken back; when there is room again, everything arrives once and in order."""
+    path = tmp_path / "events.jsonl"
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(path)], env=sidecar_environment(), capture_output=True, check=True
+    )
+    assert json.loads(done.stdout) == [f"[Errno 27] File too large: '{path}'", 0] * 3
+    assert [line["body"] for line in read_events(path)] == [str(n) for n in range(40)]
+
+
+WRITER = """
+import sys
+from fakes import event
+from spark_events.reporters.file import FileConfig, FileReporter
+
+reporter = FileReporter(FileConfig(sys.argv[1]))
+reporter.open()
+print("ready", flush=True)
+sys.stdin.readline()
+for n in range(100):
+    reporter.report([event(n, writer=sys.argv[2], text="x" * (n * 37 % 3000)) for _ in range(2)])
+"""
+
+
+def test_two_drivers_on_one_path_do_not_mix_their_lines(tmp_path: Path) -> None:
+    """Every line is whole, none is missing, and each driver's own are in order."""
+    path = tmp_path / "events.jsonl"
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path), name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=sidecar_environment(),
+        )
+        for name in ("a", "b")
+    ]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == b"ready\n"
+    for writer in writers:
+        writer.communicate(b"go\n", timeout=60)
+        assert writer.returncode == 0
+    lines = read_events(path)
+    for name in ("a", "b"):
+        own = [int(line["body"]) for line in lines if line["attributes"]["writer"] == name]
+        assert own == [n for n in range(100) for _ in range(2)]
+
+
+def test_a_file_that_appears_later_is_only_a_matter_of_time(tmp_path: Path) -> None:
+    """A folder that is made after the start, as mounts are, is found by opening again."""
+    reporter = FileReporter(FileConfig(str(tmp_path / "later" / "events.jsonl")))
+    with pytest.raises(FileNotFoundError):
+        reporter.open()
+    (tmp_path / "later").mkdir()
+    reporter.open()
+    reporter.report([event(1)])
+    reporter.close()
+    assert eventually(lambda: read_events(tmp_path / "later" / "events.jsonl"))

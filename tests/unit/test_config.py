@@ -1,0 +1,209 @@
+"""Settings: every mistake is one sentence with the full key, what was given and what is allowed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_events.config import (
+    Kind,
+    Setting,
+    Settings,
+    boolean,
+    choice,
+    duration,
+    integer,
+    names,
+    option,
+    options,
+    text,
+)
+from spark_events.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Section:
+    path: str = option("path", text("the path of a file"), doc="Where.")
+    size: int = option("batch.size", integer(1, 100), 10, doc="How many.")
+    timeout: float = option("timeout", duration, 5.0, doc="How long.")
+    strict: bool = option("strict", boolean, False, doc="Whether.")
+
+
+def problems(values: dict[str, str]) -> tuple[str, ...]:
+    settings = Settings.of(values, "spark-defaults.conf")
+    settings.read(Section, "events.thing")
+    with pytest.raises(ConfigError) as caught:
+        settings.check()
+    return caught.value.problems
+
+
+@pytest.mark.parametrize(
+    ("kind", "given_text", "value"),
+    [
+        (integer(1, 100), "1", 1),
+        (integer(1, 100), "100", 100),
+        (integer(-5), "-5", -5),
+        (boolean, "true", True),
+        (boolean, "FALSE", False),
+        (duration, "500ms", 0.5),
+        (duration, "10 s", 10.0),
+        (duration, "5min", 300.0),
+        (duration, "5m", 300.0),
+        (duration, "2h", 7200.0),
+        (duration, "1d", 86400.0),
+        (duration, "0s", 0.0),
+        (text(), "a b", "a b"),
+        (choice("sync", "async-queued"), "async-queued", "async-queued"),
+        (names, "audit, console", ("audit", "console")),
+        (names, "a_1,B-2", ("a_1", "B-2")),
+    ],
+)
+def test_reads_what_is_allowed(kind: Kind[Any], given_text: str, value: object) -> None:
+    """A value within what is allowed is read into its type."""
+    assert kind.parse(given_text) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "given_text"),
+    [
+        (integer(1, 100), "0"),
+        (integer(1, 100), "101"),
+        (integer(1, 100), "ten"),
+        (integer(1, 100), "1.0"),
+        (integer(1, 100), ""),
+        (integer(1, 100), "1_0"),
+        (integer(1, 100), "9" * 5000),
+        (boolean, "yes"),
+        (boolean, "1"),
+        (duration, "10"),
+        (duration, "-1s"),
+        (duration, "1.5s"),
+        (duration, "10 sec"),
+        (duration, "10s\n"),
+        (text(), ""),
+        (choice("sync", "async-queued"), "async"),
+        (choice("sync"), "SYNC"),
+        (names, ""),
+        (names, "a,,b"),
+        (names, "a b"),
+        (names, "a, a"),
+    ],
+)
+def test_refuses_what_is_not_allowed(kind: Kind[Any], given_text: str) -> None:
+    """A value outside of what is allowed raises ValueError, and nothing else."""
+    with pytest.raises(ValueError):  # noqa: PT011 - the message is made by Settings
+        kind.parse(given_text)
+
+
+@given(st.integers(0, 999_999_999), st.sampled_from(["ms", "s", "m", "min", "h", "d"]))
+def test_a_formatted_duration_reads_back_as_itself(count: int, unit: str) -> None:
+    """What a template shows as the default is what the default is."""
+    seconds = duration.parse(f"{count}{unit}")
+    assert duration.parse(duration.format(seconds)) == pytest.approx(seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "written"),
+    [
+        (duration, 0.1, "100ms"),
+        (duration, 10.0, "10s"),
+        (duration, 90.0, "90s"),
+        (duration, 120.0, "2min"),
+        (duration, 0.0, "0ms"),
+        (boolean, False, "false"),
+        (integer(0), 512, "512"),
+        (names, ("a", "b"), "a, b"),
+    ],
+)
+def test_formats_as_a_user_would_write_it(kind: Kind[Any], value: object, written: str) -> None:
+    """A value is written in the form in which it is read."""
+    assert kind.format(value) == written
+
+
+def test_a_section_has_its_values_and_its_defaults() -> None:
+    """Keys that are not set keep the defaults that the dataclass declares."""
+    settings = Settings.of({"events.thing.path": "/x", "events.thing.timeout": "2min"})
+    assert settings.read(Section, "events.thing") == Section(path="/x", timeout=120.0)
+    settings.check()
+
+
+@pytest.mark.parametrize("key", ["events.thing.batch.size", "spark.events.thing.batch.size"])
+def test_a_bad_value_is_named_with_the_key_as_it_was_given(key: str) -> None:
+    """The message quotes the key as the user wrote it, the value, what is allowed, and where it stands."""
+    (problem,) = problems({"events.thing.path": "/x", key: "many"})
+    assert problem == f"{key}: given 'many', allowed is a whole number from 1 to 100; set in spark-defaults.conf"
+
+
+def test_a_missing_value_is_named_with_what_is_allowed() -> None:
+    """A required key that is not set is a problem that says what to set it to."""
+    assert problems({}) == ("events.thing.path: required, but not set; allowed is the path of a file",)
+
+
+def test_a_reason_is_told_where_there_is_one() -> None:
+    """Where a kind knows why it refuses, the message says it."""
+    (problem,) = problems({"events.thing.path": ""})
+    assert problem.startswith("events.thing.path: given '' (nothing), allowed is the path of a file")
+
+
+@pytest.mark.parametrize("prefix", ["", "spark."])
+def test_an_unknown_key_gets_a_proposal(prefix: str) -> None:
+    """A typo is answered with the key that was meant, and the typo is quoted as it was given."""
+    (problem,) = problems({"events.thing.path": "/x", f"{prefix}events.thing.batch.sise": "3"})
+    assert problem.startswith(f"{prefix}events.thing.batch.sise: unknown key, given '3'; set in spark-defaults.conf")
+    assert problem.endswith("did you mean events.thing.batch.size?")
+
+
+def test_an_unknown_key_that_resembles_none_gets_the_list() -> None:
+    """A key that is like no other is answered with the keys that stand beside it."""
+    (problem,) = problems({"events.thing.path": "/x", "events.thing.zzzzzzzzzzzz": "3"})
+    assert problem.endswith("known here: events.thing.path, events.thing.strict, events.thing.timeout")
+
+
+def test_all_problems_are_told_at_once() -> None:
+    """Reading does not stop at the first mistake: bad, missing and unknown keys come together."""
+    found = problems({"events.thing.timeout": "10", "events.thing.strict": "yes", "events.other": "x"})
+    assert [problem.partition(":")[0] for problem in found] == [
+        "events.thing.path",
+        "events.thing.timeout",
+        "events.thing.strict",
+        "events.other",
+    ]
+
+
+def test_a_config_error_says_all_of_its_problems() -> None:
+    """The text of the error is all problems, the attribute has them one by one."""
+    error = ConfigError(["first", "second"])
+    assert str(error) == "first; second"
+    assert error.problems == ("first", "second")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_key_with_spark_in_front_wins(order: int) -> None:
+    """spark.events.* overrides events.*, in whichever order they come."""
+    given = [
+        Setting("events.thing.path", "/file", "spark-defaults.conf"),
+        Setting("spark.events.thing.path", "/conf", "Spark's configuration"),
+    ]
+    settings = Settings(given[::order])
+    assert settings.read(Section, "events.thing") == Section(path="/conf")
+    settings.check()
+
+
+def test_names_below_a_prefix_are_told_once_and_in_order() -> None:
+    """The reporters that are configured are the distinct first parts of the keys below their prefix."""
+    settings = Settings.of(
+        {"events.reporter.b.type": "x", "spark.events.reporter.a.type": "y", "events.reporter.b.z": ""}
+    )
+    assert settings.names_below("events.reporter") == ["b", "a"]
+
+
+def test_options_are_told_in_the_order_of_their_declaration() -> None:
+    """A section's keys can be listed, for templates and documents."""
+    declared = options(Section)
+    assert [o.key for o in declared] == ["path", "batch.size", "timeout", "strict"]
+    assert declared[0].default is dataclasses.MISSING
+    assert declared[2].doc == "How long."

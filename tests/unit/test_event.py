@@ -1,0 +1,190 @@
+"""Events: immutable, complete, and refused at once where a value is wrong."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import math
+import pickle
+import time
+
+import msgspec
+import pytest
+
+from spark_events import Event, EventBuilder, InvalidEventError, Severity
+from spark_events.event import Attributes
+
+
+class Shop:
+    class Till:
+        pass
+
+
+def test_a_builder_fills_in_what_is_not_said() -> None:
+    """Severity is INFO, the body is the name, the time is now, the identifier is the event's own."""
+    before = time.time_ns() // 1_000_000
+    event = EventBuilder("shop.orders", "OrderImported").build()
+    assert (event.severity, event.body, event.attributes) == (Severity.INFO, "OrderImported", {})
+    assert before <= event.observed_ts_millis <= time.time_ns() // 1_000_000
+    assert len(event.event_id) == 32
+
+
+def test_a_builder_keeps_everything_it_is_told() -> None:
+    """What was set stands in the event."""
+    event = (
+        Event.builder("shop", "Opened")
+        .set_body("The shop is open")
+        .set_severity("WARN")
+        .set_observed_ts_millis(42)
+        .set_attribute("door", "left")
+        .set_attributes({"door": "right", "people": 3, "warm": True, "degrees": 21.5})
+        .build()
+    )
+    assert (event.class_scope, event.name, event.body) == ("shop", "Opened", "The shop is open")
+    assert (event.severity, event.observed_ts_millis) == (Severity.WARN, 42)
+    assert event.attributes == {"door": "right", "people": 3, "warm": True, "degrees": 21.5}
+
+
+def test_a_class_stands_for_its_dotted_name() -> None:
+    """A class as the scope is written with its module, as Flink does."""
+    assert EventBuilder(Shop.Till, "Opened").build().class_scope == f"{__name__}.Shop.Till"
+
+
+def test_each_event_of_a_builder_is_one_of_its_own() -> None:
+    """A builder that is used twice makes two events that share nothing that can change."""
+    builder = EventBuilder("shop", "Opened")
+    first = builder.build()
+    second = builder.set_attribute("door", "left").build()
+    assert first.event_id != second.event_id
+    assert first.attributes == {}
+
+
+def test_each_event_of_a_builder_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a time of its own, an event happened when it was built, not when an earlier one was."""
+    builder = EventBuilder("shop", "Opened")
+    monkeypatch.setattr(time, "time_ns", lambda: 1_000_000)
+    first = builder.build()
+    monkeypatch.setattr(time, "time_ns", lambda: 2_000_000)
+    assert (first.observed_ts_millis, builder.build().observed_ts_millis) == (1, 2)
+
+
+def test_an_event_does_not_change() -> None:
+    """Neither its fields nor its attributes can be set, by any way that a dictionary has."""
+    event = EventBuilder("shop", "Opened").set_attribute("door", "left").build()
+    with pytest.raises(AttributeError):
+        event.body = "other"  # type: ignore[misc]
+    changes = [
+        lambda a: a.__setitem__("door", "x"),
+        lambda a: a.__delitem__("door"),
+        lambda a: a.update(door="x"),
+        lambda a: a.setdefault("window", "x"),
+        lambda a: a.pop("door"),
+        lambda a: a.popitem(),
+        lambda a: a.clear(),
+        lambda a: a.__ior__({"door": "x"}),
+    ]
+    for change in changes:
+        with pytest.raises(TypeError, match="cannot be changed"):
+            change(event.attributes)
+    assert event.attributes == {"door": "left"}
+
+
+@pytest.mark.parametrize("value", [None, b"x", [1], {"a": 1}, (1,), {1}, object(), 1j, Severity.INFO])
+def test_an_attribute_of_another_type_is_refused_by_name(value: object) -> None:
+    """The message names the attribute, the type that was given and those that are allowed."""
+    with pytest.raises(InvalidEventError, match=r"attribute 'door': given .* of type \w+, allowed is str, int, float"):
+        EventBuilder("shop", "Opened").set_attribute("door", value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_float_that_json_cannot_hold_is_refused(value: float) -> None:
+    """NaN and the infinities have no form in JSON."""
+    with pytest.raises(InvalidEventError, match=r"attribute 'door': .*finite"):
+        EventBuilder("shop", "Opened").set_attribute("door", value)
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**30])
+def test_an_int_of_more_than_64_bits_is_refused(value: int) -> None:
+    """OTLP and most databases end at 64 bits."""
+    with pytest.raises(InvalidEventError, match=r"attribute 'door': .*64 bits"):
+        EventBuilder("shop", "Opened").set_attribute("door", value)
+
+
+@pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 0, True, False, "", 1e308])
+def test_a_value_at_the_limit_is_kept_as_it_is(value: object) -> None:
+    """Limits are included, and a bool stays a bool."""
+    kept = EventBuilder("shop", "Opened").set_attribute("door", value).build().attributes["door"]  # type: ignore[arg-type]
+    assert kept == value
+    assert type(kept) is type(value)
+
+
+class Metres(float):
+    """As numpy.float64 is one."""
+
+
+class Word(str):
+    __slots__ = ()
+
+
+class Colour(str, enum.Enum):
+    RED = "red"
+
+
+class Count(enum.IntEnum):
+    ONE = 1
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"), [(Metres(1.5), 1.5), (Word("x"), "x"), (Colour.RED, "red"), (Count.ONE, 1)]
+)
+def test_a_subclass_becomes_the_plain_value(value: object, plain: object) -> None:
+    """Encoders refuse subclasses of float and str: an event holds nothing that a reporter cannot encode."""
+    event = EventBuilder("shop", "Opened").set_attribute("door", value).build()  # type: ignore[arg-type]
+    assert type(event.attributes["door"]) is type(plain)
+    assert msgspec.json.decode(msgspec.json.encode(event))["attributes"] == {"door": plain}
+
+
+def test_text_that_utf8_cannot_hold_is_replaced() -> None:
+    """A lone surrogate, as file names have them, must not make an event that no reporter can write."""
+    event = EventBuilder("shop", "Opened\udcff").set_body("\ud800!").set_attribute("file", "a\udc80b").build()
+    assert (event.name, event.body, event.attributes["file"]) == ("Opened?", "?!", "a?b")
+    assert msgspec.json.encode(event)
+
+
+@pytest.mark.parametrize("name", ["", "  ", None, 3])
+def test_a_name_that_is_empty_or_no_text_is_refused(name: object) -> None:
+    """An event has a name and a scope, an attribute has a key."""
+    with pytest.raises(InvalidEventError, match="name: given"):
+        EventBuilder("shop", name)  # type: ignore[arg-type]
+    with pytest.raises(InvalidEventError, match="class_scope: given"):
+        EventBuilder(name, "Opened")  # type: ignore[arg-type]
+    with pytest.raises(InvalidEventError, match="attribute key: given"):
+        EventBuilder("shop", "Opened").set_attribute(name, 1)  # type: ignore[arg-type]
+
+
+def test_the_other_fields_are_checked_as_well() -> None:
+    """Severity, body and time are refused by their names."""
+    builder = EventBuilder("shop", "Opened")
+    with pytest.raises(InvalidEventError, match="severity: given 'LOUD', allowed is one of TRACE, DEBUG, INFO, WARN"):
+        builder.set_severity("LOUD")
+    with pytest.raises(InvalidEventError, match="body: given 3"):
+        builder.set_body(3)  # type: ignore[arg-type]
+    for moment in (-1, 1.5, True, 2**63, "now"):
+        with pytest.raises(InvalidEventError, match="observed_ts_millis: given"):
+            builder.set_observed_ts_millis(moment)  # type: ignore[arg-type]
+
+
+def test_an_event_survives_pickling_and_copying_unchanged() -> None:
+    """A pickled event comes back equal, and as unchangeable as before."""
+    event = EventBuilder("shop", "Opened").set_attribute("door", "left").build()
+    for again in (pickle.loads(pickle.dumps(event)), copy.deepcopy(event)):
+        assert again == event
+        assert type(again.attributes) is Attributes
+
+
+def test_severities_are_ordered_and_numbered_as_opentelemetry_has_them() -> None:
+    """TRACE is 1, each step is 4, FATAL is 21."""
+    assert [severity.number for severity in Severity] == [1, 5, 9, 13, 17, 21]
+    assert sorted([Severity.FATAL, Severity.TRACE, Severity.WARN]) == [Severity.TRACE, Severity.WARN, Severity.FATAL]
+    assert Severity.ERROR >= Severity.ERROR
+    assert Severity.FATAL > Severity.WARN

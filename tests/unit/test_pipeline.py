@@ -1,0 +1,189 @@
+"""From settings to reporters: every mistake is told, and with none at all there is a log."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pytest
+from fakes import event
+
+from spark_events import ConfigError, Event, Reporter
+from spark_events.config import Settings, option, text
+from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher, SyncDispatcher
+from spark_events.dispatch.mailbox import Entry
+from spark_events.pipeline import Pipeline, build
+from spark_events.reporters.file import FileReporter
+from spark_events.reporters.log import LogReporter
+
+
+class Collecting(Reporter):
+    """A reporter of one's own, with a key of its own."""
+
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Config:
+        colour: str = option("colour", text("a colour"), doc="Of what.")
+
+    made: ClassVar[list[Collecting]] = []
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.events: list[Event] = []
+        Collecting.made.append(self)
+
+    def report(self, events: Sequence[Event]) -> None:
+        self.events.extend(events)
+
+
+class Broken(Reporter):
+    def __init__(self, config: Any) -> None:
+        raise RuntimeError("no licence")
+
+    def report(self, events: Sequence[Event]) -> None:
+        raise AssertionError
+
+
+class Unfinished(Reporter):
+    """Has forgotten report()."""
+
+
+def pipeline(**settings: str) -> Pipeline:
+    return build(Settings.of(keys(settings), "a file"), lambda: None)
+
+
+def keys(settings: dict[str, str]) -> dict[str, str]:
+    """a__b=c is how Python spells events.a.b = c here; a dash is three underscores."""
+    return {"events." + key.replace("___", "-").replace("__", "."): value for key, value in settings.items()}
+
+
+def problems(**settings: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        pipeline(**settings)
+    return caught.value.problems
+
+
+def reporters(made: Pipeline) -> dict[str, type]:
+    return {delivery.name: type(delivery._reporter) for delivery in made.deliveries}
+
+
+def test_without_any_setting_there_is_a_log() -> None:
+    """One line in spark-defaults.conf is enough to see events."""
+    made = pipeline()
+    assert reporters(made) == {"log": LogReporter}
+    assert isinstance(made.dispatcher, SyncDispatcher)
+    assert made.config.shutdown_timeout == 10.0
+
+
+def test_all_that_are_configured_are_active() -> None:
+    """Without events.reporters, whatever has a type is active, and the default log is not."""
+    made = pipeline(reporter__audit__type="file", reporter__audit__path="/x", reporter__console__type="log")
+    assert reporters(made) == {"audit": FileReporter, "console": LogReporter}
+
+
+def test_events_reporters_chooses_among_them_and_orders_them() -> None:
+    """Those that are named are active, in that order."""
+    configured = {"reporter__b__type": "log", "reporter__a__type": "log", "reporter__c__type": "memory"}
+    assert list(reporters(pipeline(reporters="c, b", **configured))) == ["c", "b"]
+
+
+def test_the_dispatcher_is_the_one_that_was_asked_for() -> None:
+    """events.dispatcher.type decides."""
+    assert type(pipeline(dispatcher__type="async-queued").dispatcher) is AsyncQueuedDispatcher
+
+
+def test_a_reporter_of_one_s_own_gets_its_configuration_and_its_events() -> None:
+    """package.module:Class with keys of its own works like those that come with the package."""
+    made = pipeline(reporter__mine__type=f"{__name__}:Collecting", reporter__mine__colour="red")
+    made.dispatcher.start()
+    made.dispatcher.dispatch([Entry(1, event(1))], 1)
+    assert made.dispatcher.completed_through() == 1
+    made.dispatcher.stop(float("inf"))
+    mine = Collecting.made[-1]
+    assert mine.config == Collecting.Config(colour="red")
+    assert [e.body for e in mine.events] == ["1"]
+
+
+def test_a_reporter_that_is_not_configured_is_a_problem() -> None:
+    """The message has the name, the key that is missing, and what there is."""
+    assert problems(reporters="audit, consol", reporter__console__type="log") == (
+        "events.reporters: given 'audit', but events.reporter.audit.type is not set; configured are: console",
+        "events.reporters: given 'consol', but events.reporter.consol.type is not set; configured are: console",
+    )
+    (problem,) = problems(reporters="audit")
+    assert problem.endswith("configured are: none")
+
+
+def test_a_reporter_without_a_type_is_one_problem_not_many() -> None:
+    """Which keys are right depends on the type, so they are not judged without it."""
+    (problem,) = problems(reporter__audit__path="/x", reporter__audit__whatever="y")
+    assert problem.startswith("events.reporter.audit.type: required, but not set; allowed is one of file, log")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ("flie", "no such type"),
+        ("no.such.module:Reporter", "no.such.module cannot be imported: ModuleNotFoundError"),
+        (f"{__name__}:Settings", "Settings is not a subclass of spark_events.Reporter"),
+        (f"{__name__}:Missing", "has no Missing"),
+    ],
+)
+def test_a_type_that_cannot_be_used_is_told_with_the_reason(given: str, reason: str) -> None:
+    """What was given, why not, what is allowed, and where it stands."""
+    (problem,) = problems(reporter__audit__type=given, reporter__audit__path="/x")
+    assert problem.startswith(f"events.reporter.audit.type: given {given!r} (")
+    assert reason in problem
+    assert problem.endswith("package.module:Class of a reporter of your own; set in a file")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [("Broken", "it cannot be made: RuntimeError: no licence"), ("Unfinished", "it cannot be made: TypeError: ")],
+)
+def test_a_reporter_that_cannot_be_made_is_told_by_name(given: str, reason: str) -> None:
+    """An error of a reporter's own constructor is a problem of its configuration."""
+    (problem,) = problems(reporter__mine__type=f"{__name__}:{given}")
+    assert problem.startswith(f"events.reporter.mine: {reason}")
+
+
+def test_reporters_that_are_not_active_are_checked_as_well() -> None:
+    """A typo shows up when it is made, not on the day when the reporter is switched on."""
+    found = problems(
+        reporters="console",
+        reporter__console__type="log",
+        reporter__audit__type="file",
+        reporter__audit__pfad="/x",
+        reporter__audit__timeout="10",
+    )
+    assert [problem.partition(":")[0] for problem in found] == [
+        "events.reporter.audit.path",
+        "events.reporter.audit.timeout",
+        "events.reporter.audit.pfad",
+    ]
+
+
+def test_a_key_of_another_type_is_unknown() -> None:
+    """A path means nothing to a log."""
+    (problem,) = problems(reporter__console__type="log", reporter__console__path="/x")
+    assert problem.startswith("events.reporter.console.path: unknown key, given '/x'")
+
+
+def test_problems_of_all_parts_come_together() -> None:
+    """One message has everything that is wrong, from the dispatcher to the last reporter."""
+    found = problems(
+        dispatcher__type="fast",
+        dispatcher__queue__size="0",
+        required="perhaps",
+        repoters="a",
+        reporter__a__type="file",
+    )
+    assert [problem.partition(":")[0] for problem in found] == [
+        "events.required",
+        "events.dispatcher.type",
+        "events.dispatcher.queue.size",
+        "events.reporter.a.path",
+        "events.repoters",
+    ]
+    assert found[-1].endswith("did you mean events.reporters?")
+    assert found[1] == "events.dispatcher.type: given 'fast', allowed is one of sync, async-queued; set in a file"

@@ -1,0 +1,167 @@
+"""How an application began and ended: FINISHED and FAILED are said only where they are known."""
+
+from __future__ import annotations
+
+import pytest
+from fakes import START, application_end, application_start, decoded, query_started, query_terminated
+
+from spark_events import Event, Severity
+from spark_events.translate.translator import Translator
+
+JOB_FAILED = {"kind": "job_end", "job_id": 4, "time": START, "failure": {"chain": [{"type": "java.lang.Error"}]}}
+
+
+def translate(*records: dict[str, object]) -> list[Event]:
+    translator = Translator()
+    return [event for record in records for event in translator.translate(decoded(record))]
+
+
+def ending(*records: dict[str, object]) -> Event:
+    """The event of the application's end."""
+    (event,) = [
+        e
+        for e in translate(application_start(), *records)
+        if e.attributes.get("spark.entity") == "application"
+        and e.name == "JobStatusChangeEvent"
+        and e.attributes["status.new"] != "RUNNING"
+    ]
+    return event
+
+
+def test_the_start_says_what_runs_and_where() -> None:
+    """Every scope variable that is known is there; what is not known is left out."""
+    (event,) = translate(application_start())
+    assert (event.name, event.class_scope, event.severity) == (
+        "JobStatusChangeEvent",
+        "spark.application",
+        Severity.INFO,
+    )
+    assert event.body == "Application 'shop' started"
+    assert event.observed_ts_millis == START
+    assert event.attributes == {
+        "spark.app.id": "local-1",
+        "spark.app.name": "shop",
+        "spark.user": "ada",
+        "spark.version": "4.3.0",
+        "host.name": "h1",
+        "spark.entity": "application",
+        "status.new": "RUNNING",
+    }
+
+
+def test_an_attempt_is_named_where_the_cluster_has_attempts() -> None:
+    """YARN numbers its attempts."""
+    (event,) = translate(application_start(attempt_id="2"))
+    assert event.attributes["spark.app.attempt_id"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "severity"),
+    [
+        ("STOPPED", "FINISHED", Severity.INFO),
+        ("RETURNED", "FINISHED", Severity.INFO),
+        ("PROGRAM_FAILED", "FAILED", Severity.ERROR),
+        ("GATEWAY_CLOSED", "ENDED", Severity.INFO),
+        ("SIGTERM", "ENDED", Severity.INFO),
+        ("SIGINT", "ENDED", Severity.INFO),
+        ("SIGHUP", "ENDED", Severity.INFO),
+        ("EXITED", "ENDED", Severity.INFO),
+        ("A_WAY_OF_THE_FUTURE", "ENDED", Severity.INFO),
+    ],
+)
+def test_each_ending_has_its_status(how: str, status: str, severity: Severity) -> None:
+    """The way in which the driver ended decides on the status, and is told as the reason."""
+    event = ending(application_end(how))
+    assert (event.attributes["status.old"], event.attributes["status.new"]) == ("RUNNING", status)
+    assert event.severity is severity
+    assert event.attributes["end.reason"] == how
+    assert event.observed_ts_millis == START + 9
+
+
+@pytest.mark.parametrize("how", ["STOPPED", "EXITED", "SIGTERM"])
+def test_an_exit_code_that_is_not_zero_is_a_failure(how: str) -> None:
+    """Somebody has given that code on purpose."""
+    event = ending(application_end(how, exit_code=3))
+    assert (event.attributes["status.new"], event.attributes["exit.code"]) == ("FAILED", 3)
+    assert event.severity is Severity.ERROR
+    assert "exit code 3" in event.body
+
+
+@pytest.mark.parametrize("code", [0, None])
+def test_exit_code_zero_proves_nothing(code: int | None) -> None:
+    """Spark says 0 also where it does not know, so it is not repeated as if it were known."""
+    event = ending(application_end("GATEWAY_CLOSED", exit_code=code))
+    assert event.attributes["status.new"] == "ENDED"
+    assert "exit.code" not in event.attributes
+
+
+def test_a_failed_application_has_a_failure_event() -> None:
+    """FAILED is followed by the event that carries the details."""
+    *_, failure = translate(application_start(), application_end("PROGRAM_FAILED"))
+    assert (failure.name, failure.severity) == ("JobFailureEvent", Severity.ERROR)
+    assert failure.attributes["spark.entity"] == "application"
+    assert failure.attributes["error.type"] == "PROGRAM_FAILED"
+
+
+def test_hints_are_given_but_decide_nothing() -> None:
+    """A failed query or last job is told with the end, and does not make it a failure."""
+    event = ending(query_started(), query_terminated(exception="a.B: x"), JOB_FAILED, application_end("STOPPED"))
+    assert event.attributes["status.new"] == "FINISHED"
+    assert event.attributes["outcome.hint"] == "query 'clicks' failed; job 4, its last one, failed"
+    assert "query 'clicks' failed" in event.body
+
+
+def test_a_job_that_was_made_good_is_no_hint() -> None:
+    """A failed job is a hint only while no later one has worked."""
+    worked = {"kind": "job_end", "job_id": 5, "time": START}
+    assert "outcome.hint" not in ending(JOB_FAILED, worked, application_end()).attributes
+
+
+def test_an_end_whose_start_was_never_seen_has_no_old_status() -> None:
+    """What was never seen is not claimed."""
+    (event,) = translate(application_end())
+    assert event.attributes["status.new"] == "FINISHED"
+    assert "status.old" not in event.attributes
+
+
+def test_nothing_is_told_twice() -> None:
+    """A second start, a second end or a loss after the end makes no event."""
+    translator = Translator()
+    for record in (application_start(), application_end()):
+        assert len(translator.translate(decoded(record))) == 1
+    for record in (application_start(), application_end("EXITED"), application_end()):
+        assert translator.translate(decoded(record)) == []
+    assert translator.driver_lost(START, orderly=False) == []
+    assert translator.application_is_over
+
+
+def test_a_driver_that_died_is_lost_and_fatal() -> None:
+    """Nothing is worse, and what ran at that moment is named."""
+    translator = Translator()
+    for record in (
+        application_start(),
+        query_started(),
+        query_started("r2", "q2", "done"),
+        query_terminated("r2", "q2"),
+    ):
+        translator.translate(decoded(record))
+    (event,) = translator.driver_lost(START + 99, orderly=False)
+    assert (event.attributes["status.old"], event.attributes["status.new"]) == ("RUNNING", "LOST")
+    assert (event.severity, event.observed_ts_millis) == (Severity.FATAL, START + 99)
+    assert "query 'clicks'" in event.body
+    assert "done" not in event.body
+    assert translator.driver_lost(START, orderly=False) == []
+
+
+def test_a_jvm_that_went_down_in_order_is_not_lost() -> None:
+    """A JVM that has said that it goes down was not killed: ENDED, not LOST."""
+    translator = Translator()
+    translator.translate(decoded(application_start()))
+    (event,) = translator.driver_lost(START, orderly=True)
+    assert (event.attributes["status.new"], event.severity) == ("ENDED", Severity.INFO)
+    assert translator.application_is_over
+
+
+def test_an_application_that_never_started_is_not_lost() -> None:
+    """A driver that dies before its application starts has lost nothing."""
+    assert Translator().driver_lost(START, orderly=False) == []

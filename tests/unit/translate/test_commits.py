@@ -1,0 +1,194 @@
+"""Committed batches: one event each, with the numbers that Spark gave."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from fakes import application_start, decoded, query_progress, query_started
+
+from spark_events import Event, Severity
+from spark_events.translate.translator import Translator
+
+STATE = {"numRowsTotal": 7, "numRowsUpdated": 3, "numRowsRemoved": 1, "memoryUsedBytes": 100}
+
+
+def commits(*records: dict[str, Any]) -> list[Event]:
+    translator = Translator()
+    for record in (application_start(), query_started()):
+        translator.translate(decoded(record))
+    events = [event for record in records for event in translator.translate(decoded(record))]
+    return [event for event in events if event.name == "BatchCommitEvent"]
+
+
+def commit(**progress: Any) -> Event:
+    (event,) = commits(query_progress(41, **progress))
+    return event
+
+
+def test_a_commit_carries_what_spark_says_of_the_batch() -> None:
+    """Rows, durations and the query are Spark's own numbers."""
+    event = commit()
+    assert (event.severity, event.class_scope) == (Severity.INFO, "spark.streaming.query")
+    assert event.body == "Query 'clicks' committed batch 41 in 100 ms: 5 rows"
+    expected = {
+        "spark.streaming.batch.id": 41,
+        "spark.streaming.query.run_id": "r1",
+        "rows.input": 5,
+        "batches": 1,
+        "batch.no_data": False,
+        "duration.addBatch_ms": 30,
+        "duration.triggerExecution_ms": 100,
+        "sink.description": "noop",
+    }
+    assert expected.items() <= event.attributes.items()
+
+
+def test_a_commit_happened_when_its_trigger_was_over() -> None:
+    """Spark's timestamp is the beginning of the trigger; the commit is at its end."""
+    assert commit().observed_ts_millis == 1_795_263_271_000 + 100
+
+
+def test_a_trigger_without_a_batch_is_no_commit() -> None:
+    """Idle progress repeats the last batch id, but has added nothing to the sink."""
+    idle = query_progress(41, numInputRows=0, durationMs={"latestOffset": 2, "triggerExecution": 2})
+    assert commits(idle) == []
+    assert len(commits(query_progress(40), idle, query_progress(41))) == 2
+
+
+def test_a_batch_without_data_is_a_commit() -> None:
+    """A batch that Spark ran to move the watermark or to expire state is committed like any other."""
+    event = commit(numInputRows=0)
+    assert event.attributes["batch.no_data"] is True
+    assert event.attributes["rows.input"] == 0
+    assert event.body.endswith("no data")
+
+
+def test_a_batch_is_never_told_twice() -> None:
+    """Progress that is repeated, or comes late, makes no second event of a batch."""
+    told = commits(query_progress(0), query_progress(0), query_progress(1), query_progress(0), query_progress(1))
+    assert [event.attributes["spark.streaming.batch.id"] for event in told] == [0, 1]
+
+
+def test_a_new_run_may_commit_a_batch_again() -> None:
+    """A run that was cut off before its commit leaves the batch to the next run."""
+    told = commits(query_progress(0), query_started("r2"), query_progress(0, "r2"))
+    assert [event.attributes["spark.streaming.query.run_id"] for event in told] == ["r1", "r2"]
+    assert told[0].event_id != told[1].event_id
+
+
+@pytest.mark.parametrize(
+    ("offset", "shown"),
+    [
+        ({"topic": {"0": 23, "1": 7}}, '{"topic":{"0":23,"1":7}}'),
+        ({"logOffset": 0}, '{"logOffset":0}'),
+        ("plain text", "plain text"),
+        ('{"quoted": 1}', '{"quoted": 1}'),
+        ("", ""),
+        (1234567890123, "1234567890123"),
+        ([1, 2], "[1,2]"),
+        (None, None),
+    ],
+    ids=["kafka", "files", "string", "json-string", "empty", "number", "list", "null"],
+)
+def test_an_offset_is_shown_as_the_checkpoint_has_it(offset: object, shown: str | None) -> None:
+    """Whatever JSON a source makes of its offsets, the attribute is its text; null is no offset."""
+    source = {"description": "S", "startOffset": offset, "endOffset": offset, "numInputRows": 5}
+    record = query_progress(41)
+    record["progress"]["sources"] = [source]
+    line = json.dumps(record, separators=(",", ":"))  # Spark writes its JSON without spaces
+    (event,) = commits(json.loads(line)) if shown is None else commits_of_line(line)
+    assert event.attributes.get("source.0.offset.from") == shown
+    assert event.attributes.get("source.0.offset.to") == shown
+    assert "source.0.offset.latest" not in event.attributes
+    assert event.attributes["source.0.rows"] == 5
+
+
+def commits_of_line(line: str) -> list[Event]:
+    from spark_events.bridge.records import Decoder
+
+    return Translator().translate(Decoder().decode(line.encode()))
+
+
+def test_a_huge_offset_is_cut_and_says_so() -> None:
+    """A thousand partitions do not make an attribute of any size."""
+    shown = commit(sources=[{"endOffset": "x" * 5_000}]).attributes["source.0.offset.to"]
+    assert isinstance(shown, str)
+    assert len(shown) < 2_200
+    assert shown.endswith("[2952 cut]")
+
+
+def test_each_source_has_its_number() -> None:
+    """Sources are told apart by their place in the query; rows are Spark's, source by source."""
+    sources = [{"description": "left", "numInputRows": 2}, {"description": "right", "numInputRows": 3}]
+    attributes = commit(sources=sources).attributes
+    assert (attributes["source.0.description"], attributes["source.0.rows"]) == ("left", 2)
+    assert (attributes["source.1.description"], attributes["source.1.rows"]) == ("right", 3)
+
+
+def test_rows_are_summed_up_where_spark_has_no_sum() -> None:
+    """Some progress has the rows of its sources only."""
+    sources = [{"numInputRows": 2}, {"numInputRows": 3}]
+    assert commit(sources=sources, numInputRows=None).attributes["rows.input"] == 5
+
+
+@pytest.mark.parametrize(("rows", "shown"), [(-1, None), (0, 0), (12, 12)])
+def test_rows_that_a_sink_does_not_count_are_left_out(rows: int, shown: int | None) -> None:
+    """Spark's -1 means unknown, and unknown is not a number."""
+    attributes = commit(sink={"description": "noop", "numOutputRows": rows}).attributes
+    assert attributes.get("rows.output") == shown
+
+
+def test_progress_without_a_sink_or_sources_is_no_error() -> None:
+    """What Spark leaves out is left out."""
+    record = query_progress(41)
+    for field in ("sink", "sources", "stateOperators", "eventTime", "name"):
+        del record["progress"][field]
+    (event,) = commits(record)
+    assert "sink.description" not in event.attributes
+    assert "state.rows" not in event.attributes
+    assert "watermark" not in event.attributes
+
+
+def test_state_is_summed_over_the_operators() -> None:
+    """Rows and memory of all stateful operators, and how many rows came too late."""
+    attributes = commit(stateOperators=[STATE, {**STATE, "numRowsDroppedByWatermark": 4}]).attributes
+    expected = {
+        "state.operators": 2,
+        "state.rows": 14,
+        "state.rows.updated": 6,
+        "state.rows.removed": 2,
+        "state.rows.dropped_by_watermark": 4,
+        "state.memory_bytes": 200,
+    }
+    assert expected.items() <= attributes.items()
+
+
+def test_the_watermark_is_told_as_spark_writes_it() -> None:
+    """Watermark and event times are Spark's own texts."""
+    event = commit(eventTime={"watermark": "2026-01-01T00:00:50.000Z", "max": "2026-01-01T00:01:00.000Z"})
+    assert event.attributes["watermark"] == "2026-01-01T00:00:50.000Z"
+    assert event.attributes["event_time.max"] == "2026-01-01T00:01:00.000Z"
+    assert event.body.endswith(", watermark 2026-01-01T00:00:50.000Z")
+
+
+def test_observed_metrics_become_attributes_of_plain_values() -> None:
+    """Numbers stay numbers, what is nested is JSON text, null is left out, NaN is Spark's word for it."""
+    row = {"n": 3, "mean": 1.5, "on": True, "who": "ada", "none": None, "nan": "NaN", "list": [1, 2], "row": {"a": 1}}
+    attributes = commit(observedMetrics={"m": row}).attributes
+    observed = {key: value for key, value in attributes.items() if key.startswith("observed.")}
+    assert observed == {
+        "observed.m.n": 3,
+        "observed.m.mean": 1.5,
+        "observed.m.on": True,
+        "observed.m.who": "ada",
+        "observed.m.nan": "NaN",
+        "observed.m.list": "[1,2]",
+        "observed.m.row": '{"a":1}',
+    }
+
+
+def test_an_observed_metric_that_is_no_row_is_its_value() -> None:
+    """Nothing that Spark may send for a metric is an error."""
+    assert commit(observedMetrics={"m": 7}).attributes["observed.m.value"] == 7

@@ -1,0 +1,210 @@
+"""Failures, read out of texts that real Sparks wrote (see fixtures/README.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_events import Event, Severity
+from spark_events.bridge.records import Decoder, JobEnd, JobStart, QueryTerminated
+from spark_events.translate.failures import (
+    MESSAGE_LIMIT,
+    SUMMARY_LIMIT,
+    TRACE_LIMIT,
+    Diagnosis,
+    diagnose,
+    diagnose_text,
+)
+from spark_events.translate.translator import Translator
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def record(name: str) -> Any:
+    return Decoder().decode((FIXTURES / f"{name}.json").read_bytes())
+
+
+def diagnosis(name: str) -> Diagnosis:
+    told = record(name)
+    if isinstance(told, QueryTerminated):
+        assert told.exception is not None
+        return diagnose_text(told.exception, told.error_class)
+    assert isinstance(told, JobEnd)
+    assert told.failure is not None
+    return diagnose(told.failure)
+
+
+@pytest.mark.parametrize(
+    ("name", "error_type", "root_cause", "location"),
+    [
+        ("3.5-foreachbatch", "ValueError", "ValueError: bad foreachBatch value at batch 1", "47 in fb"),
+        (
+            "4.3-foreachbatch",
+            "FOREACH_BATCH_USER_FUNCTION_ERROR",
+            "ValueError: bad foreachBatch value at batch 1",
+            "47 in fb",
+        ),
+        (
+            "3.5-foreachbatch-job",
+            "ZeroDivisionError",
+            "ZeroDivisionError: integer division or modulo by zero",
+            "54 in <lambda>",
+        ),
+        (
+            "4.3-foreachbatch-job",
+            "FOREACH_BATCH_USER_FUNCTION_ERROR",
+            "ZeroDivisionError: integer division or modulo by zero",
+            "54 in <lambda>",
+        ),
+        ("3.5-streamudf", "TASK_WRITE_FAILED", "ValueError: bad udf value 7", "63 in bad"),
+        ("4.3-streamudf", "PYTHON_EXCEPTION", "ValueError: bad udf value 7", "63 in bad"),
+        ("3.5-batch-udf", "ValueError", "ValueError: bad batch udf value 0", "72 in bad"),
+        ("4.3-batch-udf", "PYTHON_EXCEPTION", "ValueError: bad batch udf value 0", "72 in bad"),
+        (
+            "4.3-batch-udf-trace",
+            "PYTHON_EXCEPTION",
+            "ZeroDivisionError: integer division or modulo by zero",
+            "20 in f",
+        ),
+    ],
+)
+def test_a_python_error_is_found_with_its_place(name: str, error_type: str, root_cause: str, location: str) -> None:
+    """The root cause is the line that a Python user would look for, the place is the user's own code."""
+    found = diagnosis(name)
+    assert found.error_type == found.attributes["error.type"] == error_type
+    assert found.attributes["failure.root_cause"] == root_cause
+    assert found.attributes["failure.location"] == f"/app/job.py:{location}"
+    assert found.summary == f"{root_cause} (/app/job.py:{location})"
+    assert not found.cancelled
+
+
+@pytest.mark.parametrize("name", ["3.5-batch-ansi", "4.3-batch-ansi"])
+def test_a_jvm_error_is_found_behind_the_stage_failure(name: str) -> None:
+    """A division by zero under ANSI is named by its class, in 3.5's wrapping and in 4.3's."""
+    found = diagnosis(name)
+    assert found.error_type == "DIVIDE_BY_ZERO"
+    assert str(found.attributes["failure.root_cause"]).startswith(
+        "org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] Division by zero."
+    )
+    assert "failure.location" not in found.attributes
+    assert "\n" not in found.summary
+
+
+@pytest.mark.parametrize(
+    ("name", "outermost", "state"),
+    [
+        ("3.5-streamudf", "org.apache.spark.SparkException", None),
+        ("4.3-streamudf", "org.apache.spark.api.python.PythonException", "38000"),
+        ("4.3-batch-ansi", "org.apache.spark.SparkArithmeticException", "22012"),
+        ("3.5-foreachbatch", "py4j.Py4JException", None),
+    ],
+)
+def test_the_exception_is_told_as_it_was_thrown(name: str, outermost: str, state: str | None) -> None:
+    """exception.type is the outermost exception, the SQLSTATE is there where Spark has one."""
+    attributes = diagnosis(name).attributes
+    assert attributes["exception.type"] == outermost
+    assert attributes.get("error.sql_state") == state
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.json")))
+def test_no_frame_of_the_trace_gets_into_the_message(name: str) -> None:
+    """The message ends where the frames begin; the whole text is the stack trace."""
+    found = diagnosis(name)
+    assert "\tat org.apache" not in str(found.attributes["exception.message"]).partition("most recent failure")[0]
+    told = record(name)
+    text = told.exception if isinstance(told, QueryTerminated) else told.failure.trace
+    if text:
+        assert found.attributes["exception.stacktrace"] == text
+        assert "exception.stacktrace.cut" not in found.attributes
+
+
+def events_of(*names_or_records: Any) -> list[Event]:
+    translator = Translator()
+    return [e for r in names_or_records for e in translator.translate(record(r) if isinstance(r, str) else r)]
+
+
+def test_a_failed_job_says_where_it_was_called() -> None:
+    """The sentence has the job's number, its call site and the cause."""
+    start = JobStart(job_id=6, time=1, properties={"callSite.short": "collect at /app/job.py:21"})
+    (event,) = [e for e in events_of(start, "4.3-batch-udf-trace") if e.name == "JobFailureEvent"]
+    assert event.body == (
+        "Job 6 (collect at /app/job.py:21) failed: ZeroDivisionError: integer division or modulo by zero"
+        " (/app/job.py:20 in f)"
+    )
+    assert (event.severity, event.attributes["spark.entity"]) == (Severity.ERROR, "job")
+
+
+def test_a_failed_job_of_a_micro_batch_names_query_and_batch() -> None:
+    """What belongs to a query is told with the query, also when the query itself was never seen."""
+    properties = {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "7"}
+    start = JobStart(job_id=6, time=1, properties=properties)
+    (event,) = [e for e in events_of(start, "4.3-batch-udf-trace") if e.name == "JobFailureEvent"]
+    assert event.body.startswith("Job 6 of query 'q1', batch 7, failed")
+    assert event.attributes["spark.streaming.batch.id"] == 7
+    assert event.attributes["spark.streaming.query.id"] == "q1"
+
+
+def test_a_cancelled_job_is_a_warning() -> None:
+    """Somebody has cancelled it: nothing is broken, and the end of the application gets no hint from it."""
+    (event,) = [e for e in events_of("4.3-cancelled") if e.name == "JobFailureEvent"]
+    assert event.severity is Severity.WARN
+    assert "was cancelled" in event.body
+
+
+def test_a_job_that_its_query_s_stop_has_cancelled_is_no_event() -> None:
+    """stop() cancels the batch under way: that is what was asked for."""
+    start = JobStart(job_id=2, time=1, properties={"sql.streaming.queryId": "q1"})
+    assert [e for e in events_of(start, "4.3-cancelled") if e.name == "JobFailureEvent"] == []
+
+
+def test_a_long_trace_is_cut_and_says_so() -> None:
+    """Beginning and end are kept, for causes stand last; an attribute marks the cut."""
+    text = "a.B: first\n" + "\tat a.B.c(B.java:1)\n" * 2_000 + "Caused by: c.D: last\n\tat c.D.e(D.java:2)"
+    found = diagnose_text(text)
+    trace = str(found.attributes["exception.stacktrace"])
+    assert len(trace) < TRACE_LIMIT + 100
+    assert trace.startswith("a.B: first")
+    assert trace.endswith("at c.D.e(D.java:2)")
+    assert found.attributes["exception.stacktrace.cut"] is True
+    assert found.attributes["failure.root_cause"] == "c.D: last"
+
+
+def test_a_long_message_is_cut_in_attributes_and_sentence() -> None:
+    """No message makes an event of any size, and the sentence is one line."""
+    found = diagnose_text("a.B: " + "x\n" * 10_000)
+    assert len(str(found.attributes["exception.message"])) < MESSAGE_LIMIT + 100
+    assert len(str(found.attributes["failure.root_cause"])) < MESSAGE_LIMIT + 100
+    assert len(found.summary) <= SUMMARY_LIMIT
+    assert "\n" not in found.summary
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n", "no exception at all", "Traceback (most recent call last):", "a.b.c", ": : :"]
+)
+def test_text_that_is_no_exception_is_diagnosed_all_the_same(text: str) -> None:
+    """There is always a type, a message and a trace, whatever the text."""
+    attributes = diagnose_text(text).attributes
+    assert {"error.type", "exception.type", "exception.message", "failure.root_cause"} <= attributes.keys()
+    assert attributes["exception.stacktrace"] == text
+
+
+def test_an_error_class_given_beside_the_text_wins() -> None:
+    """What Spark says itself is not guessed from the text."""
+    found = diagnose_text("a.B: [INNER_CLASS] x", error_class="OUTER_CLASS", sql_state="XX000")
+    assert (found.error_type, found.attributes["error.sql_state"]) == ("OUTER_CLASS", "XX000")
+
+
+def test_of_chained_python_errors_the_first_is_the_root() -> None:
+    """ "raise ... from error": the cause is the root, with its own place."""
+    text = (
+        "py4j.Py4JException: x Return Message: Traceback (most recent call last):\n"
+        "  File \"/app/a.py\", line 1, in inner\n    x\nKeyError: 'k'\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
+        "Traceback (most recent call last):\n"
+        '  File "/app/a.py", line 9, in outer\n    y\nRuntimeError: wrapped\n\n\tat py4j.X.y(X.java:1)\n'
+    )
+    found = diagnose_text(text)
+    assert found.attributes["failure.root_cause"] == "KeyError: 'k'"
+    assert found.attributes["failure.location"] == "/app/a.py:1 in inner"

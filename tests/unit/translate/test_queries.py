@@ -1,0 +1,111 @@
+"""Streaming queries: one story a query, over all of its runs."""
+
+from __future__ import annotations
+
+from fakes import START, application_start, decoded, query_progress, query_started, query_terminated
+
+from spark_events import Event, Severity
+from spark_events.translate.translator import Translator
+
+
+def translate(*records: dict[str, object]) -> list[Event]:
+    translator = Translator()
+    translator.translate(decoded(application_start()))
+    return [event for record in records for event in translator.translate(decoded(record))]
+
+
+def change(event: Event) -> tuple[object, object]:
+    return event.attributes.get("status.old"), event.attributes["status.new"]
+
+
+def test_a_start_is_told_with_the_time_that_spark_gives() -> None:
+    """The query's own timestamp is when it happened; its id, run and name go with it."""
+    (event,) = translate(query_started())
+    assert (event.name, event.severity, event.body) == (
+        "JobStatusChangeEvent",
+        Severity.INFO,
+        "Query 'clicks' started",
+    )
+    assert change(event) == (None, "RUNNING")
+    assert event.observed_ts_millis == 1_795_263_270_000
+    assert event.attributes["spark.entity"] == "query"
+    assert event.attributes["spark.streaming.query.id"] == "q1"
+    assert event.attributes["spark.streaming.query.run_id"] == "r1"
+    assert event.attributes["spark.streaming.query.name"] == "clicks"
+    assert event.attributes["spark.app.id"] == "local-1"
+
+
+def test_a_timestamp_that_cannot_be_read_is_replaced_by_the_driver_s_clock() -> None:
+    """Better the moment when the shim saw it than none."""
+    (event,) = translate(query_started(timestamp="yesterday"))
+    assert event.observed_ts_millis == START + 1
+
+
+def test_a_query_without_a_name_is_called_by_its_id() -> None:
+    """The sentence has the beginning of the id, and no attribute claims a name."""
+    (event,) = translate(query_started(query="0123456789ab", name=None))
+    assert event.body == "Query '01234567' started"
+    assert "spark.streaming.query.name" not in event.attributes
+
+
+def test_a_query_that_stops_without_an_exception_is_finished() -> None:
+    """stop() and AvailableNow end the same way."""
+    *_, event = translate(query_started(), query_terminated())
+    assert change(event) == ("RUNNING", "FINISHED")
+    assert (event.severity, event.observed_ts_millis) == (Severity.INFO, START + 8)
+
+
+def test_a_query_that_fails_has_a_status_and_a_failure() -> None:
+    """Both are errors; the failure carries what is known of the cause, and where the query was."""
+    failed = query_terminated(exception="java.io.IOException: disk", error_class="DISK")
+    *_, status, failure = translate(query_started(), query_progress(6), failed)
+    assert change(status) == ("RUNNING", "FAILED")
+    assert status.severity is failure.severity is Severity.ERROR
+    assert status.attributes["error.type"] == failure.attributes["error.type"] == "DISK"
+    assert failure.name == "JobFailureEvent"
+    assert failure.body == "Query 'clicks' failed: java.io.IOException: disk"
+    assert failure.attributes["exception.type"] == "java.io.IOException"
+    assert failure.attributes["spark.streaming.last_committed_batch.id"] == 6
+
+
+def test_a_query_that_never_committed_has_no_last_batch() -> None:
+    """No batch is not batch -1."""
+    *_, failure = translate(query_started(), query_terminated(exception="a.B: x"))
+    assert "spark.streaming.last_committed_batch.id" not in failure.attributes
+
+
+def test_a_new_run_of_the_same_query_is_a_restart() -> None:
+    """The same id with a new run id goes on from the last status, and is told to be a restart."""
+    *_, event = translate(query_started(), query_terminated(exception="a.B: x"), query_started("r2"))
+    assert change(event) == ("FAILED", "RUNNING")
+    assert event.body == "Query 'clicks' restarted"
+    assert event.attributes["query.restart"] is True
+    assert event.attributes["query.run"] == 2
+    assert event.attributes["spark.streaming.query.run_id"] == "r2"
+
+
+def test_another_query_of_the_same_name_is_no_restart() -> None:
+    """Queries are told apart by their id alone."""
+    *_, event = translate(query_started(), query_terminated(), query_started("r2", "q2"))
+    assert change(event) == (None, "RUNNING")
+    assert "query.restart" not in event.attributes
+
+
+def test_a_run_that_was_never_seen_to_start_is_told_as_it_is() -> None:
+    """The end of an unknown run is an event without an old status."""
+    (event,) = translate(query_terminated("r9", "q9"))
+    assert change(event) == (None, "FINISHED")
+    assert event.attributes["spark.streaming.query.run_id"] == "r9"
+
+
+def test_a_commit_of_a_run_that_was_never_seen_to_start_is_told() -> None:
+    """A batch of an unknown run is committed all the same."""
+    (event,) = translate(query_progress(4, "r9", "q9"))
+    assert event.name == "BatchCommitEvent"
+    assert event.attributes["spark.streaming.query.id"] == "q9"
+
+
+def test_nothing_is_told_twice() -> None:
+    """A start or an end that is repeated makes no second event."""
+    events = translate(query_started(), query_started(), query_terminated(), query_terminated(), query_terminated())
+    assert [change(event) for event in events] == [(None, "RUNNING"), ("RUNNING", "FINISHED")]

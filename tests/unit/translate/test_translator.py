@@ -1,0 +1,103 @@
+"""Records to numbered events with identifiers that a repetition does not change."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from fakes import (
+    START,
+    application_end,
+    application_start,
+    decoded,
+    query_progress,
+    query_started,
+    query_terminated,
+)
+
+from spark_events import Event
+from spark_events.bridge.records import Unknown
+from spark_events.translate.translator import Translator
+
+STORY = [
+    application_start(),
+    query_started(),
+    query_progress(0),
+    query_progress(1),
+    query_terminated(exception="a.B: x"),
+    query_started("r2"),
+    query_progress(2, "r2"),
+    {"kind": "job_end", "job_id": 3, "time": START, "failure": {"chain": [{"type": "a.B", "message": "m"}]}},
+    {"kind": "dropped", "at": START, "records": {"job_end": 2, "job_start": 1}},
+    application_end(),
+]
+
+
+def translate(translator: Translator, records: list[dict[str, Any]]) -> list[Event]:
+    return [event for record in records for event in translator.translate(decoded(record))]
+
+
+def test_the_same_records_give_the_same_events() -> None:
+    """Nothing depends on clocks or chance: a second translation is equal to the first."""
+    first = translate(Translator(), STORY)
+    time.sleep(0)
+    assert first == translate(Translator(), STORY)
+    assert len({event.event_id for event in first}) == len(first)
+
+
+def test_events_are_numbered_without_gaps() -> None:
+    """The sequence counts events, from the number that the sidecar was told."""
+    events = translate(Translator(first_sequence=41), STORY)
+    assert [event.sequence for event in events] == list(range(41, 41 + len(events)))
+
+
+def test_identifiers_differ_between_applications_and_attempts() -> None:
+    """The same query in another application, or another attempt of it, is another fact."""
+    ids = set()
+    for who in ({"app_id": "a"}, {"app_id": "b"}, {"app_id": "a", "attempt_id": "2"}):
+        translator = Translator()
+        translator.translate(decoded(application_start(**who)))
+        ids.update(event.event_id for event in translate(translator, [query_started()]))
+    assert len(ids) == 3
+
+
+def test_what_is_restored_makes_no_event_but_is_known() -> None:
+    """A sidecar that was started anew goes on as if it had seen everything, with the same identifiers."""
+    whole = translate(Translator(), STORY)
+    for cut in range(len(STORY) + 1):
+        told = translate(Translator(), STORY[:cut])
+        second = Translator(first_sequence=len(told) + 1)
+        for record in STORY[:cut]:
+            second.restore(decoded(record))
+        assert translate(second, STORY[cut:]) == whole[len(told) :]
+
+
+def test_what_was_restored_and_comes_again_is_not_told_again() -> None:
+    """Restored facts that are still in the driver's queue are recognised."""
+    translator = Translator()
+    for record in (application_start(), query_started()):
+        translator.restore(decoded(record))
+    assert translate(translator, [application_start(), query_started()]) == []
+
+
+def test_restoring_uses_up_no_numbers() -> None:
+    """The next event has the number that the predecessor had come to."""
+    translator = Translator(first_sequence=7)
+    translator.restore(decoded(application_start()))
+    assert translator.next_sequence == 7
+
+
+def test_records_without_meaning_make_no_event() -> None:
+    """Unknown kinds, idle reports and jobs that work are passed over."""
+    translator = Translator()
+    assert translator.translate(Unknown(seq=3)) == []
+    assert translator.translate(decoded({"kind": "jvm_shutdown"})) == []
+    assert translator.translate(decoded({"kind": "job_end", "job_id": 1, "time": 2})) == []
+
+
+def test_drops_are_told_with_their_count() -> None:
+    """What the shim could not keep is said, with how many of which kind."""
+    (event,) = translate(Translator(), [{"kind": "dropped", "at": START, "records": {"job_end": 2, "job_start": 1}}])
+    assert (event.name, event.severity.value) == ("EventsDroppedEvent", "WARN")
+    assert event.attributes["dropped.count"] == 3
+    assert "2 job_end, 1 job_start" in event.body
