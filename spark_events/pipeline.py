@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TypeAlias
 
 from spark_events.config import Settings, boolean, duration, names, option, text
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig
 from spark_events.dispatch.dispatcher import DispatcherConfig, EventDispatcher, create
+from spark_events.dispatch.selection import Selection, SelectionConfig
 from spark_events.reporters.log import LogReporter
 from spark_events.reporters.registry import reporter_type
-from spark_events.reporters.reporter import Reporter, ReporterFactory
+from spark_events.reporters.reporter import ReporterFactory
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.config import read as read_translation
 
@@ -19,8 +19,6 @@ __all__ = ["EventsConfig", "Pipeline", "ReporterConfig", "build"]
 
 _REPORTER = "events.reporter"
 _DEFAULT_REPORTER = "log"
-#: What makes a reporter, its own configuration, and that of its delivery.
-_Plan: TypeAlias = tuple[ReporterFactory, object, DeliveryConfig]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,6 +60,16 @@ class ReporterConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class _Plan:
+    """What makes a reporter, and everything that is configured for it."""
+
+    factory: ReporterFactory
+    own: object
+    delivery: DeliveryConfig
+    selection: SelectionConfig
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Pipeline:
     """What the settings ask for, made but not started."""
 
@@ -96,22 +104,15 @@ def build(settings: Settings, on_progress: Callable[[], None]) -> Pipeline:
     settings.check()
     assert config is not None
     assert dispatcher_config is not None
-    makers: list[tuple[str, _Plan]] = [(name, plan) for name in active if (plan := plans[name]) is not None]
-    if not makers:
-        # One line in spark-defaults.conf is enough to see events in the driver's log.
-        makers = [(_DEFAULT_REPORTER, (LogReporter, LogReporter.Config(), DeliveryConfig()))]
-    made: list[tuple[str, Reporter, DeliveryConfig]] = []
-    for name, (factory, reporter_config, delivery_config) in makers:
-        try:
-            made.append((name, factory(reporter_config), delivery_config))
-        except Exception as error:
-            settings.complain(f"{_REPORTER}.{name}: it cannot be made: {type(error).__name__}: {error}")
+    chosen = [(name, plan) for name in active if (plan := plans[name]) is not None]
+    # One line in spark-defaults.conf is enough to see events in the driver's log.
+    chosen = chosen or [
+        (_DEFAULT_REPORTER, _Plan(LogReporter, LogReporter.Config(), DeliveryConfig(), SelectionConfig()))
+    ]
+    deliveries = [_make(settings, name, plan, dispatcher_config.queue_size, on_progress) for name, plan in chosen]
     settings.check()
-    deliveries = tuple(
-        Delivery(name, reporter, delivery_config, dispatcher_config.queue_size, on_progress)
-        for name, reporter, delivery_config in made
-    )
-    return Pipeline(config, translation, create(dispatcher_config, deliveries), deliveries)
+    made = tuple(delivery for delivery in deliveries if delivery is not None)
+    return Pipeline(config, translation, create(dispatcher_config, made), made)
 
 
 def _read_reporter(settings: Settings, name: str) -> _Plan | None:
@@ -123,4 +124,18 @@ def _read_reporter(settings: Settings, name: str) -> _Plan | None:
         return None
     own = settings.read(reporter.factory.Config, prefix)
     delivery = settings.read(DeliveryConfig, prefix)
-    return None if own is None or delivery is None else (reporter.factory, own, delivery)
+    selection = settings.read(SelectionConfig, prefix)
+    if own is None or delivery is None or selection is None:
+        return None
+    return _Plan(reporter.factory, own, delivery, selection)
+
+
+def _make(
+    settings: Settings, name: str, plan: _Plan, capacity: int, on_progress: Callable[[], None]
+) -> Delivery | None:
+    try:
+        reporter = plan.factory(plan.own)
+    except Exception as error:
+        settings.complain(f"{_REPORTER}.{name}: it cannot be made: {type(error).__name__}: {error}")
+        return None
+    return Delivery(name, reporter, plan.delivery, capacity, on_progress, Selection(plan.selection))

@@ -284,3 +284,10 @@ def goodbye(within_ms: int = 10_000) -> dict[str, Any]:
 def read_events(path: Path) -> list[dict[str, Any]]:
     """What a ``file`` reporter has written so far; a line that is not JSON fails the test."""
     return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+
+
+class HangingReporter(FaultyReporter):
+    """Never answers, for a sidecar that is configured by the name of a class."""
+
+    def __init__(self, config: object) -> None:
+        super().__init__(forever=hang)

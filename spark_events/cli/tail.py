@@ -61,6 +61,9 @@ def _run(chosen: argparse.Namespace) -> int:
                     continue
                 if event.severity >= least:
                     print(_render(event, sys.stdout.isatty(), chosen.verbose), flush=chosen.follow)
+    except BrokenPipeError:
+        # Not the file: whoever reads our output. That is main's affair.
+        raise
     except OSError as error:
         raise SparkEventsError(f"cannot read {chosen.path}: {error.strerror}") from None
     if damaged:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from spark_events.config import duration, integer, option
 from spark_events.dispatch.mailbox import Entry, Mailbox
+from spark_events.dispatch.selection import Selection, SelectionConfig
 from spark_events.errors import PermanentError, ThrottledError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
@@ -56,6 +57,7 @@ class Delivery:
         config: sizes and times.
         capacity: the size of the mailbox.
         on_progress: called from the reporter's thread whenever events have come to their end.
+        selection: which events the reporter gets; all of them, without one.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Delivery:
         config: DeliveryConfig,
         capacity: int,
         on_progress: Callable[[], None] = lambda: None,
+        selection: Selection | None = None,
     ) -> None:
         self.name = name
         self.delivered = 0
@@ -73,6 +76,7 @@ class Delivery:
         self._reporter = reporter
         self._config = config
         self._on_progress = on_progress
+        self._selection = selection or Selection(SelectionConfig())
         self._mailbox = Mailbox(capacity, self._wake)
         self._loop = asyncio.new_event_loop()
         self._work = asyncio.Event()
@@ -86,8 +90,8 @@ class Delivery:
         self._thread.start()
 
     def put(self, entries: Iterable[Entry]) -> None:
-        """Takes events in without waiting."""
-        self._mailbox.put(entries)
+        """Takes those events in that the reporter is to get, without waiting."""
+        self._mailbox.put(self._selection.of(entries))
 
     def wait_until_settled(self, timeout: float) -> bool:
         """Waits, at most ``timeout`` seconds, until everything put in has come to its end."""

@@ -35,6 +35,11 @@ class _Attempt:
         self.status = Status(STAGE)
         self.over = False
 
+    @property
+    def clause(self) -> str:
+        """What it works for, unless its name says that already."""
+        return "" if self.name in self.origin.clause else self.origin.clause
+
 
 class Stages:
     """The stage attempts of the application.
@@ -80,7 +85,7 @@ class Stages:
             name="AllSubtasksStatusChangeEvent",
             class_scope=_SCOPE,
             key=("stage", record.stage_id, record.attempt, record.status, record.time),
-            body=f"{sentence[0].upper()}{sentence[1:]}{attempt.origin.clause}",
+            body=f"{sentence[0].upper()}{sentence[1:]}{attempt.clause}",
             severity=Severity.INFO,
             observed_ts_millis=record.time,
             attributes=present(
@@ -130,7 +135,7 @@ class Stages:
             class_scope=_SCOPE,
             key=("stage", record.stage_id, record.attempt),
             body=(
-                f"{name[0].upper()}{name[1:]} failed{attempt.origin.clause}"
+                f"{name[0].upper()}{name[1:]} failed{attempt.clause}"
                 f"{', Spark tries it again' if will_retry else ''}: {diagnosis.summary}"
             ),
             severity=Severity.WARN if will_retry else Severity.ERROR,

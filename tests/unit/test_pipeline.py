@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -98,7 +99,7 @@ def test_a_reporter_of_one_s_own_gets_its_configuration_and_its_events() -> None
     made.dispatcher.start()
     made.dispatcher.dispatch([Entry(1, event(1))], 1)
     assert made.dispatcher.completed_through() == 1
-    made.dispatcher.stop(float("inf"))
+    made.dispatcher.stop(time.monotonic() + 20)
     mine = Collecting.made[-1]
     assert mine.config == Collecting.Config(colour="red")
     assert [e.body for e in mine.events] == ["1"]

@@ -96,7 +96,7 @@ def test_closing_twice_or_without_opening_is_no_error(tmp_path: Path) -> None:
 
 
 FULL_DISK = """
-import json, resource, sys
+import json, os, resource, sys
 from fakes import event
 from spark_events.reporters.file import FileConfig, FileReporter
 
@@ -104,8 +104,9 @@ reporter = FileReporter(FileConfig(sys.argv[1]))
 reporter.open()
 batches = [[event(10 * n + i, text="x" * 100) for i in range(10)] for n in range(4)]
 reporter.report(batches[0])
-# Room for the half of the next batch, in the middle of a line.
-resource.setrlimit(resource.RLIMIT_FSIZE, (6_000, resource.RLIM_INFINITY))
+# Room for the half of the next batch, which ends in the middle of a line.
+room = os.path.getsize(sys.argv[1]) * 3 // 2 + 40
+resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
 errors = []
 for attempt in range(3):
     try:

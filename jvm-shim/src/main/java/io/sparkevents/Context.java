@@ -32,7 +32,7 @@ final class Context {
       return new Change(subject, true, false);
     }
 
-    /** More about the subject, kept behind what is known already. */
+    /** More about the subject; it takes the place of an earlier record of its kind. */
     static Change add(String subject) {
       return new Change(subject, false, false);
     }
@@ -60,6 +60,7 @@ final class Context {
     if (known == null || change.begins) {
       known = new ArrayList<>(2);
     }
+    known.removeIf(earlier -> earlier.kind.equals(record.kind));
     known.add(record);
     subjects.put(change.subject, known);
     if (subjects.size() > LIMIT) {

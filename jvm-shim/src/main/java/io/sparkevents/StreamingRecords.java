@@ -49,7 +49,7 @@ final class StreamingRecords {
     return new Record(
         "query_progress",
         Record.Worth.ROUTINE,
-        null,
+        Context.Change.add("run:" + progress.runId()),
         json -> {
           json.writeFieldName("progress");
           json.writeRawValue(progress.json());

@@ -1,0 +1,150 @@
+"""Which events a reporter gets, and with which variables. The syntax is that of Flink's reporters."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import translate as glob
+from typing import NamedTuple
+
+from spark_events.config import Kind, option
+from spark_events.dispatch.mailbox import Entry
+from spark_events.event import Attributes, Event, Severity
+
+__all__ = ["Filter", "Selection", "SelectionConfig"]
+
+
+class Filter(NamedTuple):
+    """``<scope>[:<name>[,<name>]]``: patterns with ``*`` for the class scope and for names of events."""
+
+    scope: str
+    names: tuple[str, ...]
+
+    def matches(self, event: Event) -> bool:
+        """Whether the scope and one of the names fit; a pattern stands for the whole text."""
+        return _fits(self.scope, event.class_scope) and any(_fits(name, event.name) for name in self.names)
+
+
+def _fits(pattern: str, text: str) -> bool:
+    return re.match(glob(pattern), text) is not None
+
+
+_PATTERN = re.compile(r"[A-Za-z0-9_.*$-]+")
+
+
+def _parse_filters(text: str) -> tuple[Filter, ...]:
+    found = []
+    for part in (part.strip() for part in text.split(";")):
+        if not part:
+            continue
+        scope, _, rest = part.partition(":")
+        names = tuple(name.strip() for name in rest.split(",")) if rest else ("*",)
+        for pattern in (scope, *names):
+            if not _PATTERN.fullmatch(pattern):
+                raise ValueError(f"{pattern!r} is not a pattern")
+        found.append(Filter(scope, names))
+    return tuple(found)
+
+
+def _format_filters(filters: tuple[Filter, ...]) -> str:
+    return ";".join(f"{one.scope}:{','.join(one.names)}" for one in filters)
+
+
+def _parse_variables(text: str) -> Mapping[str, str]:
+    found = {}
+    for part in text.split(","):
+        key, separator, value = part.partition(":")
+        if not separator or not key.strip():
+            raise ValueError(f"{part.strip()!r} is not of the form key:value")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def _parse_severity(text: str) -> Severity:
+    try:
+        return Severity(text.upper())
+    except ValueError:
+        raise ValueError from None
+
+
+_FILTERS: Kind[tuple[Filter, ...]] = Kind(
+    "<scope>[:<name>[,<name>]], with * in either, several separated by ';'", _parse_filters, _format_filters
+)
+_VARIABLES: Kind[Mapping[str, str]] = Kind(
+    "key:value pairs separated by commas",
+    _parse_variables,
+    lambda variables: ",".join(f"{key}:{value}" for key, value in variables.items()),
+)
+_KEYS: Kind[frozenset[str]] = Kind(
+    "keys separated by ';'",
+    lambda text: frozenset(key.strip() for key in re.split("[;,]", text) if key.strip()),
+    lambda keys: ";".join(sorted(keys)),
+)
+_SEVERITY: Kind[Severity] = Kind(
+    f"one of {', '.join(severity.value for severity in Severity)}", _parse_severity, lambda severity: severity.value
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SelectionConfig:
+    """``events.reporter.<name>.…``: what of all events a reporter gets."""
+
+    includes: tuple[Filter, ...] = option(
+        "filter.includes", _FILTERS, (Filter("*", ("*",)),), doc="Only events that one of these fits are reported."
+    )
+    excludes: tuple[Filter, ...] = option(
+        "filter.excludes", _FILTERS, (), doc="Events that one of these fits are not reported; it wins over includes."
+    )
+    min_severity: Severity = option(
+        "filter.min-severity", _SEVERITY, Severity.TRACE, doc="Events less severe than this are not reported."
+    )
+    additional: Mapping[str, str] | None = option(
+        "scope.variables.additional", _VARIABLES, None, doc="Variables added to every event of this reporter."
+    )
+    excluded: frozenset[str] | None = option(
+        "scope.variables.excludes", _KEYS, None, doc="Attributes left out of every event of this reporter."
+    )
+
+
+class Selection:
+    """Applies a :class:`SelectionConfig`; what one reporter gets never shows in another's events."""
+
+    def __init__(self, config: SelectionConfig) -> None:
+        self._config = config
+        self._additional = dict(config.additional or {})
+        self._excluded = config.excluded or frozenset()
+        self._verdicts: dict[tuple[str, str], bool] = {}
+
+    def of(self, entries: Iterable[Entry]) -> list[Entry]:
+        """The entries that this reporter gets, each with its own attributes where they differ."""
+        least = self._config.min_severity
+        chosen = [e for e in entries if e.event.severity >= least and self._fits(e.event)]
+        if not self._additional and not self._excluded:
+            return chosen
+        return [Entry(entry.record, self._dressed(entry.event)) for entry in chosen]
+
+    def _fits(self, event: Event) -> bool:
+        kind = (event.class_scope, event.name)
+        verdict = self._verdicts.get(kind)
+        if verdict is None:
+            verdict = any(f.matches(event) for f in self._config.includes) and not any(
+                f.matches(event) for f in self._config.excludes
+            )
+            # The kinds of events are few, unless a user makes names up; then nothing is remembered.
+            if len(self._verdicts) < 1_000:
+                self._verdicts[kind] = verdict
+        return verdict
+
+    def _dressed(self, event: Event) -> Event:
+        kept = {key: value for key, value in event.attributes.items() if key not in self._excluded}
+        return Event(
+            name=event.name,
+            class_scope=event.class_scope,
+            body=event.body,
+            severity=event.severity,
+            observed_ts_millis=event.observed_ts_millis,
+            event_id=event.event_id,
+            sequence=event.sequence,
+            attributes=Attributes({**kept, **self._additional}),
+        )

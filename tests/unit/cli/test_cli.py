@@ -1,0 +1,187 @@
+"""The command line, as a user meets it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fakes import event, eventually
+
+from spark_events import Event, __version__, jars
+from spark_events.cli import conf, main
+from spark_events.reporters.file import FileConfig, FileReporter
+
+
+@pytest.fixture
+def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A jar that is built, wherever the real one is."""
+    path = tmp_path / "shim.jar"
+    path.touch()
+    monkeypatch.setattr(conf, "jar_path", lambda: path)
+    return path
+
+
+def write(path: Path, *events: Event) -> None:
+    reporter = FileReporter(FileConfig(str(path)))
+    reporter.open()
+    reporter.report(events)
+    reporter.close()
+
+
+def bodies(output: str) -> list[str]:
+    return [line.partition("Test: ")[2] for line in output.splitlines()]
+
+
+def test_conf_prints_lines_for_spark_defaults(jar: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Key, white space, value; the jar's path is real, and nothing else is printed."""
+    assert main(["conf"]) == 0
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert lines["spark.extraListeners"] == "io.sparkevents.EventsListener"
+    assert lines["spark.driver.extraClassPath"] == str(jar)
+    assert lines.get("spark.events.python") == sys.executable
+
+
+def test_conf_needs_no_python_where_the_jar_s_environment_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Installed as a wheel, the shim finds the Python beside the jar."""
+    import sysconfig
+
+    inside = Path(sysconfig.get_path("purelib")).resolve() / "spark_events" / "jars" / "shim.jar"
+    monkeypatch.setattr(conf, "jar_path", lambda: inside)
+    assert [line.split()[0] for line in conf.lines()] == ["spark.extraListeners", "spark.driver.extraClassPath"]
+
+
+def test_conf_jar_prints_the_path_alone(jar: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For scripts: --jars $(spark-events conf --jar)."""
+    assert main(["conf", "--jar"]) == 0
+    assert capsys.readouterr().out == f"{jar}\n"
+
+
+def test_a_jar_that_is_not_built_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The message has the path and the command that helps."""
+    monkeypatch.setattr(jars, "JAR_NAME", "no-such.jar")
+    assert main(["conf"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("spark-events: the jar is not built: ")
+    assert "no-such.jar is missing" in said
+    assert "`make jar`" in said
+
+
+def test_tail_shows_events_oldest_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a file reporter has written is shown, one line an event."""
+    path = tmp_path / "events.jsonl"
+    write(path, *(event(n, rows=n) for n in range(3)))
+    assert main(["tail", str(path)]) == 0
+    shown = capsys.readouterr()
+    assert bodies(shown.out) == ["0", "1", "2"]
+    assert shown.err == ""
+    assert "\033" not in shown.out
+
+
+def test_tail_can_show_less(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last ones, or those that are severe enough."""
+    path = tmp_path / "events.jsonl"
+    write(path, *(event(n, level) for n, level in enumerate(["INFO", "ERROR", "WARN", "INFO"])))
+    main(["tail", "-n", "2", str(path)])
+    assert bodies(capsys.readouterr().out) == ["2", "3"]
+    main(["tail", "-n", "0", str(path)])
+    assert capsys.readouterr().out == ""
+    main(["tail", "--min-severity", "warn", str(path)])
+    assert bodies(capsys.readouterr().out) == ["1", "2"]
+
+
+def test_tail_can_show_all_attributes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line an attribute below its event; texts of several lines are indented."""
+    path = tmp_path / "events.jsonl"
+    write(path, event(1, rows=12, trace="a\nb"))
+    main(["tail", "-v", str(path)])
+    assert capsys.readouterr().out.splitlines()[1:] == ["    rows = 12", "    trace = a", "        b"]
+
+
+@pytest.mark.parametrize("damage", [b"not json\n", b"{}\n", b"\xff\xfe\n", b'{"name":"x"}\n', b'{"cut'])
+def test_tail_counts_damaged_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: bytes) -> None:
+    """Lines that are no events are skipped, counted, and said on standard error."""
+    path = tmp_path / "events.jsonl"
+    write(path, event(1))
+    with path.open("ab") as file:
+        file.write(damage)
+    assert main(["tail", str(path)]) == 0
+    shown = capsys.readouterr()
+    assert bodies(shown.out) == ["1"]
+    assert shown.err == f"spark-events: 1 lines of {path} are not events\n"
+
+
+@pytest.mark.parametrize(("name", "reason"), [("missing", "No such file or directory"), (".", "Is a directory")])
+@pytest.mark.parametrize("follow", [[], ["-f"]])
+def test_tail_names_a_path_that_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, reason: str, follow: list[str]
+) -> None:
+    """One line with the path and the reason, and exit code 1."""
+    path = tmp_path / name
+    assert main(["tail", *follow, str(path)]) == 1
+    assert capsys.readouterr().err == f"spark-events: cannot read {path}: {reason}\n"
+
+
+def test_tail_follows_a_file_that_grows(tmp_path: Path) -> None:
+    """New events are shown as they come, a line that is being written only when it is whole."""
+    path, output = tmp_path / "events.jsonl", tmp_path / "output.txt"
+    write(path, event(0))
+    with output.open("wb") as out:
+        tail = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                "from spark_events.cli import main; raise SystemExit(main())",
+                "tail",
+                "-f",
+                str(path),
+            ],
+            stdout=out,
+        )
+    try:
+        eventually(lambda: bodies(output.read_text()) == ["0"])
+        write(path, event(1))
+        spare = tmp_path / "spare.jsonl"
+        write(spare, event(2))
+        whole = spare.read_bytes()
+        with path.open("ab") as file:
+            os.write(file.fileno(), whole[:40])
+            eventually(lambda: bodies(output.read_text()) == ["0", "1"])
+            os.write(file.fileno(), whole[40:])
+        eventually(lambda: bodies(output.read_text()) == ["0", "1", "2"])
+        tail.send_signal(signal.SIGINT)
+        assert tail.wait(20) == 130
+    finally:
+        tail.kill()
+        tail.wait()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    """`spark-events tail … | head -1` ends without a complaint."""
+    path = tmp_path / "events.jsonl"
+    write(path, *(event(n, text="x" * 1000) for n in range(500)))
+    command = (
+        f"{sys.executable} -c 'from spark_events.cli import main; raise SystemExit(main())' tail -v {path} | head -1"
+    )
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, check=False)
+    assert bodies(done.stdout.decode()) == ["0"]
+    assert (done.stderr, done.returncode) == (b"", 0)
+
+
+@pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["tail"], ["tail", "-n", "x", "p"]])
+def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """The usage is shown, and nothing is done."""
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: spark-events")
+
+
+def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:
+    """--version says which package this is."""
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert (caught.value.code, capsys.readouterr().out) == (0, f"spark-events {__version__}\n")

@@ -1,0 +1,99 @@
+"""A driver that is killed: its sidecar reports it within two seconds, and is gone."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from fakes import (
+    SIDECAR,
+    application_end,
+    application_start,
+    eventually,
+    hello,
+    query_started,
+    read_events,
+    sidecar_environment,
+)
+
+# A parent of the sidecar that can be killed: it feeds it, and waits.
+PARENT = """
+import json, subprocess, sys, time
+command, lines = json.loads(sys.argv[1]), json.loads(sys.argv[2])
+child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+for line in lines:
+    child.stdin.write(json.dumps(line).encode() + b"\\n")
+child.stdin.flush()
+answer = {}
+while answer.get("through") != lines[-1]["seq"]:
+    answer = json.loads(child.stdout.readline())
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def is_gone(pid: int) -> bool:
+    """Gone, or dead and only waiting for somebody to ask (PID 1 of a container does not always)."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def kill_a_driver_that_said(path: Path, *records: dict[str, object], dispatcher: str = "sync") -> float:
+    """Returns when it was killed, the sidecar having acknowledged everything."""
+    settings = {
+        "events.reporter.audit.type": "file",
+        "events.reporter.audit.path": str(path),
+        "events.dispatcher.type": dispatcher,
+    }
+    lines = [hello(settings), *({"seq": n, **record} for n, record in enumerate(records, start=1))]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, json.dumps(SIDECAR), json.dumps(lines)],
+        stdout=subprocess.PIPE,
+        env=sidecar_environment(),
+    )
+    try:
+        assert parent.stdout is not None
+        sidecar = int(parent.stdout.readline())
+        assert not is_gone(sidecar)
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        killed_at = time.monotonic()
+        parent.wait()
+        assert parent.stdout is not None
+        parent.stdout.close()
+    eventually(lambda: is_gone(sidecar), what="the sidecar is gone")
+    return killed_at
+
+
+@pytest.mark.parametrize("dispatcher", ["sync", "async-queued"])
+def test_a_killed_driver_is_reported_lost_within_two_seconds(tmp_path: Path, dispatcher: str) -> None:
+    """LOST, FATAL, in the file, and the sidecar gone, two seconds after SIGKILL."""
+    path = tmp_path / "events.jsonl"
+    killed_at = kill_a_driver_that_said(path, application_start(), query_started(), dispatcher=dispatcher)
+    assert time.monotonic() - killed_at < 2
+    last = read_events(path)[-1]
+    assert (last["name"], last["severity"]) == ("JobStatusChangeEvent", "FATAL")
+    assert (last["attributes"]["status.old"], last["attributes"]["status.new"]) == ("RUNNING", "LOST")
+    assert "query 'clicks'" in last["body"]
+
+
+def test_a_driver_that_was_killed_after_its_end_is_not_lost(tmp_path: Path) -> None:
+    """Nobody is missing what was over."""
+    path = tmp_path / "events.jsonl"
+    kill_a_driver_that_said(path, application_start(), application_end())
+    assert [e["attributes"]["status.new"] for e in read_events(path)] == ["RUNNING", "FINISHED"]
+
+
+def test_a_driver_that_was_killed_before_its_application_began_is_not_lost(tmp_path: Path) -> None:
+    """Without an application there is nothing to lose."""
+    path = tmp_path / "events.jsonl"
+    kill_a_driver_that_said(path, {"kind": "of_the_future"})
+    assert read_events(path) == []

@@ -1,0 +1,129 @@
+"""Imports point one way, and nothing is imported that is not needed."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import spark_events
+
+PACKAGE = Path(spark_events.__file__).parent
+# Part -> the parts that it may import, itself apart. The order is that of the design.
+LEAVES = {"event", "errors", "config", "metrics", "_version"}
+ALLOWED = {
+    "event": {"errors"},
+    "errors": set(),
+    "config": {"errors"},
+    "metrics": {"errors"},
+    "_version": set(),
+    "jars": {"errors"},
+    "bridge": LEAVES,
+    "reporters": LEAVES,
+    "enrich": LEAVES,
+    "translate": LEAVES | {"bridge"},
+    "dispatch": LEAVES | {"reporters"},
+}
+ALLOWED["pipeline"] = LEAVES | {"bridge", "translate", "dispatch", "reporters", "enrich"}
+ALLOWED["sidecar"] = ALLOWED["session"] = ALLOWED["pipeline"] | {"pipeline"}
+ALLOWED["cli"] = ALLOWED["sidecar"] | {"sidecar", "session", "jars"}
+# The façade shows what a user needs; it must stay light, which is tested below.
+ALLOWED["__init__"] = LEAVES | {"reporters", "enrich", "session"}
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def part_of(module: Path) -> str:
+    return module.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports_of(source: str, module: Path = PACKAGE / "__init__.py") -> set[str]:
+    """The parts of the package that a source imports, wherever in it."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}:{node.lineno}: a relative import; write the whole name"
+            whole = node.module or ""
+            names = [f"{whole}.{alias.name}" for alias in node.names] if whole == "spark_events" else [whole]
+        else:
+            continue
+        for name in names:
+            top, _, rest = name.partition(".")
+            if top == "spark_events":
+                part = rest.partition(".")[0] or "__init__"
+                found.add(part if (PACKAGE / part).is_dir() or (PACKAGE / f"{part}.py").is_file() else "__init__")
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_one_way(module: Path) -> None:
+    """A part imports what is below it, never what is above or beside it."""
+    part = part_of(module)
+    assert part in ALLOWED, f"{part} has no place in the order yet: give it one here and in the design"
+    wrong = imports_of(module.read_text(encoding="utf-8"), module) - ALLOWED[part] - {part}
+    assert not wrong, f"{module.relative_to(PACKAGE.parent)} imports {', '.join(sorted(wrong))}"
+
+
+@pytest.mark.parametrize(
+    ("source", "parts"),
+    [
+        ("import os, spark_events.dispatch.mailbox", {"dispatch"}),
+        ("from spark_events.cli import main", {"cli"}),
+        ("from spark_events import config, Event", {"config", "__init__"}),
+        ("from spark_events.sidecar import main as m", {"sidecar"}),
+        ("def f():\n    import spark_events.pipeline", {"pipeline"}),
+        ("import spark_events", {"__init__"}),
+        ("import spark_events_other", set()),
+    ],
+)
+def test_the_rule_sees_every_form_of_import(source: str, parts: set[str]) -> None:
+    """The check itself is not blind."""
+    assert imports_of(source) == parts
+
+
+def modules_after(statement: str) -> set[str]:
+    """What is in sys.modules of a fresh Python after a statement."""
+    program = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+FOREIGN = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "grpc", "opentelemetry", "sqlalchemy", "httpx", "requests"}
+OTHER_REPORTERS = {f"spark_events.reporters.{path.stem}" for path in (PACKAGE / "reporters").glob("*.py")} - {
+    f"spark_events.reporters.{name}" for name in ("__init__", "reporter", "registry", "log")
+}
+
+
+def test_the_sidecar_imports_neither_spark_nor_any_reporter_s_library() -> None:
+    """What is not configured is not imported; only the default log reporter is always there."""
+    loaded = modules_after("import spark_events.sidecar")
+    assert "spark_events.sidecar" in loaded
+    assert {name.partition(".")[0] for name in loaded} & FOREIGN == set()
+    assert loaded & OTHER_REPORTERS == set()
+
+
+def test_building_a_pipeline_imports_what_is_configured_and_no_more() -> None:
+    """A file reporter brings the file reporter alone."""
+    loaded = modules_after(
+        "from spark_events.config import Settings\nfrom spark_events.pipeline import build\n"
+        "build(Settings.of({'events.reporter.a.type': 'file', 'events.reporter.a.path': 'x'}), print)"
+    )
+    assert loaded & OTHER_REPORTERS == {"spark_events.reporters.file"}
+
+
+def test_the_facade_imports_no_spark() -> None:
+    """`import spark_events` works where no PySpark is."""
+    loaded = modules_after("import spark_events")
+    assert {name.partition(".")[0] for name in loaded} & FOREIGN == set()
+
+
+def test_the_facade_names_what_it_shows() -> None:
+    """__all__ is sorted, complete, and everything in it is there."""
+    assert spark_events.__all__ == sorted(spark_events.__all__)
+    assert all(hasattr(spark_events, name) for name in spark_events.__all__)

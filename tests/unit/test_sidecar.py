@@ -1,0 +1,225 @@
+"""The sidecar as the process that it is, with a small driver at the other end of its pipes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import (
+    FakeDriver,
+    application_end,
+    application_start,
+    eventually,
+    goodbye,
+    hello,
+    query_progress,
+    query_started,
+    query_terminated,
+    read_events,
+)
+
+from spark_events import __version__
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "events.jsonl"
+
+
+@pytest.fixture
+def errors(tmp_path: Path) -> Path:
+    return tmp_path / "stderr.txt"
+
+
+@pytest.fixture
+def driver(path: Path, errors: Path) -> Iterator[FakeDriver]:
+    with FakeDriver(errors, file_to(path)) as made:
+        yield made
+
+
+def file_to(path: Path, **more: str) -> dict[str, str]:
+    return {"events.reporter.audit.type": "file", "events.reporter.audit.path": str(path), **more}
+
+
+def statuses(path: Path) -> list[tuple[Any, Any]]:
+    told = [e["attributes"] for e in read_events(path) if e["name"] == "JobStatusChangeEvent"]
+    return [(a["spark.entity"], a["status.new"]) for a in told]
+
+
+def test_it_says_when_it_is_ready(driver: FakeDriver) -> None:
+    """The first answer is its verdict on itself: its version and its process."""
+    driver.await_answer("ready", version=__version__, pid=driver.process.pid)
+    assert driver.answers[0]["kind"] == "ready"
+
+
+def test_a_whole_application_is_reported_and_acknowledged(driver: FakeDriver, path: Path) -> None:
+    """Records go in, events are in the file when they are acknowledged, and the end is quick."""
+    last = driver.tell(application_start(), query_started(), query_progress(0), query_terminated(), application_end())
+    driver.await_answer("ack", through=last)
+    events = read_events(path)
+    assert [e["name"] for e in events] == [
+        "JobStatusChangeEvent",
+        "JobStatusChangeEvent",
+        "BatchCommitEvent",
+        "JobStatusChangeEvent",
+        "JobStatusChangeEvent",
+    ]
+    assert [e["sequence"] for e in events] == [1, 2, 3, 4, 5]
+    driver.send(goodbye(within_ms=60_000))
+    assert driver.await_exit(within=20) == 0
+    assert len(read_events(path)) == 5
+
+
+def test_acknowledgements_rise_and_carry_the_next_number(driver: FakeDriver) -> None:
+    """A successor can go on counting from the last acknowledgement."""
+    for record in (application_start(), {"kind": "of_the_future"}, query_started()):
+        driver.await_answer("ack", through=driver.tell(record))
+    acks = [(a["through"], a["sequence"]) for a in driver.answers if a["kind"] == "ack"]
+    assert acks == [(1, 2), (2, 2), (3, 3)]
+
+
+def test_async_queued_acknowledges_when_it_has_delivered(path: Path, errors: Path) -> None:
+    """With async-queued the answer comes from the reporter's own thread."""
+    with FakeDriver(errors, file_to(path, **{"events.dispatcher.type": "async-queued"})) as driver:
+        driver.await_answer("ack", through=driver.tell(application_start()))
+        assert statuses(path) == [("application", "RUNNING")]
+
+
+def test_settings_that_cannot_be_used_are_refused_with_all_reasons(errors: Path) -> None:
+    """The one answer has every problem, with the keys as they were given, and the process ends."""
+    wrong = {"spark.events.dispatcher.type": "fast", "events.reporter.a.type": "file"}
+    with FakeDriver(errors, wrong) as driver:
+        reason = driver.await_answer("refused")["reason"]
+        assert driver.await_exit() == 2
+    assert "spark.events.dispatcher.type: given 'fast', allowed is one of sync, async-queued; set in a test" in reason
+    assert "events.reporter.a.path: required, but not set" in reason
+    assert errors.read_text() == ""
+
+
+@pytest.mark.parametrize("first", [hello({}, protocol=99), application_start(), b"GET / HTTP/1.1\n"])
+def test_a_shim_of_another_version_is_refused(errors: Path, first: Any) -> None:
+    """Jar and package must belong together; the reason says what to do."""
+    with FakeDriver(errors, greet=False) as driver:
+        driver.send(first)
+        assert (
+            "do not belong together; take the jar that `spark-events conf` names"
+            in driver.await_answer("refused")["reason"]
+        )
+        assert driver.await_exit() == 2
+
+
+def test_a_pipe_without_a_single_line_is_the_end(errors: Path) -> None:
+    """A driver that dies before it says anything leaves nothing behind."""
+    with FakeDriver(errors, greet=False) as driver:
+        driver.close_pipe()
+        assert driver.await_exit() == 0
+        assert driver.answers == []
+
+
+def test_a_driver_that_lives_on_is_not_lost(driver: FakeDriver, path: Path) -> None:
+    """A pipe that closes while its driver lives is said in the log, and is no LOST."""
+    driver.await_answer("ack", through=driver.tell(application_start()))
+    driver.close_pipe()
+    assert driver.await_exit() == 0
+    assert "lives on" in driver.await_answer("log", level="ERROR")["message"]
+    assert statuses(path) == [("application", "RUNNING")]
+
+
+def test_a_jvm_that_said_that_it_goes_down_is_not_lost(driver: FakeDriver, path: Path) -> None:
+    """An orderly shutdown without an end of the application is ENDED."""
+    driver.tell(application_start(), {"kind": "jvm_shutdown"})
+    driver.close_pipe()
+    assert driver.await_exit() == 0
+    assert statuses(path) == [("application", "RUNNING"), ("application", "ENDED")]
+
+
+def test_an_application_that_was_over_stays_over(driver: FakeDriver, path: Path) -> None:
+    """Behind the end, a closed pipe means nothing."""
+    driver.tell(application_start(), application_end())
+    driver.close_pipe()
+    assert driver.await_exit() == 0
+    assert statuses(path) == [("application", "RUNNING"), ("application", "FINISHED")]
+
+
+def test_what_is_restored_is_known_but_not_reported_again(path: Path, errors: Path) -> None:
+    """A successor goes on with the numbers and the knowledge of the one that died."""
+    with FakeDriver(errors, greet=False) as driver:
+        driver.send(hello(file_to(path), sequence=41, restarts=1))
+        driver.send({"kind": "restored", "record": {"seq": 1, **application_start()}})
+        driver.send({"kind": "restored", "record": {"seq": 2, **query_started()}})
+        driver.send({"seq": 7, **query_terminated()})
+        driver.await_answer("ack", through=7, sequence=42)
+    (event,) = read_events(path)
+    assert (event["sequence"], event["body"]) == (41, "Query 'clicks' finished")
+    assert event["attributes"]["status.old"] == "RUNNING"
+    assert event["attributes"]["spark.app.name"] == "shop"
+
+
+def test_damaged_lines_do_no_harm(driver: FakeDriver, path: Path) -> None:
+    """What cannot be understood is passed over, and what comes behind it is reported."""
+    driver.send(b"\n", b"{}\n", b"not json\n", b'{"kind":"restored","record":7}\n')
+    driver.send(b'{"seq":1,"kind":"query_progress","progress":{"id":3}}\n')
+    driver.send({"seq": 2, **application_start()})
+    driver.await_answer("ack", through=2)
+    assert statuses(path) == [("application", "RUNNING")]
+
+
+def test_a_reporter_that_prints_does_not_break_the_answers(errors: Path) -> None:
+    """What a reporter writes to standard output goes where the driver's errors go."""
+    with FakeDriver(errors, {"events.reporter.p.type": "fakes:PrintingReporter"}) as driver:
+        driver.await_answer("ack", through=driver.tell(application_start()))
+        driver.send(goodbye())
+        assert driver.await_exit() == 0
+        assert driver.strays == []
+        assert [a["kind"] for a in driver.answers] == ["ready", "ack"]
+        assert driver.answers[1]["through"] == 1
+    assert "printed 1" in errors.read_text()
+
+
+def test_what_a_reporter_suffers_is_said_in_the_driver_s_log(tmp_path: Path, errors: Path) -> None:
+    """A path that cannot be written is a line in the driver's log with the reporter and the path."""
+    nowhere = tmp_path / "missing" / "events.jsonl"
+    settings = file_to(nowhere, **{"events.shutdown.timeout": "1s", "events.dispatcher.type": "async-queued"})
+    with FakeDriver(errors, settings) as driver:
+        driver.tell(application_start())
+        message = driver.await_answer("log", level="ERROR")["message"]
+        assert message.startswith("reporter audit: cannot be opened")
+        assert str(nowhere) in message
+        driver.send(goodbye(within_ms=500))
+        assert driver.await_exit() == 0
+        driver.await_answer("log", message="reporter audit: 1 events were not delivered in time and are lost")
+
+
+def test_without_reporters_events_go_to_the_driver_s_standard_error(errors: Path) -> None:
+    """One line in spark-defaults.conf is enough: the default is a log."""
+    with FakeDriver(errors) as driver:
+        driver.await_answer("ack", through=driver.tell(application_start()))
+    assert "INFO JobStatusChangeEvent: Application 'shop' started" in errors.read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_signals_that_are_meant_for_the_driver_do_not_end_it(driver: FakeDriver, path: Path, number: int) -> None:
+    """Ctrl-C and SIGTERM reach the whole group; the sidecar must see the driver's end and report it."""
+    driver.await_answer("ready")
+    os.kill(driver.process.pid, number)
+    driver.await_answer("ack", through=driver.tell(application_start(), application_end("SIGTERM")))
+    driver.send(goodbye())
+    assert driver.await_exit() == 0
+    assert eventually(lambda: statuses(path))[-1] == ("application", "ENDED")
+
+
+def test_a_reporter_that_hangs_does_not_outlast_the_goodbye(errors: Path) -> None:
+    """The driver waits so long and no longer; what is lost is said."""
+    settings = {
+        "events.reporter.h.type": "fakes:HangingReporter",
+        "events.dispatcher.type": "async-queued",
+    }
+    with FakeDriver(errors, settings) as driver:
+        driver.tell(application_start())
+        driver.send(goodbye(within_ms=400))
+        assert driver.await_exit(within=20) == 0
+        driver.await_answer("log", message="reporter h: 1 events were not delivered in time and are lost")
