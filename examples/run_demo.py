@@ -74,7 +74,9 @@ def main() -> int:
     else:
         problems.append(f"no job has written {events_file}")
     summarize(results, events_file)
-    problems += [f"{result.log} says: {line}" for result in results for line in complaints(result.log)]
+    if remarks := [f"{result.log}: {line}" for result in results for line in complaints(result.log)]:
+        print("\nWhat spark-events itself had to say:")
+        print("\n".join(f"  {remark}" for remark in remarks))
     if problems:
         print("\nNot as it should be:")
         print("\n".join(f"  - {problem}" for problem in problems))

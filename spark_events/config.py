@@ -27,6 +27,7 @@ __all__ = [
     "names",
     "option",
     "options",
+    "positive_duration",
     "text",
 ]
 
@@ -201,6 +202,19 @@ def _format_duration(seconds: float) -> str:
 
 #: A length of time, read into seconds: ``500ms``, ``10 s``, ``5min``.
 duration: Kind[float] = Kind("a whole number with a unit (ms, s, min, h, d), say 10s", _duration, _format_duration)
+
+
+def _positive_duration(text: str) -> float:
+    seconds = _duration(text)
+    if seconds <= 0:
+        raise ValueError
+    return seconds
+
+
+#: A length of time that is not nothing.
+positive_duration: Kind[float] = Kind(
+    "a whole number above 0 with a unit (ms, s, min, h, d), say 10s", _positive_duration, _format_duration
+)
 
 
 def _text(value: str) -> str:

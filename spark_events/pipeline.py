@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from spark_events.config import Settings, boolean, duration, names, option, text
+from spark_events.config import Settings, boolean, duration, names, option, positive_duration, text
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig
 from spark_events.dispatch.dispatcher import DispatcherConfig, EventDispatcher, create
 from spark_events.dispatch.selection import Selection, SelectionConfig
@@ -42,7 +42,7 @@ class EventsConfig:
     )
     sidecar_enabled: bool = option("sidecar.enabled", boolean, True, doc="Whether the sidecar is started at all.")
     sidecar_start_timeout: float = option(
-        "sidecar.start-timeout", duration, 30.0, doc="How long a Python may take until it is ready."
+        "sidecar.start-timeout", positive_duration, 30.0, doc="How long a Python may take until it is ready."
     )
     shutdown_timeout: float = option(
         "shutdown.timeout",

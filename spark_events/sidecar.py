@@ -15,12 +15,12 @@ import signal
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from typing import NoReturn
 
 from spark_events._version import __version__
 from spark_events.bridge.pipe import Answers, RecordPipe
-from spark_events.bridge.records import Decoder, Goodbye, Hello, JvmShutdown, Restored
+from spark_events.bridge.records import Decoder, Goodbye, Hello, JvmShutdown, Restored, Unknown
 from spark_events.config import Setting, Settings
 from spark_events.dispatch.mailbox import Entry
 from spark_events.errors import ConfigError, ProtocolError
@@ -31,6 +31,8 @@ from spark_events.translate.translator import Translator
 __all__ = ["main"]
 
 PROTOCOL = 1
+#: So many events are dispatched at once: less than a mailbox holds, so that a burst can be taken as it comes.
+_SLICE = 128
 _LOG = logging.getLogger(__name__)
 #: Of the time the driver waits at its end, this much is kept for the process itself to go away.
 _EXIT_SECONDS = 0.1
@@ -61,6 +63,7 @@ class Sidecar:
         self._last_record = 0
         self._jvm_is_going_down = False
         self._goodbye: Goodbye | None = None
+        self._unknown: Counter[str] = Counter()
 
     def run(self) -> None:
         """Returns when everything is delivered, or when the time for it is up.
@@ -99,7 +102,15 @@ class Sidecar:
         deadline = self._translator.next_deadline
         now = time.time_ns() // 1_000_000
         if deadline is not None and deadline <= now:
-            self._dispatch([Entry(0, event) for event in self._translator.tick(now)], self._last_record)
+            # What was held back belongs to the oldest record that it was held back for.
+            record = self._translator.held_record or self._last_record
+            try:
+                events = self._translator.tick(now)
+            except Exception:
+                # Without its timers the translation still tells what records tell.
+                self._defect("the clock")
+                events = []
+            self._dispatch([Entry(record, event) for event in events])
 
     def _process(self, lines: list[bytes]) -> None:
         entries: list[Entry] = []
@@ -108,30 +119,55 @@ class Sidecar:
             if isinstance(record, Goodbye):
                 self._goodbye = record
             elif isinstance(record, Restored):
-                self._translator.restore(self._decoder.decode(record.record))
+                self._restore(record)
             else:
                 if isinstance(record, JvmShutdown):
                     self._jvm_is_going_down = True
-                entries.extend(Entry(record.seq, event) for event in self._translate(record))
+                if isinstance(record, Unknown):
+                    record = self._skip(record)
+                held = self._translator.held_record or record.seq
+                entries.extend(Entry(min(held, record.seq), event) for event in self._translate(record))
                 if record.seq:
                     self._last_record = record.seq
                     with self._sequence_lock:
                         self._sequences.append((record.seq, self._translator.next_sequence))
+                if len(entries) >= _SLICE:
+                    self._dispatch(entries)
+                    entries = []
         if lines:
-            self._dispatch(entries, self._last_record)
+            self._dispatch(entries)
 
-    def _dispatch(self, entries: list[Entry], through: int) -> None:
+    def _dispatch(self, entries: list[Entry]) -> None:
         held = self._translator.held_record
-        self._pipeline.dispatcher.dispatch(entries, through if held is None else min(through, held - 1))
+        through = self._last_record if held is None else min(self._last_record, held - 1)
+        self._pipeline.dispatcher.dispatch(entries, through)
         self._acknowledge()
+
+    def _restore(self, told: Restored) -> None:
+        record = self._decoder.decode(told.record)
+        try:
+            self._translator.restore(record)
+        except Exception:
+            self._defect(record)
+
+    def _skip(self, record: Unknown) -> Unknown:
+        """Says once a kind that there are records which this version does not understand."""
+        if record.kind not in self._unknown:
+            _LOG.warning("records of kind %r are not understood by spark_events %s", record.kind, __version__)
+        self._unknown[record.kind] += 1
+        # Records are numbered one by one: one that cannot even be read is the next.
+        return record if record.seq else Unknown(seq=self._last_record + 1, kind=record.kind)
+
+    def _defect(self, record: object) -> None:
+        self._translator.defects += 1
+        _LOG.exception("a record of kind %s could not be translated", type(record).__name__)
 
     def _translate(self, record: object) -> list[Event]:
         try:
             return self._translator.translate(record)
         except Exception:
             # A defect of ours must cost one record, not the events of the whole application.
-            self._translator.defects += 1
-            _LOG.exception("a record of kind %s could not be translated", type(record).__name__)
+            self._defect(record)
             return []
 
     def _acknowledge(self) -> None:
@@ -157,7 +193,7 @@ class Sidecar:
             _LOG.error("the driver has closed the pipe but lives on; its further events are not reported")
             return
         events = self._translator.driver_lost(time.time_ns() // 1_000_000, self._jvm_is_going_down)
-        self._pipeline.dispatcher.dispatch([Entry(0, event) for event in events], 0)
+        self._pipeline.dispatcher.dispatch([Entry(self._last_record, event) for event in events], 0)
 
     def _parent_is_gone(self) -> bool:
         deadline = time.monotonic() + _DEATH_SECONDS

@@ -183,8 +183,8 @@ def query_progress(batch: int = 0, run: str = "r1", query: str = "q1", **changes
 
 
 def decoded(record: dict[str, Any]) -> Any:
-    """A record as the sidecar has it, by way of its JSON."""
-    return Decoder().decode(json.dumps(record).encode())
+    """A record as the sidecar has it, by way of its JSON, which Spark writes without spaces."""
+    return Decoder().decode(json.dumps(record, separators=(",", ":")).encode())
 
 
 # --- a driver for a real sidecar ----------------------------------------------------------------

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
-from spark_events.config import duration, integer, option
+from spark_events.config import integer, option, positive_duration
 from spark_events.dispatch.mailbox import Entry, Mailbox
 from spark_events.dispatch.selection import Selection, SelectionConfig
 from spark_events.errors import PermanentError, ThrottledError
@@ -21,6 +21,8 @@ from spark_events.reporters.reporter import Reporter
 __all__ = ["Delivery", "DeliveryConfig"]
 
 _LOG = logging.getLogger(__name__)
+#: A reporter that takes a batch in this time keeps up; the dispatcher may wait that long for it.
+_QUICK_SECONDS = 0.01
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class DeliveryConfig:
 
     timeout: float = option(
         "timeout",
-        duration,
+        positive_duration,
         10.0,
         doc="How long one attempt to open the reporter or to hand it events may take.",
     )
@@ -38,11 +40,11 @@ class DeliveryConfig:
     )
     retry_initial: float = option(
         "retry.initial",
-        duration,
+        positive_duration,
         0.1,
         doc="The pause after a first failed attempt; it doubles with each further one.",
     )
-    retry_max: float = option("retry.max", duration, 5.0, doc="The longest pause between two attempts.")
+    retry_max: float = option("retry.max", positive_duration, 5.0, doc="The longest pause between two attempts.")
 
 
 class Delivery:
@@ -78,11 +80,14 @@ class Delivery:
         self._on_progress = on_progress
         self._selection = selection or Selection(SelectionConfig())
         self._mailbox = Mailbox(capacity, self._wake)
+        # Never all that the mailbox holds: a newcomer that is worth more must find something to displace.
+        self._batch_size = min(config.batch_size, max(1, capacity // 2))
         self._loop = asyncio.new_event_loop()
         self._work = asyncio.Event()
         self._stopping = False
         self._deadline = float("inf")
         self._in_failure = False
+        self._took = 0.0
         self._thread = threading.Thread(target=self._run, name=f"spark-events-{name}", daemon=True)
 
     def start(self) -> None:
@@ -92,6 +97,14 @@ class Delivery:
     def put(self, entries: Iterable[Entry]) -> None:
         """Takes those events in that the reporter is to get, without waiting."""
         self._mailbox.put(self._selection.of(entries))
+
+    def wait_for_room(self, events: int) -> None:
+        """A moment's patience with a reporter that is quick, so that a burst is not shed for nothing.
+
+        A reporter that is slow, or fails, is not waited for: that would make the others as slow.
+        """
+        if self._took < _QUICK_SECONDS and not self._in_failure:
+            self._mailbox.wait_for_room(events, _QUICK_SECONDS)
 
     def wait_until_settled(self, timeout: float) -> bool:
         """Waits, at most ``timeout`` seconds, until everything put in has come to its end."""
@@ -137,11 +150,12 @@ class Delivery:
     async def _deliver(self) -> None:
         if await self._persistently(self._reporter.open, "cannot be opened"):
             while (events := await self._next()) is not None:
+                began = time.monotonic()
                 if await self._persistently(lambda: self._reporter.report(events), "failed"):
-                    self.delivered += len(events)
+                    self.delivered += self._mailbox.settle()
                 else:
-                    self.given_up += len(events)
-                self._mailbox.settle()
+                    self.given_up += self._mailbox.settle()
+                self._took = time.monotonic() - began
                 self._on_progress()
         else:
             await self._discard_until_stop()
@@ -153,7 +167,7 @@ class Delivery:
     async def _next(self) -> list[Event] | None:
         while True:
             self._work.clear()
-            if events := self._mailbox.take(self._config.batch_size):
+            if events := self._mailbox.take(self._batch_size):
                 return events
             if self._stopping:
                 return None
@@ -161,9 +175,8 @@ class Delivery:
 
     async def _discard_until_stop(self) -> None:
         """The reporter can never be opened: what comes for it is given up, so that nobody waits for it."""
-        while (events := await self._next()) is not None:
-            self.given_up += len(events)
-            self._mailbox.settle()
+        while await self._next() is not None:
+            self.given_up += self._mailbox.settle()
             self._on_progress()
 
     async def _persistently(self, call: Callable[[], Awaitable[None] | None], verb: str) -> bool:

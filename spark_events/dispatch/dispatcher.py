@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from spark_events.config import choice, duration, integer, option
+from spark_events.config import choice, integer, option, positive_duration
 from spark_events.dispatch.delivery import Delivery
 from spark_events.dispatch.mailbox import Entry
 
@@ -35,7 +35,7 @@ class DispatcherConfig:
         doc="How many records the driver holds until they are acknowledged, and events each reporter's mailbox.",
     )
     sync_timeout: float = option(
-        "sync.timeout", duration, 10.0, doc="With sync, how long the listener thread waits at most."
+        "sync.timeout", positive_duration, 10.0, doc="With sync, how long the listener thread waits at most."
     )
 
 
@@ -78,12 +78,13 @@ class AsyncQueuedDispatcher:
             delivery.start()
 
     def dispatch(self, entries: Sequence[Entry], through: int) -> None:
+        for delivery in self._deliveries if entries else ():
+            delivery.wait_for_room(len(entries))
         # Under the lock, so that completed_through() never sees records as dispatched whose events
         # have not reached every mailbox yet.
         with self._lock:
-            if entries:
-                for delivery in self._deliveries:
-                    delivery.put(entries)
+            for delivery in self._deliveries if entries else ():
+                delivery.put(entries)
             self._dispatched = max(self._dispatched, through)
 
     def completed_through(self) -> int:
@@ -105,6 +106,8 @@ class AsyncQueuedDispatcher:
 class SyncDispatcher(AsyncQueuedDispatcher):
     """Returns when every reporter has answered, or when the time is up.
 
+    A reporter that was late is not waited for again until it has caught up.
+
     Args:
         deliveries: one a reporter.
         timeout: how long one call of :meth:`dispatch` may take, in seconds.
@@ -114,14 +117,21 @@ class SyncDispatcher(AsyncQueuedDispatcher):
         super().__init__(deliveries)
         self._timeout = timeout
         self.timeouts = 0
+        self._late: set[str] = set()
+        self._named: set[str] = set()
 
     def dispatch(self, entries: Sequence[Entry], through: int) -> None:
+        # Asked before more is put in: right behind that, nobody can have caught up.
+        self._late -= {d.name for d in self._deliveries if d.name in self._late and d.wait_until_settled(0)}
         super().dispatch(entries, through)
         deadline = time.monotonic() + self._timeout
         for delivery in self._deliveries:
-            if not delivery.wait_until_settled(max(0.0, deadline - time.monotonic())):
+            patience = 0.0 if delivery.name in self._late else max(0.0, deadline - time.monotonic())
+            if not delivery.wait_until_settled(patience):
+                self._late.add(delivery.name)
                 self.timeouts += 1
-                if self.timeouts == 1:
+                if delivery.name not in self._named:
+                    self._named.add(delivery.name)
                     _LOG.warning(
                         "reporter %s: has not answered within events.dispatcher.sync.timeout (%.0f s)",
                         delivery.name,

@@ -7,9 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from spark_events.event import Event, Severity
+from spark_events.event import Event
 
 __all__ = ["Entry", "Mailbox"]
+
+#: The last to go, whatever their severity: how things stand, what failed, and what was lost.
+_LAST_TO_GO = frozenset({"JobStatusChangeEvent", "JobFailureEvent", "EventsDroppedEvent", "DispatcherReportEvent"})
+_LIFECYCLE = 100
 
 
 class Entry(NamedTuple):
@@ -19,8 +23,15 @@ class Entry(NamedTuple):
     event: Event
 
 
+def _worth(event: Event) -> int:
+    return event.severity.number + (_LIFECYCLE if event.name in _LAST_TO_GO else 0)
+
+
 class Mailbox:
-    """First in, first out; a full one sheds the least severe event, the oldest of those first.
+    """First in, first out; a full one sheds what is worth least, the oldest of that first.
+
+    Events wait in one line per worth, each with its number of arrival, so that the oldest of all and the
+    oldest of the least are both at the head of a line.
 
     Args:
         capacity: how many events it holds at most, those that a delivery is working on included.
@@ -32,8 +43,14 @@ class Mailbox:
         self._wake = wake
         self._lock = threading.Lock()
         self._settled = threading.Condition(self._lock)
-        self._waiting: deque[Entry] = deque()
-        self._in_flight: tuple[Entry, ...] = ()
+        self._lines: dict[int, deque[tuple[int, Entry]]] = {}
+        self._waiting = 0
+        self._arrivals = 0
+        self._last_record = 0
+        # Entries whose record is older than that of an entry before them, by their arrival: what time
+        # makes of records that were held back.
+        self._early: dict[int, int] = {}
+        self._in_flight: tuple[tuple[int, Entry], ...] = ()
         self.accepted = 0
         self.dropped = 0
 
@@ -43,56 +60,84 @@ class Mailbox:
             was_empty = not self._waiting
             for entry in entries:
                 self.accepted += 1
-                if len(self._waiting) + len(self._in_flight) >= self._capacity:
-                    self._shed(entry)
+                worth = _worth(entry.event)
+                if self._waiting + len(self._in_flight) >= self._capacity and not self._shed(worth):
+                    continue
+                self._arrivals += 1
+                if entry.record < self._last_record:
+                    self._early[self._arrivals] = entry.record
                 else:
-                    self._waiting.append(entry)
-            wake = was_empty and bool(self._waiting)
+                    self._last_record = entry.record
+                self._lines.setdefault(worth, deque()).append((self._arrivals, entry))
+                self._waiting += 1
+            wake = was_empty and self._waiting > 0
         if wake:
             self._wake()
 
-    def _shed(self, newcomer: Entry) -> None:
-        """Makes room for the newcomer, or leaves it out where it is the least of all."""
+    def _shed(self, newcomer: int) -> bool:
+        """Drops one event; whether there is room for a newcomer of that worth now."""
         self.dropped += 1
-        least = min((entry.event.severity.number for entry in self._waiting), default=Severity.FATAL.number)
-        if not self._waiting or newcomer.event.severity.number < least:
-            return
-        victim = next(i for i, entry in enumerate(self._waiting) if entry.event.severity.number == least)
-        del self._waiting[victim]
-        self._waiting.append(newcomer)
+        least = min((worth for worth, line in self._lines.items() if line), default=None)
+        if least is None or newcomer < least:
+            return False
+        arrival, _ = self._lines[least].popleft()
+        self._early.pop(arrival, None)
+        self._waiting -= 1
+        return True
 
     def take(self, most: int) -> list[Event]:
         """The oldest events; they stay in the books until :meth:`settle` is called."""
         with self._lock:
-            count = min(most, len(self._waiting))
-            self._in_flight = tuple(self._waiting.popleft() for _ in range(count))
-            return [entry.event for entry in self._in_flight]
+            self._in_flight = tuple(self._oldest() for _ in range(min(most, self._waiting)))
+            return [entry.event for _, entry in self._in_flight]
 
-    def settle(self) -> None:
-        """What was taken has come to its end, delivered or given up."""
+    def _oldest(self) -> tuple[int, Entry]:
+        lines = [line for line in self._lines.values() if line]
+        line = lines[0] if len(lines) == 1 else min(lines, key=lambda line: line[0][0])
+        self._waiting -= 1
+        return line.popleft()
+
+    def settle(self) -> int:
+        """What was taken has come to its end, delivered or given up.
+
+        Returns:
+            How many events that were; none, when :meth:`clear` has already dropped them.
+        """
         with self._lock:
+            count = len(self._in_flight)
+            for arrival, _ in self._in_flight if self._early else ():
+                self._early.pop(arrival, None)
             self._in_flight = ()
-            if not self._waiting:
-                self._settled.notify_all()
+            self._settled.notify_all()
+            return count
 
     def clear(self) -> int:
         """Drops everything that is left; returns how many events that were."""
         with self._lock:
-            left = len(self._waiting) + len(self._in_flight)
+            left = self._waiting + len(self._in_flight)
             self.dropped += left
-            self._waiting.clear()
+            self._lines.clear()
+            self._early.clear()
+            self._waiting = 0
             self._in_flight = ()
             self._settled.notify_all()
             return left
 
     def oldest_record(self) -> int | None:
-        """The record of the oldest event that is still here; None when nothing is."""
+        """The oldest record of which an event is still here; None when there is none."""
         with self._lock:
-            if self._in_flight:
-                return self._in_flight[0].record
-            return self._waiting[0].record if self._waiting else None
+            heads = [line[0][1].record for line in self._lines.values() if line]
+            heads += [entry.record for _, entry in self._in_flight[:1]]
+            return min([*heads, *self._early.values()], default=None)
 
     def wait_until_empty(self, timeout: float) -> bool:
         """Waits, at most ``timeout`` seconds, until everything put in has been settled."""
         with self._lock:
             return self._settled.wait_for(lambda: not self._waiting and not self._in_flight, timeout)
+
+    def wait_for_room(self, events: int, timeout: float) -> bool:
+        """Waits, at most ``timeout`` seconds, until so many events would fit without shedding."""
+        with self._lock:
+            return self._settled.wait_for(
+                lambda: self._waiting + len(self._in_flight) + events <= self._capacity, timeout
+            )

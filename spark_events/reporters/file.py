@@ -44,7 +44,13 @@ class FileReporter(Reporter):
         self._encoder = msgspec.json.Encoder()
 
     def open(self) -> None:
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.close()
+        self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with self._locked():
+            size = os.fstat(self._fd).st_size
+            if size and os.pread(self._fd, 1, size - 1) != b"\n":
+                # A predecessor was killed in mid-line: ours begins on a line of its own.
+                os.write(self._fd, b"\n")
 
     def report(self, events: Sequence[Event]) -> None:
         data = self._encoder.encode_lines(events)

@@ -78,7 +78,8 @@ class Commits:
         draft = _draft(self._run, record.progress, at, self._config.max_duration)
         self._held = draft if self._held is None else _merged(self._held, draft)
         self.held_record = self.held_record or record.seq
-        if at >= self._quiet_until or self._held.severity is Severity.WARN:
+        # Without an interval each one, also when the driver's clock was set back.
+        if not self._interval or at >= self._quiet_until or self._held.severity is Severity.WARN:
             yield from self.flush()
 
     def flush(self, now: int | None = None) -> Iterator[Draft]:

@@ -39,9 +39,9 @@ class FailureEnricher(Protocol):
 _RESOURCE = re.compile(
     r"OutOfMemoryError|MemoryError|No space left on device|Too many open files|ExecutorLostFailure|FetchFailed"
     r"|Container killed by YARN|exceeding memory limits|MetadataFetchFailed|OOMKilled|exit code 137"
-    r"|CANNOT_ACQUIRE_MEMORY|Unable to acquire \\d+ bytes of memory|UNABLE_TO_ACQUIRE_MEMORY"
+    r"|CANNOT_ACQUIRE_MEMORY|Unable to acquire \d+ bytes of memory|UNABLE_TO_ACQUIRE_MEMORY"
 )
-_SYSTEM = re.compile(r"INTERNAL_ERROR|java\\.lang\\.(?:NoSuchMethod|NoClassDefFound|Linkage|StackOverflow)Error")
+_SYSTEM = re.compile(r"INTERNAL_ERROR|java\.lang\.(?:NoSuchMethod|NoClassDefFound|Linkage|StackOverflow)Error")
 # SQL's data exceptions, analysis errors and the like: the query or its data is wrong.
 _USER_CLASS = re.compile(r"[A-Z0-9_.]+")
 

@@ -165,13 +165,10 @@ def _java_root(text: str) -> _Cause:
 
 def _python_root(text: str) -> _Cause | None:
     """The error that a Python traceback ends with; of a chain, the one that caused the others."""
-    start = text.rfind(_TRACEBACK)
-    if start < 0:
+    # Python tells the cause first; a worker's traceback stands inside the driver's, so the last is the inner one.
+    _, found, traceback = text.partition(_DIRECT_CAUSE)[0].rpartition(_TRACEBACK)
+    if not found:
         return None
-    first = text.find(_TRACEBACK)
-    if first != start and _DIRECT_CAUSE in text[first:start]:
-        start = first
-    traceback = text[start + len(_TRACEBACK) :]
     frames = list(_PYTHON_FRAME.finditer(traceback))
     error = _PYTHON_ERROR.search(traceback, frames[-1].end() if frames else 0)
     if error is None:

@@ -96,10 +96,10 @@ class Jobs:
 
     def _remember(self, job_id: int, status: Status, origin: Origin) -> None:
         self._jobs[job_id] = (status, origin)
+        self._jobs.move_to_end(job_id)
         if len(self._jobs) > _REMEMBERED:
-            oldest = next((number for number, (s, _) in self._jobs.items() if s.is_over), None)
-            if oldest is not None:
-                del self._jobs[oldest]
+            # Whatever is oldest: a job that began so many jobs ago and still runs is known by its number only.
+            self._jobs.popitem(last=False)
 
 
 def _name(job_id: int, origin: Origin) -> str:

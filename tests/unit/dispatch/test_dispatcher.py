@@ -60,17 +60,42 @@ def test_sync_returns_when_all_have_answered() -> None:
 
 
 def test_sync_gives_up_waiting_and_counts_it(gated: GatedReporter, caplog: pytest.LogCaptureFixture) -> None:
-    """A reporter that does not answer costs one timeout a call, is counted, and is named once."""
+    """A reporter that does not answer costs one timeout, is counted and named; the others get their events."""
     other = FaultyReporter()
     dispatcher = SyncDispatcher(deliveries(gated, other), timeout=0.05)
     dispatcher.start()
-    for number in (1, 2):
-        dispatcher.dispatch(entries(number, number), number)
-    assert dispatcher.timeouts == 2
+    dispatcher.dispatch(entries(1, 1), 1)
+    assert (dispatcher.timeouts, dispatcher.completed_through()) == (1, 0)
     assert caplog.text.count("reporter r0: has not answered within events.dispatcher.sync.timeout") == 1
-    eventually(lambda: numbers(other.events) == [1, 2])
+    eventually(lambda: numbers(other.events) == [1])
     gated.gate.set()
     dispatcher.stop(time.monotonic() + 20)
+
+
+def test_sync_waits_again_for_a_reporter_that_has_caught_up(
+    gated: GatedReporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Being late costs one timeout and not one a record; having caught up, it is waited for as before."""
+    (delivery,) = deliveries(gated)
+    patience: list[bool] = []
+
+    def wait(timeout: float) -> bool:
+        patience.append(timeout > 0)
+        return Delivery.wait_until_settled(delivery, timeout)
+
+    monkeypatch.setattr(delivery, "wait_until_settled", wait)
+    dispatcher = SyncDispatcher([delivery], timeout=0.05)
+    dispatcher.start()
+    for number in (1, 2, 3):
+        dispatcher.dispatch(entries(number, number), number)
+    gated.gate.set()
+    eventually(lambda: dispatcher.completed_through() == 3)
+    for number in (4, 5):
+        dispatcher.dispatch(entries(number, number), number)
+    # Late after the first; then asked before and behind each; caught up before the fourth.
+    assert patience == [True, False, False, False, False, False, True, True]
+    dispatcher.stop(time.monotonic() + 20)
+    assert numbers(gated.events) == [1, 2, 3, 4, 5]
 
 
 def test_sync_without_events_does_not_wait_for_anybody() -> None:

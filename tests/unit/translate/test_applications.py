@@ -61,6 +61,9 @@ def test_an_attempt_is_named_where_the_cluster_has_attempts() -> None:
         ("STOPPED", "FINISHED", Severity.INFO),
         ("RETURNED", "FINISHED", Severity.INFO),
         ("PROGRAM_FAILED", "FAILED", Severity.ERROR),
+        ("UNCAUGHT_EXCEPTION", "FAILED", Severity.ERROR),
+        ("SUBMIT_STOPPED", "ENDED", Severity.INFO),
+        ("SPARK_SQL", "ENDED", Severity.INFO),
         ("GATEWAY_CLOSED", "ENDED", Severity.INFO),
         ("SIGTERM", "ENDED", Severity.INFO),
         ("SIGINT", "ENDED", Severity.INFO),
@@ -107,7 +110,7 @@ def test_hints_are_given_but_decide_nothing() -> None:
     """A failed query or last job is told with the end, and does not make it a failure."""
     event = ending(query_started(), query_terminated(exception="a.B: x"), JOB_FAILED, application_end("STOPPED"))
     assert event.attributes["status.new"] == "FINISHED"
-    assert event.attributes["outcome.hint"] == "query 'clicks' failed; job 4, its last one, failed"
+    assert event.attributes["outcome.hint"] == "query 'clicks' failed; job 4 failed"
     assert "query 'clicks' failed" in event.body
 
 
@@ -165,3 +168,18 @@ def test_a_jvm_that_went_down_in_order_is_not_lost() -> None:
 def test_an_application_that_never_started_is_not_lost() -> None:
     """A driver that dies before its application starts has lost nothing."""
     assert Translator().driver_lost(START, orderly=False) == []
+
+
+def test_an_uncaught_exception_is_diagnosed() -> None:
+    """Where the shim has seen the exception, the failure says what it was."""
+    failure = {"chain": [{"type": "java.lang.IllegalStateException", "message": "no table"}]}
+    *_, event = translate(application_start(), application_end("UNCAUGHT_EXCEPTION", failure=failure))
+    assert event.name == "JobFailureEvent"
+    assert event.attributes["exception.type"] == "java.lang.IllegalStateException"
+    assert event.body.endswith("java.lang.IllegalStateException: no table")
+
+
+@pytest.mark.parametrize(("code", "status"), [(0, "FINISHED"), (None, "ENDED"), (1, "FAILED")])
+def test_a_spark_sql_shell_s_exit_code_is_true(code: int | None, status: str) -> None:
+    """spark-sql ends by its own exit code, so 0 is known there."""
+    assert ending(application_end("SPARK_SQL", exit_code=code)).attributes["status.new"] == status

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from fakes import application_start, decoded, query_progress, query_started
+from fakes import application_start, decoded, query_progress, query_started, query_terminated
 
 from spark_events import Event, Severity
+from spark_events.translate.config import BatchCommitConfig, TranslateConfig
 from spark_events.translate.translator import Translator
 
 STATE = {"numRowsTotal": 7, "numRowsUpdated": 3, "numRowsRemoved": 1, "memoryUsedBytes": 100}
 
 
-def commits(*records: dict[str, Any]) -> list[Event]:
-    translator = Translator()
+def commits(*records: dict[str, Any], config: BatchCommitConfig | None = None) -> list[Event]:
+    translator = Translator(TranslateConfig(batch_commit=config or BatchCommitConfig()))
     for record in (application_start(), query_started()):
         translator.translate(decoded(record))
     events = [event for record in records for event in translator.translate(decoded(record))]
@@ -94,21 +94,11 @@ def test_a_new_run_may_commit_a_batch_again() -> None:
 )
 def test_an_offset_is_shown_as_the_checkpoint_has_it(offset: object, shown: str | None) -> None:
     """Whatever JSON a source makes of its offsets, the attribute is its text; null is no offset."""
-    source = {"description": "S", "startOffset": offset, "endOffset": offset, "numInputRows": 5}
-    record = query_progress(41)
-    record["progress"]["sources"] = [source]
-    line = json.dumps(record, separators=(",", ":"))  # Spark writes its JSON without spaces
-    (event,) = commits(json.loads(line)) if shown is None else commits_of_line(line)
+    event = commit(sources=[{"description": "S", "startOffset": offset, "endOffset": offset, "numInputRows": 5}])
     assert event.attributes.get("source.0.offset.from") == shown
     assert event.attributes.get("source.0.offset.to") == shown
     assert "source.0.offset.latest" not in event.attributes
     assert event.attributes["source.0.rows"] == 5
-
-
-def commits_of_line(line: str) -> list[Event]:
-    from spark_events.bridge.records import Decoder
-
-    return Translator().translate(Decoder().decode(line.encode()))
 
 
 def test_a_huge_offset_is_cut_and_says_so() -> None:
@@ -192,3 +182,77 @@ def test_observed_metrics_become_attributes_of_plain_values() -> None:
 def test_an_observed_metric_that_is_no_row_is_its_value() -> None:
     """Nothing that Spark may send for a metric is an error."""
     assert commit(observedMetrics={"m": 7}).attributes["observed.m.value"] == 7
+
+
+def test_commits_can_be_switched_off() -> None:
+    """events.batch-commit.enabled=false: not one event."""
+    assert commits(query_progress(0), query_progress(1), config=BatchCommitConfig(enabled=False)) == []
+
+
+def test_a_batch_that_took_too_long_is_a_warning() -> None:
+    """events.batch-commit.max-duration is a limit; at the limit all is well."""
+    slow, just = commits(
+        query_progress(0, durationMs={"addBatch": 1, "triggerExecution": 101}),
+        query_progress(1, durationMs={"addBatch": 1, "triggerExecution": 100}),
+        config=BatchCommitConfig(max_duration=0.1),
+    )
+    assert (slow.severity, just.severity) == (Severity.WARN, Severity.INFO)
+    assert "over the limit of 100 ms" in slow.body
+
+
+def at(second: int, batch: int, **progress: Any) -> dict[str, Any]:
+    return query_progress(batch, timestamp=f"2026-11-21T12:14:{second:02d}.000Z", **progress)
+
+
+def test_commits_of_an_interval_become_one_event_with_their_sums() -> None:
+    """events.batch-commit.min-interval: how many, what they add up to, and from where to where."""
+    source = {"description": "S", "numInputRows": 5}
+    records = [
+        at(30, 0, sources=[{**source, "startOffset": 0, "endOffset": 10}]),
+        at(31, 1, sources=[{**source, "startOffset": 10, "endOffset": 20}]),
+        at(32, 2, sources=[{**source, "startOffset": 20, "endOffset": 30}]),
+        at(45, 3, sources=[{**source, "startOffset": 30, "endOffset": 40}]),
+        query_terminated(),
+    ]
+    first, middle, last = commits(*records, config=BatchCommitConfig(min_interval=10.0))
+    assert [e.attributes["batches"] for e in (first, middle, last)] == [1, 2, 1]
+    expected = {
+        "batch.first.id": 1,
+        "spark.streaming.batch.id": 2,
+        "rows.input": 10,
+        "source.0.rows": 10,
+        "source.0.offset.from": "10",
+        "source.0.offset.to": "30",
+        "duration.addBatch_ms": 60,
+    }
+    assert expected.items() <= middle.attributes.items()
+    assert "batches 1 to 2" in middle.body
+
+
+def test_a_failure_is_never_held_and_what_was_held_comes_before_it() -> None:
+    """The end of a run reports its last commits first."""
+    translator = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=60.0)))
+    told = []
+    for record in (query_started(), at(30, 0), at(31, 1), query_terminated(exception="a.B: x")):
+        told += [event.name for event in translator.translate(decoded({"seq": 7, **record}))]
+    assert told[1:] == ["BatchCommitEvent", "BatchCommitEvent", "JobStatusChangeEvent", "JobFailureEvent"]
+    assert translator.held_record is None
+
+
+def test_without_an_interval_a_clock_that_was_set_back_holds_nothing() -> None:
+    """Each commit is an event at once, whatever its time."""
+    assert len(commits(at(31, 0), at(30, 1))) == 2
+
+
+def test_what_is_held_is_not_acknowledged_and_comes_when_its_time_is_up() -> None:
+    """The record of a held event stays with the driver until time, by itself, has made the event."""
+    translator = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=10.0)))
+    for seq, record in enumerate((query_started(), at(30, 0), at(31, 1)), start=1):
+        translator.translate(decoded({"seq": seq, **record}))
+    assert translator.held_record == 3
+    deadline = translator.next_deadline
+    assert deadline is not None
+    assert translator.tick(deadline - 1) == []
+    (event,) = translator.tick(deadline)
+    assert event.attributes["spark.streaming.batch.id"] == 1
+    assert (translator.held_record, translator.next_deadline) == (None, None)

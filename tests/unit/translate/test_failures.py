@@ -9,17 +9,11 @@ import pytest
 
 from spark_events import Event, Severity
 from spark_events.bridge.records import Decoder, JobEnd, JobStart, QueryTerminated
-from spark_events.translate.failures import (
-    MESSAGE_LIMIT,
-    SUMMARY_LIMIT,
-    TRACE_LIMIT,
-    Diagnosis,
-    diagnose,
-    diagnose_text,
-)
+from spark_events.translate.failures import MESSAGE_LIMIT, SUMMARY_LIMIT, Diagnosis, Diagnostics
 from spark_events.translate.translator import Translator
 
 FIXTURES = Path(__file__).parent / "fixtures"
+TRACE_LIMIT = 16_384
 
 
 def record(name: str) -> Any:
@@ -30,10 +24,10 @@ def diagnosis(name: str) -> Diagnosis:
     told = record(name)
     if isinstance(told, QueryTerminated):
         assert told.exception is not None
-        return diagnose_text(told.exception, told.error_class)
+        return Diagnostics().of_text(told.exception, told.error_class)
     assert isinstance(told, JobEnd)
     assert told.failure is not None
-    return diagnose(told.failure)
+    return Diagnostics().of(told.failure)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +135,7 @@ def test_a_failed_job_of_a_micro_batch_names_query_and_batch() -> None:
     properties = {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "7"}
     start = JobStart(job_id=6, time=1, properties=properties)
     (event,) = [e for e in events_of(start, "4.3-batch-udf-trace") if e.name == "JobFailureEvent"]
-    assert event.body.startswith("Job 6 of query 'q1', batch 7, failed")
+    assert event.body.startswith("Job 6 (query 'q1', batch 7) failed: ZeroDivisionError")
     assert event.attributes["spark.streaming.batch.id"] == 7
     assert event.attributes["spark.streaming.query.id"] == "q1"
 
@@ -162,7 +156,7 @@ def test_a_job_that_its_query_s_stop_has_cancelled_is_no_event() -> None:
 def test_a_long_trace_is_cut_and_says_so() -> None:
     """Beginning and end are kept, for causes stand last; an attribute marks the cut."""
     text = "a.B: first\n" + "\tat a.B.c(B.java:1)\n" * 2_000 + "Caused by: c.D: last\n\tat c.D.e(D.java:2)"
-    found = diagnose_text(text)
+    found = Diagnostics().of_text(text)
     trace = str(found.attributes["exception.stacktrace"])
     assert len(trace) < TRACE_LIMIT + 100
     assert trace.startswith("a.B: first")
@@ -173,7 +167,7 @@ def test_a_long_trace_is_cut_and_says_so() -> None:
 
 def test_a_long_message_is_cut_in_attributes_and_sentence() -> None:
     """No message makes an event of any size, and the sentence is one line."""
-    found = diagnose_text("a.B: " + "x\n" * 10_000)
+    found = Diagnostics().of_text("a.B: " + "x\n" * 10_000)
     assert len(str(found.attributes["exception.message"])) < MESSAGE_LIMIT + 100
     assert len(str(found.attributes["failure.root_cause"])) < MESSAGE_LIMIT + 100
     assert len(found.summary) <= SUMMARY_LIMIT
@@ -185,19 +179,19 @@ def test_a_long_message_is_cut_in_attributes_and_sentence() -> None:
 )
 def test_text_that_is_no_exception_is_diagnosed_all_the_same(text: str) -> None:
     """There is always a type, a message and a trace, whatever the text."""
-    attributes = diagnose_text(text).attributes
+    attributes = Diagnostics().of_text(text).attributes
     assert {"error.type", "exception.type", "exception.message", "failure.root_cause"} <= attributes.keys()
     assert attributes["exception.stacktrace"] == text
 
 
 def test_an_error_class_given_beside_the_text_wins() -> None:
     """What Spark says itself is not guessed from the text."""
-    found = diagnose_text("a.B: [INNER_CLASS] x", error_class="OUTER_CLASS", sql_state="XX000")
+    found = Diagnostics().of_text("a.B: [INNER_CLASS] x", error_class="OUTER_CLASS", sql_state="XX000")
     assert (found.error_type, found.attributes["error.sql_state"]) == ("OUTER_CLASS", "XX000")
 
 
 def test_of_chained_python_errors_the_first_is_the_root() -> None:
-    """ "raise ... from error": the cause is the root, with its own place."""
+    """Of 'raise ... from error', the cause is the root, with its own place."""
     text = (
         "py4j.Py4JException: x Return Message: Traceback (most recent call last):\n"
         "  File \"/app/a.py\", line 1, in inner\n    x\nKeyError: 'k'\n\n"
@@ -205,6 +199,6 @@ def test_of_chained_python_errors_the_first_is_the_root() -> None:
         "Traceback (most recent call last):\n"
         '  File "/app/a.py", line 9, in outer\n    y\nRuntimeError: wrapped\n\n\tat py4j.X.y(X.java:1)\n'
     )
-    found = diagnose_text(text)
+    found = Diagnostics().of_text(text)
     assert found.attributes["failure.root_cause"] == "KeyError: 'k'"
     assert found.attributes["failure.location"] == "/app/a.py:1 in inner"

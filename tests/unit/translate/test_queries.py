@@ -63,15 +63,30 @@ def test_a_query_that_fails_has_a_status_and_a_failure() -> None:
     assert status.severity is failure.severity is Severity.ERROR
     assert status.attributes["error.type"] == failure.attributes["error.type"] == "DISK"
     assert failure.name == "JobFailureEvent"
-    assert failure.body == "Query 'clicks' failed: java.io.IOException: disk"
+    assert failure.body == "Query 'clicks' failed at batch 7: java.io.IOException: disk"
     assert failure.attributes["exception.type"] == "java.io.IOException"
-    assert failure.attributes["spark.streaming.last_committed_batch.id"] == 6
+    assert failure.attributes["spark.streaming.batch.id"] == 7
 
 
-def test_a_query_that_never_committed_has_no_last_batch() -> None:
+def test_a_query_that_never_ran_a_batch_fails_at_none() -> None:
     """No batch is not batch -1."""
     *_, failure = translate(query_started(), query_terminated(exception="a.B: x"))
-    assert "spark.streaming.last_committed_batch.id" not in failure.attributes
+    assert failure.body == "Query 'clicks' failed: a.B: x"
+    assert "spark.streaming.batch.id" not in failure.attributes
+
+
+def test_a_query_that_fails_says_how_far_it_had_come() -> None:
+    """The offsets of the last commit are where the next run goes on."""
+    committed = query_progress(6, sources=[{"description": "S", "endOffset": {"logOffset": 6}}])
+    *_, failure = translate(query_started(), committed, query_terminated(exception="a.B: x"))
+    assert failure.attributes["source.0.offset.committed"] == '{"logOffset":6}'
+
+
+def test_the_end_of_an_earlier_run_does_not_end_the_present_one() -> None:
+    """Runs are told apart: what comes late of one is not taken for the other."""
+    *_, late, last = translate(query_started(), query_started("r2"), query_terminated("r1"), query_terminated("r2"))
+    assert (change(late), late.attributes["spark.streaming.query.run_id"]) == (("RUNNING", "FINISHED"), "r1")
+    assert (change(last), last.attributes["spark.streaming.query.run_id"]) == (("RUNNING", "FINISHED"), "r2")
 
 
 def test_a_new_run_of_the_same_query_is_a_restart() -> None:

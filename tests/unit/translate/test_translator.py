@@ -88,11 +88,11 @@ def test_restoring_uses_up_no_numbers() -> None:
 
 
 def test_records_without_meaning_make_no_event() -> None:
-    """Unknown kinds, idle reports and jobs that work are passed over."""
+    """Unknown kinds, the JVM's last word and executors that go are passed over."""
     translator = Translator()
     assert translator.translate(Unknown(seq=3)) == []
     assert translator.translate(decoded({"kind": "jvm_shutdown"})) == []
-    assert translator.translate(decoded({"kind": "job_end", "job_id": 1, "time": 2})) == []
+    assert translator.translate(decoded({"kind": "executor_removed", "executor_id": "1", "time": 2})) == []
 
 
 def test_drops_are_told_with_their_count() -> None:

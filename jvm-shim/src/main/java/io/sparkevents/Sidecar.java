@@ -4,6 +4,7 @@ import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
@@ -93,7 +94,9 @@ final class Sidecar {
     while (true) {
       process = launch();
       if (process == null) {
-        LOG.error("spark-events: no events will be reported, the job goes on without them. {}", failure);
+        LOG.error("spark-events: no events will be reported{}. {}",
+            settings.required() ? "" : ", the job goes on without them",
+            failure);
         return;
       }
       firstStart.countDown();
@@ -165,6 +168,11 @@ final class Sidecar {
       // It has ended already; its last word, if any, is still to be read.
     }
     Map<?, ?> answer = started.awaitFirstAnswer(settings.startTimeoutMillis());
+    while (answer != null && "log".equals(answer.get("kind"))) {
+      // A reporter that cannot be opened complains at once, perhaps before the sidecar is ready.
+      receive(answer);
+      answer = started.awaitFirstAnswer(settings.startTimeoutMillis());
+    }
     if (answer == null) {
       return "no answer within " + settings.startTimeoutMillis() + " ms (events.sidecar.start-timeout)";
     }
@@ -228,7 +236,8 @@ final class Sidecar {
     try {
       for (Record known : queue.rewind()) {
         sidecar.write("{\"kind\":\"restored\",\"record\":".getBytes(StandardCharsets.US_ASCII));
-        sidecar.write(known.line());
+        byte[] line = known.line();
+        sidecar.write(Arrays.copyOf(line, line.length - 1)); // without its newline
         sidecar.write("}\n".getBytes(StandardCharsets.US_ASCII));
       }
       while (!sidecar.hasEnded()) {
@@ -296,6 +305,7 @@ final class Sidecar {
     if (!exited) {
       return true;
     }
+    sidecar.awaitLastAnswer(1_000);
     return queue.isAcknowledgedEntirely();
   }
 

@@ -9,6 +9,7 @@ import java.io.OutputStream;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
@@ -17,13 +18,15 @@ import java.util.function.Consumer;
 final class SidecarProcess {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final int BUFFER_BYTES = 64 * 1024;
+  private static final long LAST_ANSWERS_MILLIS = 1_000;
 
   private final Process process;
   private final OutputStream input;
   private final BlockingQueue<Map<?, ?>> firstAnswer = new LinkedBlockingQueue<>();
   private final Runnable onEnd;
-  private volatile Consumer<Map<?, ?>> onAnswer;
-  private volatile boolean ended;
+  private final Thread reader = new Thread(this::readAnswers, "spark-events-answers");
+  private Consumer<Map<?, ?>> onAnswer;
+  private final CountDownLatch ended = new CountDownLatch(1);
 
   private SidecarProcess(Process process, Runnable onEnd) {
     this.process = process;
@@ -42,9 +45,8 @@ final class SidecarProcess {
             .redirectError(ProcessBuilder.Redirect.INHERIT)
             .start();
     SidecarProcess sidecar = new SidecarProcess(process, onEnd);
-    Thread reader = new Thread(sidecar::readAnswers, "spark-events-answers");
-    reader.setDaemon(true);
-    reader.start();
+    sidecar.reader.setDaemon(true);
+    sidecar.reader.start();
     return sidecar;
   }
 
@@ -58,7 +60,7 @@ final class SidecarProcess {
     } catch (IOException closed) {
       // The process is gone, or being destroyed: the same as the end of its output.
     } finally {
-      ended = true;
+      ended.countDown();
       firstAnswer.offer(java.util.Collections.singletonMap("kind", "ended"));
       onEnd.run();
     }
@@ -72,11 +74,12 @@ final class SidecarProcess {
       // A reporter's stray print: it belongs to no one, and must not end the conversation.
       return;
     }
-    Consumer<Map<?, ?>> receiver = onAnswer;
-    if (receiver == null) {
-      firstAnswer.offer(answer);
-    } else {
-      receiver.accept(answer);
+    synchronized (firstAnswer) {
+      if (onAnswer == null) {
+        firstAnswer.offer(answer);
+      } else {
+        onAnswer.accept(answer);
+      }
     }
   }
 
@@ -85,9 +88,14 @@ final class SidecarProcess {
     return firstAnswer.poll(millis, TimeUnit.MILLISECONDS);
   }
 
-  /** From now on, answers go to {@code receiver}, on the reading thread. */
+  /** From now on, answers go to {@code receiver}, on the reading thread; those that have come already go first. */
   void onAnswer(Consumer<Map<?, ?>> receiver) {
-    onAnswer = receiver;
+    synchronized (firstAnswer) {
+      for (Map<?, ?> early = firstAnswer.poll(); early != null; early = firstAnswer.poll()) {
+        receiver.accept(early);
+      }
+      onAnswer = receiver;
+    }
   }
 
   void write(byte[] line) throws IOException {
@@ -107,11 +115,21 @@ final class SidecarProcess {
   }
 
   boolean hasEnded() {
-    return ended;
+    return ended.getCount() == 0;
   }
 
+  /** A process that has exited may have said something that is still to be read. */
+  void awaitLastAnswer(long millis) throws InterruptedException {
+    ended.await(millis, TimeUnit.MILLISECONDS);
+  }
+
+  /** Waits until the process is gone and its last answers have been received; false when it lives on. */
   boolean awaitExit(long millis) throws InterruptedException {
-    return process.waitFor(Math.max(0, millis), TimeUnit.MILLISECONDS);
+    if (!process.waitFor(Math.max(0, millis), TimeUnit.MILLISECONDS)) {
+      return false;
+    }
+    reader.join(LAST_ANSWERS_MILLIS);
+    return true;
   }
 
   void destroy() {

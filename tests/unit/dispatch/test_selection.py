@@ -1,0 +1,98 @@
+"""Which events a reporter gets, and with which attributes."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_events import Event, EventBuilder, Severity
+from spark_events.config import Settings
+from spark_events.dispatch.mailbox import Entry
+from spark_events.dispatch.selection import Selection, SelectionConfig
+from spark_events.errors import ConfigError
+
+
+def one(scope: str, name: str = "Commit", severity: str = "INFO") -> Event:
+    return EventBuilder(scope, name).set_severity(severity).set_attributes({"a": 1, "b": 2}).build()
+
+
+def selection(**values: str) -> Selection:
+    keys = {"includes": "filter.includes", "excludes": "filter.excludes", "severity": "filter.min-severity"}
+    keys |= {"additional": "scope.variables.additional", "excluded": "scope.variables.excludes"}
+    settings = Settings.of({f"r.{keys[key]}": value for key, value in values.items()})
+    config = settings.read(SelectionConfig, "r")
+    settings.check()
+    assert config is not None
+    return Selection(config)
+
+
+def passes(chosen: Selection, event: Event) -> bool:
+    return [entry.event for entry in chosen.of([Entry(1, event)])] == [event]
+
+
+@pytest.mark.parametrize(
+    ("includes", "scope", "name", "passed"),
+    [
+        ("*:*", "spark.job", "Commit", True),
+        ("*", "spark.job", "Commit", True),
+        ("spark.job", "spark.job", "Commit", True),
+        ("spark.job", "spark.jobs", "Commit", False),
+        ("spark.*", "spark.streaming.query", "Commit", True),
+        ("park.job", "spark.job", "Commit", False),
+        ("spark.job:Commit", "spark.job", "Commit", True),
+        ("spark.job:Commit", "spark.job", "CommitMore", False),
+        ("spark.job:*Commit,Start", "spark.job", "BatchCommit", True),
+        ("spark.job:*Commit,Start", "spark.job", "Start", True),
+        ("spark.job:*Commit,Start", "spark.stage", "Start", False),
+        ("spark.job; spark.stage:Start", "spark.stage", "Start", True),
+        ("spark.job; spark.stage:Start", "spark.stage", "End", False),
+        ("spark?job", "spark.job", "Commit", None),
+        ("spark.[j]ob", "spark.job", "Commit", None),
+    ],
+)
+def test_patterns_stand_for_whole_scopes_and_names(includes: str, scope: str, name: str, passed: bool | None) -> None:
+    """As in Flink: <scope>[:<name>[,<name>]], several with a semicolon; only * is special."""
+    if passed is None:
+        with pytest.raises(ConfigError, match="is not a pattern"):
+            selection(includes=includes)
+    else:
+        assert passes(selection(includes=includes), one(scope, name)) is passed
+
+
+def test_what_is_excluded_is_out_even_if_it_is_included() -> None:
+    """Excludes win."""
+    chosen = selection(includes="spark.*", excludes="*:Commit")
+    assert passes(chosen, one("spark.job", "Start"))
+    assert not passes(chosen, one("spark.job", "Commit"))
+
+
+def test_severity_is_a_threshold() -> None:
+    """As severe as that, or more."""
+    chosen = selection(severity="warn")
+    passed = [severity.value for severity in Severity if passes(chosen, one("s", severity=severity.value))]
+    assert passed == ["WARN", "ERROR", "FATAL"]
+
+
+def test_attributes_are_this_reporter_s_alone() -> None:
+    """What one reporter adds or leaves out does not show in the event that others get."""
+    event = one("spark.job")
+    (entry,) = selection(additional="team:shop, region:eu:west", excluded="a; nope").of([Entry(7, event)])
+    assert entry.event.attributes == {"b": 2, "team": "shop", "region": "eu:west"}
+    assert event.attributes == {"a": 1, "b": 2}
+    assert (entry.record, entry.event.event_id, entry.event.sequence) == (7, event.event_id, event.sequence)
+
+
+def test_without_settings_everything_passes_as_it_is() -> None:
+    """The default costs nothing and changes nothing."""
+    event = one("anything", severity="TRACE")
+    (entry,) = selection().of([Entry(1, event)])
+    assert entry.event is event
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"additional": "team"}, {"additional": ":x"}, {"severity": "loud"}, {"includes": "a b"}, {"excludes": "a:b c"}],
+)
+def test_what_is_of_another_form_is_a_problem(values: dict[str, str]) -> None:
+    """A message with the key, the value and what is allowed."""
+    with pytest.raises(ConfigError, match=r"r\.(?:filter|scope)\S+: given .*allowed is"):
+        selection(**values)

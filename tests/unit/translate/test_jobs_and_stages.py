@@ -1,0 +1,150 @@
+"""Jobs and stage attempts: told where they stand alone, quiet in a stream, never quiet when they fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes import START, decoded, query_started
+
+from spark_events import Event, Severity
+from spark_events.translate.config import TranslateConfig
+from spark_events.translate.translator import Translator
+
+FAILED = {"chain": [{"type": "java.io.IOException", "message": "disk"}]}
+BATCH = {"callSite.short": "collect at /app/job.py:9", "spark.job.description": "nightly\nreport"}
+STREAM = {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "7"}
+FETCH = "org.apache.spark.shuffle.FetchFailedException: no block\n\tat a.B.c(B.java:1)"
+
+
+def job_start(number: int = 4, **properties: str) -> dict[str, Any]:
+    return {"kind": "job_start", "job_id": number, "time": START, "properties": properties}
+
+
+def job_end(number: int = 4, failure: Any = None) -> dict[str, Any]:
+    return {"kind": "job_end", "job_id": number, "time": START + 5, "failure": failure}
+
+
+def stage(kind: str, attempt: int = 0, **fields: Any) -> dict[str, Any]:
+    about = {"stage_id": 2, "attempt": attempt, "name": "collect at /app/job.py:9", "tasks": 3, "time": START}
+    return {"kind": kind, **about, **fields}
+
+
+def edge(status: str, attempt: int = 0, **fields: Any) -> dict[str, Any]:
+    counts = {"running": 3, "finished": 0, "failed": 0}
+    return {"kind": "stage_tasks", "stage_id": 2, "attempt": attempt, "status": status, "tasks": 3} | {
+        "time": START,
+        **counts,
+        **fields,
+    }
+
+
+def translate(*records: dict[str, Any], **config: Any) -> list[Event]:
+    translator = Translator(TranslateConfig(**config))
+    translator.translate(decoded(query_started()))
+    return [event for record in records for event in translator.translate(decoded(record))]
+
+
+def test_a_batch_job_is_told_from_start_to_finish() -> None:
+    """Two status changes, with what the job is for."""
+    started, finished = translate(job_start(**BATCH), job_end())
+    assert started.body == "Job 4 (nightly report) started"
+    assert (finished.attributes["status.old"], finished.attributes["status.new"]) == ("RUNNING", "FINISHED")
+    assert finished.attributes["spark.job.call_site"] == "collect at /app/job.py:9"
+    assert finished.attributes["spark.job.id"] == 4
+
+
+def test_a_batch_job_that_fails_has_a_status_and_a_failure() -> None:
+    """Both name the cause."""
+    _, status, failure = translate(job_start(), job_end(failure=FAILED))
+    assert (status.attributes["status.new"], status.severity) == ("FAILED", Severity.ERROR)
+    assert failure.body == "Job 4 failed: java.io.IOException: disk"
+    assert failure.attributes["failure.will_retry"] is False
+
+
+def test_jobs_of_a_micro_batch_are_quiet_unless_they_fail() -> None:
+    """A stream runs hundreds an hour; its failures are told all the same, with query and batch."""
+    assert translate(job_start(**STREAM), job_end()) == []
+    (failure,) = translate(job_start(**STREAM), job_end(failure=FAILED))
+    assert failure.body == "Job 4 (query 'clicks', batch 7) failed: java.io.IOException: disk"
+    assert failure.attributes["spark.streaming.query.run_id"] == "r1"
+
+
+def test_jobs_of_a_micro_batch_can_be_switched_on() -> None:
+    """events.streaming-jobs.enabled tells them like any other."""
+    told = translate(job_start(**STREAM), job_end(), streaming_jobs=True)
+    assert [event.attributes["status.new"] for event in told] == ["RUNNING", "FINISHED"]
+
+
+def test_a_job_is_never_told_twice() -> None:
+    """A start or an end that is repeated makes no second event."""
+    assert len(translate(job_start(), job_start(), job_end(), job_end(), job_start(), job_end(failure=FAILED))) == 2
+
+
+def test_the_edges_of_a_stage_are_told_as_the_shim_has_counted_them() -> None:
+    """All run, no longer all run, all have finished: old and new status, and the counts."""
+    records = [
+        stage("stage_submitted", properties=BATCH),
+        edge("ALL_RUNNING_OR_FINISHED"),
+        edge("NOT_ALL_RUNNING_OR_FINISHED", running=2, failed=1, time=START + 1),
+        edge("ALL_RUNNING_OR_FINISHED", time=START + 2),
+        edge("ALL_FINISHED", running=0, finished=3, time=START + 3),
+    ]
+    told = translate(*records)
+    assert [event.name for event in told] == ["AllSubtasksStatusChangeEvent"] * 4
+    assert [event.attributes.get("status.old") for event in told] == [
+        None,
+        "ALL_RUNNING_OR_FINISHED",
+        "NOT_ALL_RUNNING_OR_FINISHED",
+        "ALL_RUNNING_OR_FINISHED",
+    ]
+    assert told[1].attributes["tasks.failed_attempts"] == 1
+    assert told[3].body.startswith("All 3 tasks of stage 2 [collect at /app/job.py:9] have finished")
+    assert len({event.event_id for event in told}) == 4
+
+
+def test_edges_that_repeat_or_belong_to_nothing_are_no_events() -> None:
+    """The same status again, a stage that was never submitted, one that is over."""
+    submitted, over = stage("stage_submitted"), stage("stage_completed")
+    assert translate(edge("ALL_FINISHED")) == []
+    assert len(translate(submitted, edge("ALL_FINISHED"), edge("ALL_FINISHED"))) == 1
+    assert translate(submitted, over, edge("ALL_FINISHED")) == []
+
+
+def test_stages_of_a_micro_batch_are_quiet_unless_switched_on() -> None:
+    """events.streaming-stages.enabled tells them."""
+    records = [stage("stage_submitted", properties=STREAM), edge("ALL_FINISHED")]
+    assert translate(*records) == []
+    assert len(translate(*records, streaming_stages=True)) == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "severity", "will_retry"),
+    [
+        (FETCH, Severity.WARN, True),
+        (f"Job aborted due to stage failure: x {FETCH}", Severity.ERROR, False),
+        ("java.io.IOException: disk\n\tat a.B.c(B.java:1)", Severity.ERROR, False),
+    ],
+    ids=["fetch-failed", "aborted", "other"],
+)
+def test_a_failed_attempt_says_whether_spark_tries_it_again(reason: str, severity: Severity, will_retry: bool) -> None:
+    """What is repeated is a warning, the last attempt is an error."""
+    (event,) = translate(stage("stage_submitted"), stage("stage_completed", failure_reason=reason, failed=1))
+    assert (event.name, event.severity) == ("JobFailureEvent", severity)
+    assert (event.attributes["spark.entity"], event.attributes["failure.will_retry"]) == ("stage", will_retry)
+    assert ("Spark tries it again" in event.body) is will_retry
+
+
+@pytest.mark.parametrize("reason", [None, "Stage cancelled because SparkContext was shut down", "Job 4 cancelled"])
+def test_a_stage_that_others_took_down_is_no_failure(reason: str | None) -> None:
+    """The job itself tells why."""
+    assert translate(stage("stage_submitted"), stage("stage_completed", failure_reason=reason)) == []
+
+
+def test_a_lost_executor_is_named_with_its_reason() -> None:
+    """Why the executor went is part of why the stage failed."""
+    gone = {"kind": "executor_removed", "executor_id": "1", "time": START, "reason": "killed by the kernel"}
+    lost = "ExecutorLostFailure (executor 1 exited caused by one of the running tasks)"
+    (event,) = translate(gone, stage("stage_submitted"), stage("stage_completed", failure_reason=lost))
+    assert event.attributes["failure.executor.id"] == "1"
+    assert event.attributes["failure.executor.reason"] == "killed by the kernel"
