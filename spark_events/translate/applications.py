@@ -90,7 +90,7 @@ class Applications:
         if failed_job is not None:
             hints.append(f"job {failed_job} failed")
         body = f"Application '{self._name}' {how}"
-        if hints and new != "FAILED":
+        if hints:
             body += f" ({', '.join(hints)})"
         details: dict[str, AttributeValue | None] = {
             "end.reason": record.ending,

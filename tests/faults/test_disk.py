@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -18,47 +18,59 @@ pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(240)]
 DISK_BYTES = 32 * 1024
 
 
-def unwritable(path: str, dispatcher: str) -> Callable[[Lab], Run]:
-    lines = {**file_reporter(Path(path), dispatcher), "events.dispatcher.sync.timeout": "1s"}
-    return lambda lab: lab.run("ending.py", defaults={**two_lines(), **lines, "events.shutdown.timeout": "2s"})
-
-
+#: Paths that can never be written, and the reason that the system gives.
 UNWRITABLE = {
-    "no-such-folder": (unwritable("/nowhere/events.jsonl", "async-queued"), "No such file or directory: '/nowhere/"),
-    "a-folder": (unwritable("{folder}/conf", "sync"), "Is a directory: '"),
-    "full-disk": (unwritable("/dev/full", "sync"), "No space left on device: '/dev/full'"),
+    "nowhere": ("/nowhere/events.jsonl", "No such file or directory: '/nowhere/events.jsonl'"),
+    "folder": ("{folder}/conf", "Is a directory: '"),
+    "full": ("/dev/full", "No space left on device: '/dev/full'"),
 }
+
+
+@pytest.fixture(scope="module", params=["sync", "async-queued"])
+def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
+    """A job with a reporter that works and three that never will; it has ended."""
+    return runs[request.param].result()
 
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """Jobs whose events can never be written, two at a time."""
-    return {name: lab.background(start, lab) for name, (start, _) in UNWRITABLE.items()}
+    """The job under both dispatchers, side by side."""
+    started = {}
+    for dispatcher in ("sync", "async-queued"):
+        lines = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"), dispatcher)}
+        lines["events.reporters"] = ", ".join(["audit", *UNWRITABLE])
+        for name, (path, _) in UNWRITABLE.items():
+            lines |= {f"events.reporter.{name}.type": "file", f"events.reporter.{name}.path": path}
+        lines |= {"events.dispatcher.sync.timeout": "1s", "events.shutdown.timeout": "3s"}
+        started[dispatcher] = lab.background(lab.run, "ending.py", defaults=lines)
+    return started
 
 
-@pytest.mark.parametrize("what", UNWRITABLE)
-def test_a_job_does_not_need_its_events(runs: dict[str, Future[Run]], what: str) -> None:
+def test_a_job_does_not_need_its_events(run: Run) -> None:
     """A file that can never be written costs the job nothing but time, and that is bounded."""
-    run = runs[what].result()
     assert run.process.returncode == 0, run.tail()
 
 
-@pytest.mark.parametrize("what", UNWRITABLE)
-def test_what_cannot_be_written_is_said_once(runs: dict[str, Future[Run]], what: str) -> None:
+def test_one_bad_file_does_not_spoil_another(run: Run) -> None:
+    """The reporter beside those that fail has every event to the last, in order."""
+    sequences = [event["sequence"] for event in run.events()]
+    assert sequences == list(range(1, len(sequences) + 1))
+    assert run.named("JobStatusChangeEvent", spark_entity="application", status_new="FINISHED")
+
+
+@pytest.mark.parametrize("name", UNWRITABLE)
+def test_what_cannot_be_written_is_said_once(run: Run, name: str) -> None:
     """The driver's log names the reporter, the path and the reason, once."""
-    run = runs[what].result()
-    (message,) = [message for message in run.own_messages if UNWRITABLE[what][1] in message]
+    (message,) = [message for message in run.own_messages if UNWRITABLE[name][1] in message]
     assert " ERROR " in message
-    assert "reporter audit: " in message
+    assert f"reporter {name}: " in message
 
 
-@pytest.mark.parametrize("what", UNWRITABLE)
-def test_what_is_lost_is_counted(runs: dict[str, Future[Run]], what: str) -> None:
+@pytest.mark.parametrize("name", UNWRITABLE)
+def test_what_is_lost_is_counted(run: Run, name: str) -> None:
     """Events that could not be written by the end are counted in the driver's log."""
-    messages = runs[what].result().own_messages
-    lost = [re.search(r"reporter audit: (\d+) events were not delivered in time and are lost", m) for m in messages]
-    (count,) = [int(found[1]) for found in lost if found]
-    assert count >= 2
+    lost = [re.search(rf"reporter {name}: (\d+) events were not delivered in time", m) for m in run.own_messages]
+    assert [int(found[1]) for found in lost if found] == [len(run.events())], run.own_messages
 
 
 @pytest.fixture(scope="module")

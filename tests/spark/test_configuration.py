@@ -37,13 +37,30 @@ def with_lines(lines: Mapping[str, str]) -> Callable[[Lab], Run]:
     return lambda lab: lab.run("ending.py", defaults={**two_lines(), **lines})
 
 
-def broken_file(lab: Lab) -> Run:
+def all_wrong(lab: Lab) -> Run:
+    """One mistake of every kind: an unknown key, a bad value, a missing one, a reporter that is not there."""
+    lines = {
+        **FILE,
+        "events.reporters": "audit, nobody",
+        "events.reporter.audit.pth": "/tmp/x",
+        "events.reporter.second.type": "file",
+        "events.dispatcher.type": "sync",
+    }
+    conf = {"spark.events.dispatcher.type": "asink"}
+    return lab.run("ending.py", defaults={**two_lines(), **lines}, conf=conf)
+
+
+def broken_file(required: str) -> Callable[[Lab], Run]:
     """spark-submit itself fails on such a file, unless it is given another one."""
-    properties = "".join(f"{key} {value}\n" for key, value in {**SMALL_SPARK, **two_lines()}.items())
-    good = lab.folder / "good.properties"
-    good.write_text(properties, encoding="utf-8")
-    program = ["spark-submit", "--properties-file", str(good)]
-    return lab.run("ending.py", defaults="events.reporters audit\nevents.name \\u00g1\n", program=program)
+
+    def start(lab: Lab) -> Run:
+        lines = {**SMALL_SPARK, **two_lines(), "spark.events.required": required}
+        good = lab.folder / f"required-{required}.properties"
+        good.write_text("".join(f"{key} {value}\n" for key, value in lines.items()), encoding="utf-8")
+        program = ["spark-submit", "--properties-file", str(good)]
+        return lab.run("ending.py", defaults="events.reporters audit\nevents.name \\u00g1\n", program=program)
+
+    return start
 
 
 def bare_python(lab: Lab) -> Path:
@@ -70,25 +87,20 @@ class Mistake(NamedTuple):
 
 
 MISTAKES = {
-    "unknown-key": Mistake(
-        with_lines({**FILE, "events.reporter.audit.pth": "/tmp/x"}),
-        ("events.reporter.audit.pth", "unknown key", "'/tmp/x'", "did you mean events.reporter.audit.path?"),
-    ),
-    "bad-value": Mistake(
-        with_lines({**FILE, "spark.events.dispatcher.type": "asink"}),
-        ("spark.events.dispatcher.type", "given 'asink'", "sync, async-queued", "Spark's configuration"),
-    ),
-    "missing-value": Mistake(
-        with_lines({"events.reporter.audit.type": "file"}),
-        ("events.reporter.audit.path", "required, but not set", "the path of a file"),
-    ),
-    "everything-at-once": Mistake(
-        with_lines(
-            {**FILE, "events.dispatcher.sync.timeout": "soon", "events.reporters": "audit, nobody", "events.x": "1"}
+    "all-wrong": Mistake(
+        all_wrong,
+        (
+            "events.reporter.audit.pth: unknown key, given '/tmp/x'",
+            "did you mean events.reporter.audit.path?",
+            "spark.events.dispatcher.type: given 'asink'",
+            "allowed is one of sync, async-queued",
+            "set in Spark's configuration",
+            "events.reporter.second.path: required, but not set; allowed is the path of a file",
+            "events.reporters: given 'nobody'",
+            "configured are: audit, second",
         ),
-        ("events.dispatcher.sync.timeout: given 'soon'", "10s", "given 'nobody'", "events.x: unknown key, given '1'"),
     ),
-    "broken-file": Mistake(broken_file, ("cannot read", "spark-defaults.conf", "Malformed")),
+    "broken-file": Mistake(broken_file("false"), ("cannot read", "spark-defaults.conf", "Malformed")),
     "no-such-python": Mistake(
         with_lines({**FILE, "spark.events.python": "/nowhere/bin/python"}),
         ("No Python could run the sidecar", "/nowhere/bin/python (from spark.events.python)", "What to do"),
@@ -99,7 +111,7 @@ MISTAKES = {
 }
 
 REQUIRED = {
-    "bad-value": with_lines({**FILE, "spark.events.dispatcher.type": "asink", "events.required": "true"}),
+    "broken-file": broken_file("true"),
     "no-such-python": with_lines({**FILE, "spark.events.python": "/nowhere/bin/python", "events.required": "true"}),
 }
 
@@ -171,7 +183,7 @@ def test_a_mistake_is_said_once(runs: dict[str, Future[Run]], mistake: str) -> N
 
 def test_the_origin_of_a_mistake_is_named(runs: dict[str, Future[Run]]) -> None:
     """A key from spark-defaults.conf is named as it stands there, with the path of the file."""
-    run = runs["unknown-key"].result()
+    run = runs["all-wrong"].result()
     (message,) = run.own_messages
     assert f"set in {run.folder}/conf/spark-defaults.conf" in message
 
