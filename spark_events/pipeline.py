@@ -6,12 +6,14 @@ import dataclasses
 from collections.abc import Callable
 
 from spark_events.config import Settings, boolean, duration, names, option, positive_duration, text
-from spark_events.dispatch.delivery import Delivery, DeliveryConfig
+from spark_events.dispatch.breaker import BreakerConfig
+from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.dispatcher import DispatcherConfig, EventDispatcher, create
-from spark_events.dispatch.selection import Selection, SelectionConfig
+from spark_events.dispatch.selection import SelectionConfig
 from spark_events.reporters.log import LogReporter
 from spark_events.reporters.registry import reporter_type
-from spark_events.reporters.reporter import ReporterFactory
+from spark_events.reporters.reporter import Reporter, ReporterFactory
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.config import read as read_translation
 
@@ -67,6 +69,7 @@ class _Plan:
     own: object
     delivery: DeliveryConfig
     selection: SelectionConfig
+    breaker: BreakerConfig
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,12 +82,13 @@ class Pipeline:
     deliveries: tuple[Delivery, ...]
 
 
-def build(settings: Settings, on_progress: Callable[[], None]) -> Pipeline:
+def build(settings: Settings, hooks: Hooks | None = None, on_watch: Callable[[], None] = lambda: None) -> Pipeline:
     """Reads every setting and makes what they ask for.
 
     Args:
         settings: of one driver.
-        on_progress: called from any thread when :meth:`EventDispatcher.completed_through` may have moved.
+        hooks: what the deliveries tell, from whatever thread.
+        on_watch: called several times a second, from a thread of the dispatcher.
 
     Raises:
         ConfigError: with everything that is wrong with the settings.
@@ -107,12 +111,15 @@ def build(settings: Settings, on_progress: Callable[[], None]) -> Pipeline:
     chosen = [(name, plan) for name in active if (plan := plans[name]) is not None]
     # One line in spark-defaults.conf is enough to see events in the driver's log.
     chosen = chosen or [
-        (_DEFAULT_REPORTER, _Plan(LogReporter, LogReporter.Config(), DeliveryConfig(), SelectionConfig()))
+        (
+            _DEFAULT_REPORTER,
+            _Plan(LogReporter, LogReporter.Config(), DeliveryConfig(), SelectionConfig(), BreakerConfig()),
+        )
     ]
-    deliveries = [_make(settings, name, plan, dispatcher_config.queue_size, on_progress) for name, plan in chosen]
+    deliveries = [_make(settings, name, plan, dispatcher_config.queue_size, hooks) for name, plan in chosen]
     settings.check()
     made = tuple(delivery for delivery in deliveries if delivery is not None)
-    return Pipeline(config, translation, create(dispatcher_config, made), made)
+    return Pipeline(config, translation, create(dispatcher_config, made, on_watch), made)
 
 
 def _read_reporter(settings: Settings, name: str) -> _Plan | None:
@@ -125,17 +132,18 @@ def _read_reporter(settings: Settings, name: str) -> _Plan | None:
     own = settings.read(reporter.factory.Config, prefix)
     delivery = settings.read(DeliveryConfig, prefix)
     selection = settings.read(SelectionConfig, prefix)
-    if own is None or delivery is None or selection is None:
+    breaker = settings.read(BreakerConfig, prefix)
+    if own is None or delivery is None or selection is None or breaker is None:
         return None
-    return _Plan(reporter.factory, own, delivery, selection)
+    return _Plan(reporter.factory, own, delivery, selection, breaker)
 
 
-def _make(
-    settings: Settings, name: str, plan: _Plan, capacity: int, on_progress: Callable[[], None]
-) -> Delivery | None:
+def _make(settings: Settings, name: str, plan: _Plan, capacity: int, hooks: Hooks | None) -> Delivery | None:
+    def make() -> Reporter:
+        return plan.factory(plan.own)
+
     try:
-        reporter = plan.factory(plan.own)
+        return Delivery(name, make, plan.delivery, capacity, hooks, plan.selection, plan.breaker)
     except Exception as error:
         settings.complain(f"{_REPORTER}.{name}: it cannot be made: {type(error).__name__}: {error}")
         return None
-    return Delivery(name, reporter, plan.delivery, capacity, on_progress, Selection(plan.selection))

@@ -13,19 +13,23 @@ import logging
 import os
 import signal
 import sys
-import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from typing import NoReturn
 
 from spark_events._version import __version__
+from spark_events.bridge.acknowledgements import Acknowledgements
 from spark_events.bridge.pipe import Answers, RecordPipe
 from spark_events.bridge.records import Decoder, Goodbye, Hello, JvmShutdown, Restored, Unknown
 from spark_events.config import Setting, Settings
+from spark_events.dispatch.books import account
+from spark_events.dispatch.delivery import Hooks
 from spark_events.dispatch.mailbox import Entry
+from spark_events.dispatch.observation import Observation
 from spark_events.errors import ConfigError, ProtocolError
 from spark_events.event import Event
 from spark_events.pipeline import Pipeline, build
+from spark_events.translate.dispatch_reports import final_report, reporter_status
 from spark_events.translate.translator import Translator
 
 __all__ = ["main"]
@@ -33,6 +37,8 @@ __all__ = ["main"]
 PROTOCOL = 1
 #: So many events are dispatched at once: less than a mailbox holds, so that a burst can be taken as it comes.
 _SLICE = 128
+#: Of the time for the end, the part that is kept for the report on it.
+_REPORT_SHARE = 0.1
 _LOG = logging.getLogger(__name__)
 #: Of the time the driver waits at its end, this much is kept for the process itself to go away.
 _EXIT_SECONDS = 0.1
@@ -56,14 +62,12 @@ class Sidecar:
         self._decoder = Decoder()
         self._translator = Translator()
         self._pipeline: Pipeline
-        # Records under way, and the number of the event after theirs: a successor goes on counting there.
-        self._sequences: deque[tuple[int, int]] = deque()
-        self._sequence_lock = threading.Lock()
-        self._next_sequence = 1
         self._last_record = 0
         self._jvm_is_going_down = False
         self._goodbye: Goodbye | None = None
         self._unknown: Counter[str] = Counter()
+        self._acknowledgements = Acknowledgements(answers, 1)
+        self._observation = Observation(pipe.wake, lambda numbers: answers.send("stats", reporters=numbers))
 
     def run(self) -> None:
         """Returns when everything is delivered, or when the time for it is up.
@@ -82,15 +86,16 @@ class Sidecar:
                 " take the jar that `spark-events conf` names"
             )
         settings = Settings(Setting(s.key, s.value, s.origin) for s in hello.settings)
-        self._pipeline = build(settings, self._acknowledge)
+        self._pipeline = build(settings, Hooks(self._acknowledge, self._observation.breaker_changed), self._observe)
         self._translator = Translator(self._pipeline.translation, hello.sequence)
-        self._next_sequence = hello.sequence
+        self._acknowledgements = Acknowledgements(self._answers, hello.sequence)
         self._pipeline.dispatcher.start()
         self._answers.send("ready", version=__version__, pid=os.getpid())
         self._process(lines[1:])
         while self._goodbye is None and not self._pipe.closed:
             self._process(self._pipe.read(self._patience()))
             self._tick()
+            self._tell_of_breakers()
         self._finish()
 
     def _patience(self) -> float | None:
@@ -129,8 +134,7 @@ class Sidecar:
                 entries.extend(Entry(min(held, record.seq), event) for event in self._translate(record))
                 if record.seq:
                     self._last_record = record.seq
-                    with self._sequence_lock:
-                        self._sequences.append((record.seq, self._translator.next_sequence))
+                    self._acknowledgements.translated(record.seq, self._translator.next_sequence)
                 if len(entries) >= _SLICE:
                     self._dispatch(entries)
                     entries = []
@@ -171,11 +175,10 @@ class Sidecar:
             return []
 
     def _acknowledge(self) -> None:
-        through = self._pipeline.dispatcher.completed_through()
-        with self._sequence_lock:
-            while self._sequences and self._sequences[0][0] <= through:
-                self._next_sequence = self._sequences.popleft()[1]
-            self._answers.acknowledge(through, self._next_sequence)
+        self._acknowledgements.complete(self._pipeline.dispatcher.completed_through())
+
+    def _observe(self) -> None:
+        self._observation.numbers(self._pipeline.dispatcher.books)
 
     def _finish(self) -> None:
         if self._goodbye is not None:
@@ -183,8 +186,20 @@ class Sidecar:
         else:
             patience = self._pipeline.config.shutdown_timeout
             self._report_loss()
-        self._pipeline.dispatcher.stop(time.monotonic() + patience)
+        deadline = time.monotonic() + patience
+        dispatcher = self._pipeline.dispatcher
+        # Those that can be delivered are; the report on that is the last thing the others are given.
+        dispatcher.drain(deadline - patience * _REPORT_SHARE)
+        self._tell_of_breakers()
+        report = final_report(account(dispatcher.books()), time.time_ns() // 1_000_000)
+        dispatcher.dispatch([Entry(self._last_record, self._translator.emit(report))], self._last_record)
+        dispatcher.stop(deadline)
         self._acknowledge()
+        self._observation.numbers(dispatcher.books, at_once=True)
+
+    def _tell_of_breakers(self) -> None:
+        for change in self._observation.take_changes():
+            self._dispatch([Entry(self._last_record, self._translator.emit(reporter_status(*change)))])
 
     def _report_loss(self) -> None:
         if self._translator.application_is_over:

@@ -116,8 +116,7 @@ def _lz4_blocks(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
     block = _library("lz4.block", "lz4")
     while magic := file.read(len(_LZ4_BLOCK)):
         at = file.tell() - len(magic)
-        header = _exactly(file, _LZ4_HEADER.size) if len(magic) == len(_LZ4_BLOCK) else _exactly(file, 1 << 30)
-        token, packed, size, _ = _LZ4_HEADER.unpack(header)
+        token, packed, size, _ = _LZ4_HEADER.unpack(_exactly(file, _LZ4_HEADER.size))
         if magic != _LZ4_BLOCK or not 0 <= packed <= _MOST or not 0 <= size <= _MOST:
             raise DamagedError(f"it cannot be decompressed from byte {at} on: there is no LZ4 block")
         data = _exactly(file, packed)

@@ -26,15 +26,26 @@ class RecordPipe:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._rest = bytearray()
+        self._wakes, self._waker = os.pipe()
+        os.set_blocking(self._waker, False)
         self.closed = False
 
+    def wake(self) -> None:
+        """Lets :meth:`read` return at once, from whatever thread."""
+        # A pipe that is full wakes, too.
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._waker, b"!")
+
     def read(self, timeout: float | None = None) -> list[bytes]:
-        """Waits for lines, at most ``timeout`` seconds; none when it passed, or when all is read.
+        """Waits for lines, at most ``timeout`` seconds; none when it passed, was woken, or all is read.
 
         A line that the end of the pipe has cut off is not a line: the driver died while writing it.
         """
         while not self.closed:
-            if timeout is not None and not select.select([self._fd], [], [], timeout)[0]:
+            ready, _, _ = select.select([self._fd, self._wakes], [], [], timeout)
+            if self._wakes in ready:
+                os.read(self._wakes, _CHUNK_BYTES)
+            if self._fd not in ready:
                 return []
             chunk = os.read(self._fd, _CHUNK_BYTES)
             if not chunk:

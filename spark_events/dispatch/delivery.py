@@ -1,98 +1,90 @@
-"""One reporter's delivery: a thread and an event loop of its own, so that what stalls, stalls alone."""
+"""One reporter's delivery: its mailbox, its worker, its breaker and its books."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import dataclasses
-import inspect
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 
-from spark_events.config import integer, option, positive_duration
+from spark_events.dispatch.books import Books
+from spark_events.dispatch.breaker import Breaker, BreakerConfig, BreakerState
+from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.mailbox import Entry, Mailbox
 from spark_events.dispatch.selection import Selection, SelectionConfig
-from spark_events.errors import PermanentError, ThrottledError
+from spark_events.dispatch.worker import Worker
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
 
-__all__ = ["Delivery", "DeliveryConfig"]
+__all__ = ["Delivery", "DeliveryConfig", "Hooks"]
 
 _LOG = logging.getLogger(__name__)
 #: A reporter that takes a batch in this time keeps up; the dispatcher may wait that long for it.
 _QUICK_SECONDS = 0.01
+#: A cancelled attempt may take a moment to unwind; what is not back then blocks its thread.
+_GRACE_SECONDS = 0.5
+#: Threads that a reporter may block for ever before it is not given another one.
+_MOST_HUNG = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class DeliveryConfig:
-    """``events.reporter.<name>.…``: what every reporter has, whatever its type."""
+class Hooks:
+    """What a delivery tells, from whatever thread.
 
-    timeout: float = option(
-        "timeout",
-        positive_duration,
-        10.0,
-        doc="How long one attempt to open the reporter or to hand it events may take.",
-    )
-    batch_size: int = option(
-        "batch.size", integer(1, 100_000), 512, doc="How many events the reporter is handed at once, at most."
-    )
-    retry_initial: float = option(
-        "retry.initial",
-        positive_duration,
-        0.1,
-        doc="The pause after a first failed attempt; it doubles with each further one.",
-    )
-    retry_max: float = option("retry.max", positive_duration, 5.0, doc="The longest pause between two attempts.")
+    Attributes:
+        on_progress: events have come to their end.
+        on_breaker: the breaker of the named reporter has changed: old and new state, and why.
+    """
+
+    on_progress: Callable[[], None] = lambda: None
+    on_breaker: Callable[[str, BreakerState, BreakerState, str], None] = lambda *_: None
 
 
 class Delivery:
-    """Takes events from a mailbox and sees them delivered, in order, however often it has to try.
-
-    A transient failure holds the events and tries again, a permanent one gives up on these events, and
-    both are counted and said in the log once a spell.
+    """Takes events in without waiting, and sees them delivered in order, however often it has to try.
 
     Args:
         name: the reporter's name in the configuration.
-        reporter: what is delivered to; opened and closed here, in its own loop.
+        make: makes the reporter; called again when one has blocked its thread and is given up.
         config: sizes and times.
         capacity: the size of the mailbox.
-        on_progress: called from the reporter's thread whenever events have come to their end.
+        hooks: whom to tell.
         selection: which events the reporter gets; all of them, without one.
+        breaker: when the reporter is left alone.
     """
 
     def __init__(
         self,
         name: str,
-        reporter: Reporter,
+        make: Callable[[], Reporter],
         config: DeliveryConfig,
         capacity: int,
-        on_progress: Callable[[], None] = lambda: None,
-        selection: Selection | None = None,
+        hooks: Hooks | None = None,
+        selection: SelectionConfig | None = None,
+        breaker: BreakerConfig | None = None,
     ) -> None:
         self.name = name
-        self.delivered = 0
-        self.failures = 0
-        self.given_up = 0
-        self._reporter = reporter
-        self._config = config
-        self._on_progress = on_progress
-        self._selection = selection or Selection(SelectionConfig())
-        self._mailbox = Mailbox(capacity, self._wake)
         # Never all that the mailbox holds: a newcomer that is worth more must find something to displace.
-        self._batch_size = min(config.batch_size, max(1, capacity // 2))
-        self._loop = asyncio.new_event_loop()
-        self._work = asyncio.Event()
-        self._stopping = False
-        self._deadline = float("inf")
-        self._in_failure = False
-        self._took = 0.0
-        self._thread = threading.Thread(target=self._run, name=f"spark-events-{name}", daemon=True)
+        self._config = dataclasses.replace(config, batch_size=min(config.batch_size, max(1, capacity // 2)))
+        self._make = make
+        self._hooks = hooks or Hooks()
+        self._selection = Selection(selection or SelectionConfig())
+        self._breaker_state = BreakerState.CLOSED
+        self._breaker = Breaker(breaker or BreakerConfig(), time.monotonic, self._breaker_changed)
+        self._mailbox = Mailbox(capacity, self._wake)
+        self._lock = threading.RLock()
+        self._failures = 0
+        self._closed = False
+        self._latency = 0.0
+        self._hung: list[Worker] = []
+        self._deadline: float | None = None
+        self.hung = 0
+        self._worker = self._successor()
 
     def start(self) -> None:
-        """Starts the thread; the reporter is opened there."""
-        self._thread.start()
+        """Starts the reporter's thread."""
+        self._worker.start()
 
     def put(self, entries: Iterable[Entry]) -> None:
         """Takes those events in that the reporter is to get, without waiting."""
@@ -103,7 +95,7 @@ class Delivery:
 
         A reporter that is slow, or fails, is not waited for: that would make the others as slow.
         """
-        if self._took < _QUICK_SECONDS and not self._in_failure:
+        if self._latency < _QUICK_SECONDS and not self._worker.in_failure:
             self._mailbox.wait_for_room(events, _QUICK_SECONDS)
 
     def wait_until_settled(self, timeout: float) -> bool:
@@ -114,130 +106,93 @@ class Delivery:
         """The record of the oldest event that has not come to its end; None when all have."""
         return self._mailbox.oldest_record()
 
+    def books(self) -> Books:
+        """The account at this moment."""
+        counts = self._mailbox.counts()
+        return Books(
+            accepted=counts.accepted,
+            delivered=counts.delivered,
+            dropped=counts.dropped,
+            held=counts.held,
+            failures=self._failures,
+            hung=self.hung,
+            latency=self._latency,
+            oldest_age=counts.oldest_age,
+            breaker=self._breaker.state.value,
+        )
+
+    def check(self, now: float) -> None:
+        """Gives a reporter that blocks its thread another one; called now and then by the dispatcher.
+
+        Args:
+            now: seconds, of ``time.monotonic``.
+        """
+        with self._lock:
+            worker = self._worker
+            since = worker.busy_since
+            if since is None or now - since < self._config.timeout + _GRACE_SECONDS or self._deadline is not None:
+                return
+            alive = [hung for hung in self._hung if hung.is_alive]
+            if len(alive) >= _MOST_HUNG:
+                # It had its chances; it gets the next one when a thread comes back.
+                return
+            worker.abandon()
+            self._hung = [*alive, worker]
+            self.hung += 1
+            self._failures += 1
+            self._mailbox.put_back()
+            self._breaker.failed(f"it has blocked its thread for {now - since:.1f} s")
+            self._worker = self._successor()
+            self._worker.start()
+        _LOG.error("reporter %s: it blocks its thread; the thread is given up, its events are tried again", self.name)
+
     def request_stop(self, deadline: float) -> None:
         """What is in the mailbox is still delivered, until ``deadline`` (of ``time.monotonic``)."""
-        self._deadline = deadline
-        self._stopping = True
-        self._wake()
+        with self._lock:
+            self._deadline = deadline
+            self._worker.request_stop(deadline)
 
     def join(self) -> None:
         """Waits for the thread until the deadline; what has not been delivered by then is dropped."""
-        self._thread.join(max(0.0, self._deadline - time.monotonic()))
-        lost = self._mailbox.clear()
-        if lost:
+        deadline = time.monotonic() if self._deadline is None else self._deadline
+        self._worker.join(max(0.0, deadline - time.monotonic()))
+        with self._lock:
+            self._closed = True
+            self._mailbox.clear("shutdown")
+        dropped = self._mailbox.counts().dropped
+        if lost := dropped.get("shutdown"):
             _LOG.error("reporter %s: %d events were not delivered in time and are lost", self.name, lost)
-        if self._mailbox.dropped > lost:
-            _LOG.warning(
-                "reporter %s: %d events were dropped, its mailbox was full",
-                self.name,
-                self._mailbox.dropped - lost,
-            )
+        if full := dropped.get("mailbox-full"):
+            _LOG.warning("reporter %s: %d events were dropped, its mailbox was full", self.name, full)
+
+    def take(self, worker: Worker, most: int) -> list[Event]:
+        """For the worker: the oldest events."""
+        with self._lock:
+            return self._mailbox.take(most) if worker is self._worker and not self._closed else []
+
+    def settle(self, worker: Worker, dropped: str | None, seconds: float) -> None:
+        """For the worker: what was taken has come to its end."""
+        with self._lock:
+            if worker is not self._worker or self._closed:
+                return
+            self._latency = seconds
+            self._mailbox.settle(dropped)
+        self._hooks.on_progress()
+
+    def note_failure(self, worker: Worker) -> None:
+        """For the worker: an attempt has failed."""
+        with self._lock:
+            if worker is self._worker:
+                self._failures += 1
+
+    def _successor(self) -> Worker:
+        return Worker(self.name, self._make(), self._config, self._breaker, self)
 
     def _wake(self) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._work.set)
-        except RuntimeError:
-            # The loop has ended: the mailbox is cleared, and counted, by join().
-            _LOG.debug("reporter %s: events after its end", self.name)
+        self._worker.wake()
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._deliver())
-        finally:
-            self._loop.close()
-
-    async def _deliver(self) -> None:
-        if await self._persistently(self._reporter.open, "cannot be opened"):
-            while (events := await self._next()) is not None:
-                began = time.monotonic()
-                if await self._persistently(lambda: self._reporter.report(events), "failed"):
-                    self.delivered += self._mailbox.settle()
-                else:
-                    self.given_up += self._mailbox.settle()
-                self._took = time.monotonic() - began
-                self._on_progress()
-        else:
-            await self._discard_until_stop()
-        try:
-            await self._attempt(self._reporter.close)
-        except Exception as error:
-            _LOG.warning("reporter %s: could not be closed: %s", self.name, _describe(error))
-
-    async def _next(self) -> list[Event] | None:
-        while True:
-            self._work.clear()
-            if events := self._mailbox.take(self._batch_size):
-                return events
-            if self._stopping:
-                return None
-            await self._work.wait()
-
-    async def _discard_until_stop(self) -> None:
-        """The reporter can never be opened: what comes for it is given up, so that nobody waits for it."""
-        while await self._next() is not None:
-            self.given_up += self._mailbox.settle()
-            self._on_progress()
-
-    async def _persistently(self, call: Callable[[], Awaitable[None] | None], verb: str) -> bool:
-        """Calls until it works; False when it never will, or when time is up."""
-        pause = self._config.retry_initial
-        while True:
-            try:
-                await self._attempt(call)
-            except PermanentError as error:
-                self.failures += 1
-                _LOG.error("reporter %s: %s, not tried again: %s", self.name, verb, _describe(error))
-                return False
-            except Exception as error:
-                self.failures += 1
-                self._say_once(verb, error)
-                wait = error.retry_after if isinstance(error, ThrottledError) else pause
-                pause = min(pause * 2, self._config.retry_max)
-                await self._pause(wait)
-                if time.monotonic() >= self._deadline:
-                    return False
-            else:
-                if self._in_failure:
-                    self._in_failure = False
-                    _LOG.warning("reporter %s: works again", self.name)
-                return True
-
-    async def _pause(self, seconds: float) -> None:
-        """A pause that is cut short by a stop: then every moment until the deadline is for trying."""
-        until = time.monotonic() + seconds
-        while not self._stopping and (left := until - time.monotonic()) > 0:
-            self._work.clear()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._work.wait(), left)
-        if self._stopping:
-            left = self._deadline - time.monotonic()
-            await asyncio.sleep(max(0.0, min(seconds, self._config.retry_initial, left)))
-
-    async def _attempt(self, call: Callable[[], Awaitable[None] | None]) -> None:
-        try:
-            await asyncio.wait_for(_outcome(call), self._config.timeout)
-        except asyncio.CancelledError as error:
-            # Nobody cancels a delivery: the reporter did it to itself.
-            raise RuntimeError("cancelled by the reporter itself") from error
-
-    def _say_once(self, verb: str, error: Exception) -> None:
-        if not self._in_failure:
-            self._in_failure = True
-            _LOG.error("reporter %s: %s, its events are held and tried again: %s", self.name, verb, _describe(error))
-
-
-async def _outcome(call: Callable[[], Awaitable[None] | None]) -> None:
-    try:
-        result = call()
-        if inspect.isawaitable(result):
-            await result
-    except (SystemExit, KeyboardInterrupt) as error:
-        # A library that wants to end the process must not end the delivery for good.
-        raise RuntimeError(f"the reporter called for an exit: {type(error).__name__}: {error}") from error
-
-
-def _describe(error: BaseException) -> str:
-    if isinstance(error, asyncio.TimeoutError) and not str(error):
-        return "no answer within its timeout"
-    return f"{type(error).__name__}: {error}"
+    def _breaker_changed(self, state: BreakerState, why: str) -> None:
+        old, self._breaker_state = self._breaker_state, state
+        level = logging.WARNING if state is BreakerState.OPEN else logging.INFO
+        _LOG.log(level, "reporter %s: its circuit breaker is %s: %s", self.name, state.value, why)
+        self._hooks.on_breaker(self.name, old, state, why)

@@ -10,12 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from spark_events.config import choice, integer, option, positive_duration
+from spark_events.dispatch.books import Books
 from spark_events.dispatch.delivery import Delivery
 from spark_events.dispatch.mailbox import Entry
 
 __all__ = ["AsyncQueuedDispatcher", "DispatcherConfig", "EventDispatcher", "SyncDispatcher", "create"]
 
 _LOG = logging.getLogger(__name__)
+#: How often it is looked whether a reporter blocks its thread.
+_WATCH_SECONDS = 0.25
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,6 +59,12 @@ class EventDispatcher(Protocol):
     def completed_through(self) -> int:
         """The last record up to which every event has come to its end with every reporter."""
 
+    def books(self) -> dict[str, Books]:
+        """The account of every reporter at this moment, by name."""
+
+    def drain(self, deadline: float) -> None:
+        """Waits, until ``deadline`` (``time.monotonic``) at most, for everything to come to its end."""
+
     def stop(self, deadline: float) -> None:
         """Delivers what is left, all reporters side by side, until ``deadline`` (``time.monotonic``)."""
 
@@ -65,17 +74,35 @@ class AsyncQueuedDispatcher:
 
     Args:
         deliveries: one a reporter.
-        on_progress: called, from any thread, when :meth:`completed_through` may have changed.
+        on_watch: called several times a second, from a thread that does nothing else.
     """
 
-    def __init__(self, deliveries: Sequence[Delivery]) -> None:
+    def __init__(self, deliveries: Sequence[Delivery], on_watch: Callable[[], None] = lambda: None) -> None:
         self._deliveries = tuple(deliveries)
         self._lock = threading.Lock()
         self._dispatched = 0
+        self._on_watch = on_watch
+        self._stopped = threading.Event()
+        self._watch = threading.Thread(target=self._watch_over, name="spark-events-watch", daemon=True)
 
     def start(self) -> None:
         for delivery in self._deliveries:
             delivery.start()
+        self._watch.start()
+
+    def _watch_over(self) -> None:
+        """Looks after reporters that block their threads: nobody else is free to notice."""
+        while not self._stopped.wait(_WATCH_SECONDS):
+            for delivery in self._deliveries:
+                delivery.check(time.monotonic())
+            self._on_watch()
+
+    def books(self) -> dict[str, Books]:
+        return {delivery.name: delivery.books() for delivery in self._deliveries}
+
+    def drain(self, deadline: float) -> None:
+        for delivery in self._deliveries:
+            delivery.wait_until_settled(max(0.0, deadline - time.monotonic()))
 
     def dispatch(self, entries: Sequence[Entry], through: int) -> None:
         for delivery in self._deliveries if entries else ():
@@ -97,6 +124,7 @@ class AsyncQueuedDispatcher:
             return completed
 
     def stop(self, deadline: float) -> None:
+        self._stopped.set()
         for delivery in self._deliveries:
             delivery.request_stop(deadline)
         for delivery in self._deliveries:
@@ -113,8 +141,10 @@ class SyncDispatcher(AsyncQueuedDispatcher):
         timeout: how long one call of :meth:`dispatch` may take, in seconds.
     """
 
-    def __init__(self, deliveries: Sequence[Delivery], timeout: float) -> None:
-        super().__init__(deliveries)
+    def __init__(
+        self, deliveries: Sequence[Delivery], timeout: float, on_watch: Callable[[], None] = lambda: None
+    ) -> None:
+        super().__init__(deliveries, on_watch)
         self._timeout = timeout
         self.timeouts = 0
         self._late: set[str] = set()
@@ -139,10 +169,12 @@ class SyncDispatcher(AsyncQueuedDispatcher):
                     )
 
 
-def create(config: DispatcherConfig, deliveries: Sequence[Delivery]) -> EventDispatcher:
+def create(
+    config: DispatcherConfig, deliveries: Sequence[Delivery], on_watch: Callable[[], None] = lambda: None
+) -> EventDispatcher:
     """The dispatcher that the configuration asks for."""
     factories: dict[str, Callable[[], EventDispatcher]] = {
-        "sync": lambda: SyncDispatcher(deliveries, config.sync_timeout),
-        "async-queued": lambda: AsyncQueuedDispatcher(deliveries),
+        "sync": lambda: SyncDispatcher(deliveries, config.sync_timeout, on_watch),
+        "async-queued": lambda: AsyncQueuedDispatcher(deliveries, on_watch),
     }
     return factories[config.type]()

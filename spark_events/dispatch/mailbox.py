@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from spark_events.event import Event
 
-__all__ = ["Entry", "Mailbox"]
+__all__ = ["Counts", "Entry", "Mailbox"]
 
 #: The last to go, whatever their severity: how things stand, what failed, and what was lost.
 _LAST_TO_GO = frozenset({"JobStatusChangeEvent", "JobFailureEvent", "EventsDroppedEvent", "DispatcherReportEvent"})
@@ -23,6 +24,16 @@ class Entry(NamedTuple):
     event: Event
 
 
+class Counts(NamedTuple):
+    """``accepted = delivered + sum(dropped) + held``, at every moment."""
+
+    accepted: int
+    delivered: int
+    dropped: Mapping[str, int]
+    held: int
+    oldest_age: float
+
+
 def _worth(event: Event) -> int:
     return event.severity.number + (_LIFECYCLE if event.name in _LAST_TO_GO else 0)
 
@@ -30,8 +41,8 @@ def _worth(event: Event) -> int:
 class Mailbox:
     """First in, first out; a full one sheds what is worth least, the oldest of that first.
 
-    Events wait in one line per worth, each with its number of arrival, so that the oldest of all and the
-    oldest of the least are both at the head of a line.
+    Events wait in one line per worth, each with its moment of arrival (no two have the same), so that the
+    oldest of all and the oldest of the least are both at the head of a line.
 
     Args:
         capacity: how many events it holds at most, those that a delivery is working on included.
@@ -51,15 +62,17 @@ class Mailbox:
         # makes of records that were held back.
         self._early: dict[int, int] = {}
         self._in_flight: tuple[tuple[int, Entry], ...] = ()
-        self.accepted = 0
-        self.dropped = 0
+        self._accepted = 0
+        self._delivered = 0
+        self._dropped: Counter[str] = Counter()
 
     def put(self, entries: Iterable[Entry]) -> None:
         """Takes entries in without ever waiting."""
         with self._lock:
+            self._arrivals = max(self._arrivals, time.monotonic_ns())
             was_empty = not self._waiting
             for entry in entries:
-                self.accepted += 1
+                self._accepted += 1
                 worth = _worth(entry.event)
                 if self._waiting + len(self._in_flight) >= self._capacity and not self._shed(worth):
                     continue
@@ -76,7 +89,7 @@ class Mailbox:
 
     def _shed(self, newcomer: int) -> bool:
         """Drops one event; whether there is room for a newcomer of that worth now."""
-        self.dropped += 1
+        self._dropped["mailbox-full"] += 1
         least = min((worth for worth, line in self._lines.items() if line), default=None)
         if least is None or newcomer < least:
             return False
@@ -97,31 +110,50 @@ class Mailbox:
         self._waiting -= 1
         return line.popleft()
 
-    def settle(self) -> int:
-        """What was taken has come to its end, delivered or given up.
-
-        Returns:
-            How many events that were; none, when :meth:`clear` has already dropped them.
-        """
+    def settle(self, dropped: str | None = None) -> None:
+        """What was taken has come to its end: delivered, or dropped for a reason."""
         with self._lock:
-            count = len(self._in_flight)
+            if dropped is None:
+                self._delivered += len(self._in_flight)
+            else:
+                self._dropped[dropped] += len(self._in_flight)
             for arrival, _ in self._in_flight if self._early else ():
                 self._early.pop(arrival, None)
             self._in_flight = ()
             self._settled.notify_all()
-            return count
 
-    def clear(self) -> int:
+    def put_back(self) -> None:
+        """What was taken is to be taken again, by another: it goes back to its place."""
+        with self._lock:
+            for arrival, entry in reversed(self._in_flight):
+                self._lines.setdefault(_worth(entry.event), deque()).appendleft((arrival, entry))
+                self._waiting += 1
+            self._in_flight = ()
+
+    def clear(self, reason: str) -> int:
         """Drops everything that is left; returns how many events that were."""
         with self._lock:
             left = self._waiting + len(self._in_flight)
-            self.dropped += left
+            self._dropped[reason] += left
             self._lines.clear()
             self._early.clear()
             self._waiting = 0
             self._in_flight = ()
             self._settled.notify_all()
             return left
+
+    def counts(self) -> Counts:
+        """The account at this moment, all of it under one lock."""
+        with self._lock:
+            heads = [line[0][0] for line in self._lines.values() if line]
+            oldest = min([*heads, *(arrival for arrival, _ in self._in_flight[:1])], default=None)
+            return Counts(
+                self._accepted,
+                self._delivered,
+                {reason: count for reason, count in self._dropped.items() if count},
+                self._waiting + len(self._in_flight),
+                0.0 if oldest is None else (time.monotonic_ns() - oldest) / 1e9,
+            )
 
     def oldest_record(self) -> int | None:
         """The oldest record of which an event is still here; None when there is none."""

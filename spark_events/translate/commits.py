@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,9 +16,6 @@ from spark_events.translate.offsets import lag, offset_text
 from spark_events.translate.queries import Run
 
 __all__ = ["Commits", "is_commit"]
-
-#: Batches of a run that are still known, so that a progress that is told twice is reported once.
-_REMEMBERED = 1_000
 
 
 def is_commit(progress: Progress) -> bool:
@@ -44,7 +40,6 @@ class Commits:
         self._run = run
         self._config = config
         self._interval = round(config.min_interval * 1000)
-        self._seen: OrderedDict[int, None] = OrderedDict()
         self._quiet_until = 0
         self._held: Draft | None = None
         self.held_record: int | None = None
@@ -62,11 +57,6 @@ class Commits:
             at: when the batch was committed.
         """
         batch = record.progress.batch_id
-        if batch in self._seen:
-            return
-        self._seen[batch] = None
-        if len(self._seen) > _REMEMBERED:
-            self._seen.popitem(last=False)
         self._run.last_committed_batch = max(self._run.last_committed_batch, batch)
         self._run.committed_offsets = {
             f"source.{index}.offset.committed": offset_text(source.end_offset)
@@ -76,17 +66,22 @@ class Commits:
             return
         yield from self.flush(at)
         draft = _draft(self._run, record.progress, at, self._config.max_duration)
+        if draft.severity is Severity.WARN:
+            # It is told by itself: among others nobody could see which batch it was.
+            yield from self.flush()
         self._held = draft if self._held is None else _merged(self._held, draft)
         self.held_record = self.held_record or record.seq
-        # Without an interval each one, also when the driver's clock was set back.
-        if not self._interval or at >= self._quiet_until or self._held.severity is Severity.WARN:
+        # When the driver's clock was set back, nobody has to wait for it to catch up.
+        wait = self._quiet_until - at
+        if draft.severity is Severity.WARN or not 0 < wait <= self._interval:
             yield from self.flush()
 
     def flush(self, now: int | None = None) -> Iterator[Draft]:
         """Reports what is held, if its time has come; with no time, in any case."""
         if self._held is not None and (now is None or now >= self._quiet_until):
             held, self._held, self.held_record = self._held, None, None
-            self._quiet_until = held.observed_ts_millis + self._interval
+            reported = held.observed_ts_millis if now is None else self._quiet_until
+            self._quiet_until = reported + self._interval
             yield held
 
 
@@ -133,21 +128,27 @@ def _merged(earlier: Draft, later: Draft) -> Draft:
     first = earlier.attributes.get("batch.first.id", earlier.attributes["spark.streaming.batch.id"])
     attributes["batch.first.id"] = first
     attributes["batch.no_data"] = bool(earlier.attributes["batch.no_data"] and later.attributes["batch.no_data"])
+    # An average of averages is nobody's.
+    attributes.pop("event_time.avg", None)
+    for key, choose in (("event_time.min", min), ("event_time.max", max)):
+        times = [str(told.attributes[key]) for told in (earlier, later) if key in told.attributes]
+        if times:
+            attributes[key] = choose(times)
     for key, value in earlier.attributes.items():
         if key.startswith("source.") and key.endswith(".offset.from"):
             attributes[key] = value
     title = attributes.get("spark.streaming.query.name") or str(attributes["spark.streaming.query.id"])[:8]
-    body = (
-        f"Query '{title}' committed batches {first} to {attributes['spark.streaming.batch.id']}"
-        f" in {attributes.get('duration.triggerExecution_ms', 0)} ms: {attributes['rows.input']:,} rows"
-    )
-    severity = Severity.WARN if Severity.WARN in (earlier.severity, later.severity) else Severity.INFO
-    return Draft(later.name, later.class_scope, later.key, body, severity, later.observed_ts_millis, attributes)
+    took = attributes.get("duration.triggerExecution_ms")
+    body = f"Query '{title}' committed batches {first} to {attributes['spark.streaming.batch.id']}"
+    body += ("" if took is None else f" in {took} ms") + f": {attributes['rows.input']:,} rows"
+    body += f", watermark {attributes['watermark']}" if "watermark" in attributes else ""
+    return Draft(later.name, later.class_scope, later.key, body, later.severity, later.observed_ts_millis, attributes)
 
 
 def _adds_up(key: str) -> bool:
     return (
-        key in ("batches", "rows.input", "rows.output", "state.rows.dropped_by_watermark")
+        key in ("batches", "rows.input", "rows.output")
+        or key in ("state.rows.updated", "state.rows.removed", "state.rows.dropped_by_watermark")
         or key.startswith("duration.")
         or (key.startswith("source.") and key.endswith(".rows"))
     )

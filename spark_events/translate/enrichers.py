@@ -19,7 +19,8 @@ class FailureContext:
         root_type: the type of the root cause, Python's or Java's.
         root_message: its message.
         error_class: Spark's error class, where there is one.
-        in_user_code: the root cause was raised on a line of the user's Python code.
+        in_user_code: the root cause was raised in the user's own code, Python's or the JVM's.
+        sql_state: the SQLSTATE, where there is one.
     """
 
     text: str
@@ -27,6 +28,7 @@ class FailureContext:
     root_message: str
     error_class: str | None
     in_user_code: bool
+    sql_state: str | None = None
 
 
 class FailureEnricher(Protocol):
@@ -42,6 +44,9 @@ _RESOURCE = re.compile(
     r"|CANNOT_ACQUIRE_MEMORY|Unable to acquire \d+ bytes of memory|UNABLE_TO_ACQUIRE_MEMORY"
 )
 _SYSTEM = re.compile(r"INTERNAL_ERROR|java\.lang\.(?:NoSuchMethod|NoClassDefFound|Linkage|StackOverflow)Error")
+# SQLSTATE classes for what lies outside of the query: connections, resources, operators, I/O, internal errors.
+_RESOURCE_STATES = ("53", "54")
+_SYSTEM_STATES = ("08", "57", "58", "XX", "KD")
 # SQL's data exceptions, analysis errors and the like: the query or its data is wrong.
 _USER_CLASS = re.compile(r"[A-Z0-9_.]+")
 
@@ -58,6 +63,11 @@ class TypeEnricher:
             return {"type": "RESOURCE"}
         if failure.in_user_code:
             return {"type": "USER"}
+        state = (failure.sql_state or "")[:2]
+        if state in _RESOURCE_STATES:
+            return {"type": "RESOURCE"}
+        if state in _SYSTEM_STATES:
+            return {"type": "SYSTEM"}
         if _SYSTEM.search(failure.error_class or "") or _SYSTEM.search(failure.root_type):
             return {"type": "SYSTEM"}
         if failure.error_class is not None and _USER_CLASS.fullmatch(failure.error_class):

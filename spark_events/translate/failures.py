@@ -22,13 +22,26 @@ _LOG = logging.getLogger(__name__)
 
 MESSAGE_LIMIT = 4_096
 SUMMARY_LIMIT = 300
+#: OpenTelemetry's word for an error that has no type.
+_NAMELESS = "_OTHER"
 
-_ERROR_CLASS = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] ")
+# All of Spark's own have an underscore; [ERROR] or [ORDERS] in a message is somebody else's.
+_ERROR_CLASS = re.compile(r"\[(?=[A-Z0-9]*_)([A-Z_][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] ")
+# These only say that something else, which stands behind them, went wrong.
+_WRAPPERS = re.compile(r"TASK_WRITE_FAILED|STREAM_FAILED|_LEGACY_ERROR_TEMP_\d+")
 _SQL_STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
 _JAVA_HEADER = re.compile(r"((?:[A-Za-z_$][\w$]*\.)+[A-Z][\w$]*)(?:: (.*))?", re.DOTALL)
 _JAVA_FRAME = re.compile(r"^\s+(?:at \S+\(|\.\.\. \d+ more)", re.MULTILINE)
 _CAUSED_BY = "\nCaused by: "
-_TASK_FAILURE = re.compile(r"most recent failure: .*?\(TID \d+\)[^:]*: (.*)", re.DOTALL)
+_ABORTED = "Job aborted due to stage failure: "
+_TASK_FAILURE = re.compile(
+    r"most recent failure: .*?\(TID \d+[^)]*\)(?: \([^)]*\))?: (.*)|Most recent failure reason:\s+(.*)", re.DOTALL
+)
+_LOST_EXECUTOR = re.compile(r"(ExecutorLostFailure) (\(executor .*)", re.DOTALL)
+_JAVA_CALL = re.compile(r"^\s+at (?:\S+/)?([\w$.]+)\((.*?)\)$", re.MULTILINE)
+_PLATFORM = re.compile(
+    r"(?:java|javax|jdk|sun|com\.sun|scala|py4j|org\.apache|org\.sparkproject|io\.netty|com\.fasterxml)\."
+)
 
 _TRACEBACK = "Traceback (most recent call last):"
 _PYTHON_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
@@ -62,7 +75,7 @@ class _Cause:
     place: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.type}: {self.message}" if self.message else self.type
+        return ": ".join(part for part in (self.type, self.message) if part)
 
 
 class Diagnostics:
@@ -79,8 +92,9 @@ class Diagnostics:
 
     def of(self, failure: Failure) -> Diagnosis:
         """A failure whose exceptions the shim has seen themselves."""
-        error_class = next((link.error_class for link in failure.chain if link.error_class), None)
-        sql_state = next((link.sql_state for link in failure.chain if link.sql_state), None)
+        told = [(link.error_class, link.sql_state) for link in failure.chain if link.error_class]
+        deciding = [link for link in told if not _WRAPPERS.fullmatch(link[0])]
+        error_class, sql_state = next(iter(deciding or told), (None, None))
         text = failure.trace
         if not text and failure.chain:
             text = f"{failure.chain[0].type}: {failure.chain[0].message or ''}"
@@ -102,9 +116,10 @@ class Diagnostics:
         trace, trace_cut = _cut(text, self._trace_limit)
         message, _ = _cut(outermost.message, MESSAGE_LIMIT)
         root_text, _ = _cut(str(root), MESSAGE_LIMIT)
+        error_type = error_class or root.type or _NAMELESS
         attributes: dict[str, AttributeValue] = {
-            "error.type": error_class or root.type,
-            "exception.type": outermost.type,
+            "error.type": error_type,
+            "exception.type": outermost.type or root.type or _NAMELESS,
             "exception.message": message,
             "exception.stacktrace": trace,
             "failure.root_cause": root_text,
@@ -115,10 +130,11 @@ class Diagnostics:
             attributes["failure.location"] = root.place
         if sql_state is not None:
             attributes["error.sql_state"] = sql_state
-        self._label(FailureContext(text, root.type, root.message, error_class, root.place is not None), attributes)
+        context = FailureContext(text, root.type, root.message, error_class, root.place is not None, sql_state)
+        self._label(context, attributes)
         place = f" ({root.place})" if root.place else ""
         cancelled = _is_cancelled(text, error_class)
-        return Diagnosis(error_class or root.type, _one_line(str(root)) + place, cancelled, attributes)
+        return Diagnosis(error_type, _one_line(str(root)) + place, cancelled, attributes)
 
     def _label(self, context: FailureContext, attributes: dict[str, AttributeValue]) -> None:
         for enricher in self._enrichers:
@@ -130,9 +146,9 @@ class Diagnostics:
 
 
 def _error_class(text: str) -> str | None:
-    """The first ``[ERROR_CLASS]``; TASK_WRITE_FAILED only wraps what is behind it."""
+    """The first ``[ERROR_CLASS]`` that does not only wrap what is behind it."""
     found = [match[1] for match in _ERROR_CLASS.finditer(text)]
-    return next((name for name in found if name != "TASK_WRITE_FAILED"), found[0] if found else None)
+    return next((name for name in found if not _WRAPPERS.fullmatch(name)), found[0] if found else None)
 
 
 def _is_cancelled(text: str, error_class: str | None) -> bool:
@@ -148,19 +164,35 @@ def _cause(text: str) -> _Cause:
     header = text[: frame.start()] if frame else text.partition(_CAUSED_BY)[0]
     match = _JAVA_HEADER.match(header.strip())
     if match is None:
-        return _Cause("unknown", header.strip())
+        # Some reasons are told without the exception's type; this one has only one.
+        return _Cause("org.apache.spark.SparkException" if header.startswith(_ABORTED) else "", header.strip())
     return _Cause(match[1], (match[2] or "").strip())
 
 
 def _java_root(text: str) -> _Cause:
     if _CAUSED_BY in text:
-        return _cause(text.rpartition(_CAUSED_BY)[2])
-    outermost = _cause(text)
-    in_task = _TASK_FAILURE.search(outermost.message)
-    if in_task is None:
-        return outermost
-    inner = _cause(in_task[1].partition("\nDriver stacktrace:")[0])
-    return outermost if inner.type == "unknown" else inner
+        section = text.rpartition(_CAUSED_BY)[2]
+        root = _cause(section)
+    else:
+        section = text
+        root = _cause(text)
+        in_task = _TASK_FAILURE.search(root.message)
+        if in_task is not None:
+            inner = (in_task[1] or in_task[2]).partition("\nDriver stacktrace:")[0]
+            lost = _LOST_EXECUTOR.match(inner)
+            innermost = _Cause(lost[1], lost[2].strip()) if lost else _cause(inner)
+            root = innermost if innermost.type else root
+    return _Cause(root.type, root.message, _java_place(section))
+
+
+def _java_place(section: str) -> str | None:
+    """The innermost call of the user's own code, if Spark had called it."""
+    for call in _JAVA_CALL.finditer(section):
+        if call[1].startswith("org.apache.spark."):
+            return None
+        if not _PLATFORM.match(call[1]):
+            return f"{call[2]} in {call[1]}"
+    return None
 
 
 def _python_root(text: str) -> _Cause | None:

@@ -18,6 +18,8 @@ __all__ = ["Jobs"]
 _SCOPE = "spark.job"
 #: Jobs that are over and still known, so that an end that is told twice is reported once.
 _REMEMBERED = 4_096
+#: Jobs that run; so many at a time there are only where the ends of most were lost.
+_RUNNING = 16_384
 
 
 class Jobs:
@@ -35,17 +37,20 @@ class Jobs:
         self._queries = queries
         self._diagnostics = diagnostics
         self._streaming = streaming
-        self._jobs: OrderedDict[int, tuple[Status, Origin]] = OrderedDict()
+        self._running: OrderedDict[int, tuple[Status, Origin]] = OrderedDict()
+        self._over: OrderedDict[int, None] = OrderedDict()
 
     def started(self, record: JobStart) -> Iterator[Draft]:
         """A job runs."""
-        status, _ = self._jobs.get(record.job_id, (Status(JOB), None))
-        if status.value is not None:
+        if record.job_id in self._running or record.job_id in self._over:
             self.illegal += 1
             return
+        status = Status(JOB)
         status.become("RUNNING")
         origin = Origin(record.properties, self._queries)
-        self._remember(record.job_id, status, origin)
+        self._running[record.job_id] = (status, origin)
+        if len(self._running) > _RUNNING:
+            self._running.popitem(last=False)
         origin.note_batch()
         if self._streaming or not origin.is_streaming:
             body = f"{_name(record.job_id, origin)} started"
@@ -53,29 +58,33 @@ class Jobs:
 
     def ended(self, record: JobEnd) -> Iterator[Draft]:
         """A job is over; one that failed is reported, unless its query had been told to stop."""
-        status, origin = self._jobs.get(record.job_id, (Status(JOB), Origin({}, self._queries)))
-        old = status.value
-        if not status.become("FINISHED" if record.failure is None else "FAILED"):
+        if record.job_id in self._over:
             self.illegal += 1
             return
-        self._remember(record.job_id, status, origin)
-        visible = self._streaming or not origin.is_streaming
+        known = self._running.pop(record.job_id, None)
+        status, origin = known or (Status(JOB), Origin({}, self._queries))
+        self._over[record.job_id] = None
+        if len(self._over) > _REMEMBERED:
+            self._over.popitem(last=False)
+        old = status.value
+        status.become("FINISHED" if record.failure is None else "FAILED")
         name = _name(record.job_id, origin)
         if record.failure is None:
             self.last_failed = None
-            if visible:
+            # A job of which nothing is known may be one of a micro-batch.
+            if known and (self._streaming or not origin.is_streaming):
                 body = f"{name} finished"
                 yield _change(record.job_id, old, "FINISHED", record.time, body, Severity.INFO, origin, {})
             return
         diagnosis = self._diagnostics.of(record.failure)
-        if diagnosis.cancelled and origin.is_streaming:
+        if diagnosis.cancelled and origin.is_streaming and not self._streaming:
+            # Its query was told to stop.
             return
         self.last_failed = None if diagnosis.cancelled else record.job_id
         severity = Severity.WARN if diagnosis.cancelled else Severity.ERROR
-        if visible:
-            body = f"{name} went from {old or 'an unknown status'} to FAILED"
-            error: dict[str, AttributeValue] = {"error.type": diagnosis.error_type}
-            yield _change(record.job_id, old, "FAILED", record.time, body, severity, origin, error)
+        body = f"{name} went from {old or 'an unknown status'} to FAILED"
+        error: dict[str, AttributeValue] = {"error.type": diagnosis.error_type}
+        yield _change(record.job_id, old, "FAILED", record.time, body, severity, origin, error)
         yield Draft(
             name="JobFailureEvent",
             class_scope=_SCOPE,
@@ -93,13 +102,6 @@ class Jobs:
                 }
             ),
         )
-
-    def _remember(self, job_id: int, status: Status, origin: Origin) -> None:
-        self._jobs[job_id] = (status, origin)
-        self._jobs.move_to_end(job_id)
-        if len(self._jobs) > _REMEMBERED:
-            # Whatever is oldest: a job that began so many jobs ago and still runs is known by its number only.
-            self._jobs.popitem(last=False)
 
 
 def _name(job_id: int, origin: Origin) -> str:

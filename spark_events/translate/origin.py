@@ -26,7 +26,7 @@ class Origin:
         self._properties = properties
         self._run = queries.of_query(properties.get("sql.streaming.queryId"))
         batch = properties.get("streaming.sql.batchId", "")
-        self._batch = int(batch) if batch.isdecimal() else None
+        self._batch = int(batch) if batch.isdecimal() and len(batch) < 19 else None
 
     @property
     def is_streaming(self) -> bool:
@@ -36,10 +36,10 @@ class Origin:
     def note_batch(self) -> None:
         """Tells the query which batch it is at, and its policy of several watermarks."""
         if self._run is not None and self._batch is not None:
-            self._run.last_batch_with_jobs = self._batch
+            self._run.batch_begins(self._batch)
             policy = self._properties.get("spark.sql.streaming.multipleWatermarkPolicy")
             if policy is not None:
-                self._run.watermark_policy = policy
+                self._run.watermark_policy = policy.lower()
 
     @property
     def clause(self) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from spark_events.bridge.records import QueryStarted, QueryTerminated
 from spark_events.event import AttributeValue, Severity
+from spark_events.translate.batches import Batches
 from spark_events.translate.draft import Draft, iso_millis, present
 from spark_events.translate.failures import Diagnosis, Diagnostics
 from spark_events.translate.status import QUERY, Status
@@ -27,10 +28,23 @@ class Run:
         self.name = name
         self.number = number
         self.status = Status(QUERY)
+        self.told = Batches()
+        self.batch_runs = False
         self.last_committed_batch = -1
         self.last_batch_with_jobs = -1
         self.watermark_policy = "min"
         self.committed_offsets: dict[str, AttributeValue | None] = {}
+
+    def batch_begins(self, batch: int) -> None:
+        """A job of a batch runs: until its progress is told, the query is at work."""
+        self.last_batch_with_jobs = max(self.last_batch_with_jobs, batch)
+        self.batch_runs = batch > self.last_committed_batch
+
+    def follow(self, earlier: Run) -> None:
+        """Takes over what the run before has left in the checkpoint."""
+        self.last_committed_batch = earlier.last_committed_batch
+        self.committed_offsets = earlier.committed_offsets
+        self.watermark_policy = earlier.watermark_policy
 
     @property
     def title(self) -> str:
@@ -73,6 +87,8 @@ class Queries:
         if run is None:
             earlier = self._latest.get(query_id)
             run = Run(query_id, run_id, name, 1 if earlier is None else earlier.number + 1)
+            if earlier is not None:
+                run.follow(earlier)
             self._runs[run_id] = self._latest[query_id] = run
             self._forget_some()
         return run
@@ -99,7 +115,8 @@ class Queries:
             return
         run.status.become("RUNNING")
         again = earlier is not None and earlier is not run
-        old = earlier.status.value if earlier is not None and again else None
+        # An earlier run whose end was not told has some status by now, but nobody knows which.
+        old = earlier.status.value if earlier is not None and again and earlier.status.is_over else None
         body = f"Query '{run.title}' {'restarted' if again else 'started'}"
         details: dict[str, AttributeValue] = {"query.restart": True, "query.run": run.number} if again else {}
         yield _change(run, old, iso_millis(record.timestamp, record.at), body, Severity.INFO, details)
@@ -123,8 +140,10 @@ class Queries:
         if len(self._runs) <= _REMEMBERED:
             return
         for run_id, run in self._runs.items():
-            if run.status.is_over and self._latest[run.query_id] is not run:
+            if run.status.is_over:
                 del self._runs[run_id]
+                if self._latest.get(run.query_id) is run:
+                    del self._latest[run.query_id]
                 return
 
 
@@ -163,6 +182,7 @@ def _failure(run: Run, at: int, diagnosis: Diagnosis) -> Draft:
         attributes=present(
             {
                 "spark.entity": "query",
+                "failure.will_retry": False,
                 **run.scope_variables,
                 **diagnosis.attributes,
                 "spark.streaming.batch.id": batch,

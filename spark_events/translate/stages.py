@@ -18,9 +18,20 @@ __all__ = ["Stages"]
 
 _SCOPE = "spark.stage"
 _REMEMBERED = 4_096
+#: ``spark.stage.maxConsecutiveAttempts``, as Spark has it unless it is told otherwise.
+_MOST_FAILURES = 4
 _EXECUTOR = re.compile(r"ExecutorLostFailure \(executor (\S+) exited|[Ee]xecutor (?:ID )?(\S+) (?:is )?lost")
+# A stage whose input is gone, and one with a barrier, is tried again as a whole.
+_FETCH_FAILED = re.compile(r"\S*FetchFailed")
+_BARRIER = "Stage failed because barrier task"
 # What Spark does to stages of a job that is over; the job itself tells why.
-_COLLATERAL = re.compile(r"cancelled|SparkContext was shut down|Stage finished", re.IGNORECASE)
+_COLLATERAL = re.compile(
+    r"(?:\S+Exception: )?(?:\[SPARK_JOB_CANCELLED\] )?"
+    r"(?:Job \d+ (?:was )?(?:cancelled|is finished)|Stage (?:\d+ )?(?:was )?(?:cancelled|finished)"
+    r"|.* so this stage is not needed anymore)"
+)
+_ABORTED = "Job aborted due to stage failure: "
+_CULPRIT = re.compile(r"Task \d+ in stage (\d+)\.\d+ failed")
 _SENTENCES = {
     "ALL_RUNNING_OR_FINISHED": "all {tasks} tasks of {name} are running or have finished",
     "NOT_ALL_RUNNING_OR_FINISHED": "no longer all {tasks} tasks of {name} are running or have finished",
@@ -29,11 +40,27 @@ _SENTENCES = {
 
 
 class _Attempt:
-    def __init__(self, name: str, origin: Origin) -> None:
+    def __init__(self, name: str, origin: Origin, submitted: int = 0) -> None:
         self.name = name
         self.origin = origin
+        self.submitted = submitted
         self.status = Status(STAGE)
         self.over = False
+        self._edges_at = 0
+        self._edges: set[tuple[str, int, int, int]] = set()
+
+    def takes(self, record: StageTasks) -> bool:
+        """Whether this is the next edge: not an earlier one, and none that has been told."""
+        if self.over or record.time < self._edges_at:
+            return False
+        if record.time > self._edges_at:
+            self._edges_at = record.time
+            self._edges.clear()
+        edge = (record.status, record.running, record.finished, record.failed)
+        if edge in self._edges or record.status not in STAGE or not self.status.become(record.status):
+            return False
+        self._edges.add(edge)
+        return True
 
     @property
     def clause(self) -> str:
@@ -56,27 +83,24 @@ class Stages:
         self._diagnostics = diagnostics
         self._streaming = streaming
         self._attempts: OrderedDict[tuple[int, int], _Attempt] = OrderedDict()
-        self._lost_executors: OrderedDict[str, str] = OrderedDict()
+        self._failures: OrderedDict[int, int] = OrderedDict()
+        self._lost_executors: OrderedDict[str, ExecutorRemoved] = OrderedDict()
 
     def submitted(self, record: StageSubmitted) -> Iterator[Draft]:
         """A stage attempt begins; its tasks will tell."""
-        key = (record.stage_id, record.attempt)
-        if key in self._attempts:
+        if (record.stage_id, record.attempt) in self._attempts:
             self.illegal += 1
         else:
-            self._attempts[key] = _Attempt(record.name, Origin(record.properties, self._queries))
-            if len(self._attempts) > _REMEMBERED:
-                self._attempts.popitem(last=False)
+            self._remember(record, _Attempt(record.name, Origin(record.properties, self._queries), record.time))
         yield from ()
 
     def tasks(self, record: StageTasks) -> Iterator[Draft]:
         """An edge that the shim has counted."""
         attempt = self._attempts.get((record.stage_id, record.attempt))
-        if attempt is None or attempt.over or record.status not in STAGE or attempt.status.value == record.status:
+        old = None if attempt is None else attempt.status.value
+        if attempt is None or not attempt.takes(record):
             self.illegal += 1
             return
-        old = attempt.status.value
-        attempt.status.become(record.status)
         if attempt.origin.is_streaming and not self._streaming:
             return
         name = _name(record.stage_id, record.attempt, attempt.name)
@@ -84,7 +108,10 @@ class Stages:
         yield Draft(
             name="AllSubtasksStatusChangeEvent",
             class_scope=_SCOPE,
-            key=("stage", record.stage_id, record.attempt, record.status, record.time),
+            key=(
+                *("stage", record.stage_id, record.attempt, record.status, record.time),
+                *(record.running, record.finished, record.failed),
+            ),
             body=f"{sentence[0].upper()}{sentence[1:]}{attempt.clause}",
             severity=Severity.INFO,
             observed_ts_millis=record.time,
@@ -106,29 +133,28 @@ class Stages:
 
     def executor_removed(self, record: ExecutorRemoved) -> Iterator[Draft]:
         """An executor is gone: no event by itself, but the cause of what fails next."""
-        self._lost_executors[record.executor_id] = record.reason or "no reason given"
+        self._lost_executors[record.executor_id] = record
         if len(self._lost_executors) > _REMEMBERED:
             self._lost_executors.popitem(last=False)
         yield from ()
 
     def completed(self, record: StageCompleted) -> Iterator[Draft]:
         """A stage attempt is over; one that failed is reported."""
-        key = (record.stage_id, record.attempt)
-        attempt = self._attempts.get(key)
+        attempt = self._attempts.get((record.stage_id, record.attempt))
         if attempt is None:
-            attempt = self._attempts[key] = _Attempt(record.name, Origin({}, self._queries))
+            attempt = self._remember(record, _Attempt(record.name, Origin({}, self._queries)))
         if attempt.over:
             self.illegal += 1
             return
         attempt.over = True
         reason = record.failure_reason
-        if reason is None or _COLLATERAL.search(reason.partition("\n")[0]):
+        if reason is None:
+            self._failures.pop(record.stage_id, None)
+            return
+        if _is_collateral(record, reason):
             return
         diagnosis = self._diagnostics.of_text(reason)
-        # Spark tries a stage again when its input is gone; when the job is aborted, it says so.
-        will_retry = not reason.startswith(("Job aborted", "org.apache.spark.SparkException: Job aborted"))
-        if will_retry and not re.search(r"FetchFailed|ExecutorLost|barrier", reason):
-            will_retry = False
+        will_retry = self._will_retry(record.stage_id, reason)
         name = _name(record.stage_id, record.attempt, attempt.name)
         yield Draft(
             name="JobFailureEvent",
@@ -151,17 +177,53 @@ class Stages:
                     "tasks.failed_attempts": record.failed,
                     **attempt.origin.attributes,
                     **diagnosis.attributes,
-                    **self._executor(reason),
+                    **self._executor(attempt, reason),
                 }
             ),
         )
 
-    def _executor(self, reason: str) -> dict[str, AttributeValue | None]:
+    def _remember(self, record: StageSubmitted | StageCompleted, attempt: _Attempt) -> _Attempt:
+        self._attempts[record.stage_id, record.attempt] = attempt
+        if len(self._attempts) > _REMEMBERED:
+            over = next((key for key, known in self._attempts.items() if known.over), None)
+            # Those that run are few, unless the ends of most were lost.
+            del self._attempts[over or next(iter(self._attempts))]
+        return attempt
+
+    def _will_retry(self, stage_id: int, reason: str) -> bool:
+        """Spark says it nowhere: it tries again so many times in a row, and only for these reasons."""
+        if not _FETCH_FAILED.match(reason) and not reason.startswith(_BARRIER):
+            return False
+        failures = self._failures.pop(stage_id, 0) + 1
+        self._failures[stage_id] = failures
+        if len(self._failures) > _REMEMBERED:
+            self._failures.popitem(last=False)
+        return failures < _MOST_FAILURES
+
+    def _executor(self, attempt: _Attempt, reason: str) -> dict[str, AttributeValue | None]:
+        """The executor that was lost, where that is why an attempt failed."""
         match = _EXECUTOR.search(reason)
-        if match is None:
-            return {}
-        executor = match[1] or match[2]
-        return {"failure.executor.id": executor, "failure.executor.reason": self._lost_executors.get(executor)}
+        if match is not None:
+            executor = match[1] or match[2]
+            removed = self._lost_executors.get(executor)
+            return {"failure.executor.id": executor, "failure.executor.reason": removed.reason if removed else None}
+        if _FETCH_FAILED.match(reason) and self._lost_executors:
+            # What an executor has written goes with it; a fetch failure itself names a host at most.
+            lost = self._lost_executors[next(reversed(self._lost_executors))]
+            if lost.time >= attempt.submitted:
+                return {"failure.executor.id": lost.executor_id, "failure.executor.reason": lost.reason}
+        return {}
+
+
+def _is_collateral(record: StageCompleted, reason: str) -> bool:
+    """Whether the attempt was ended for what happened elsewhere."""
+    if reason.startswith(_ABORTED):
+        culprit = _CULPRIT.match(reason, len(_ABORTED))
+        return culprit is not None and int(culprit[1]) != record.stage_id
+    if _COLLATERAL.match(reason):
+        return True
+    # Spark 4 gives every running stage of a job the bare message of the task that failed in one of them.
+    return record.failed == 0 and not _FETCH_FAILED.match(reason) and not reason.startswith(_BARRIER)
 
 
 def _name(stage_id: int, attempt: int, name: str) -> str:

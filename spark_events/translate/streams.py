@@ -1,10 +1,10 @@
-"""What runs of queries do: commits, and the movement of their watermarks."""
+"""What streaming queries report again and again: commits, and the state of their watermarks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_events.bridge.records import QueryIdle, QueryProgress, QueryTerminated
+from spark_events.bridge.records import QueryIdle, QueryProgress, QueryStarted, QueryTerminated
 from spark_events.translate.commits import Commits, committed_at, is_commit
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.draft import Draft, iso_millis
@@ -41,43 +41,75 @@ class Streams:
         held = [commits.held_record for commits in self._commits.values()]
         return min((record for record in held if record is not None), default=None)
 
+    def started(self, record: QueryStarted) -> Iterator[Draft]:
+        """A run begins; of an earlier one of the same query, whose end was not told, nothing more will come."""
+        yield from self.tick(iso_millis(record.timestamp, record.at))
+        earlier = self._queries.of_query(record.id)
+        if earlier is not None and earlier.run_id != record.run_id:
+            yield from self._close(earlier)
+        yield from self._queries.started(record)
+
     def progress(self, record: QueryProgress) -> Iterator[Draft]:
         """A trigger of a query."""
         progress = record.progress
         run = self._queries.run(progress.id, progress.run_id, progress.name)
-        commits, watermark = self._of(run)
         at = committed_at(record)
+        yield from self.tick(at)
         if not is_commit(progress):
-            yield from watermark.idle(at)
+            yield from self._nothing_to_do(run, at)
             return
+        if not run.told.add(progress.batch_id):
+            return
+        run.batch_runs = False
+        if run.status.is_over:
+            # Told late: nothing waits for its successors any more.
+            late = Commits(run, self._config.batch_commit)
+            yield from late.progress(record, at)
+            yield from late.flush()
+            return
+        commits, watermark = self._of(run)
         yield from commits.progress(record, at)
-        watermark.policy = run.watermark_policy
         yield from watermark.progress(progress, at)
 
     def idle(self, record: QueryIdle) -> Iterator[Draft]:
         """A query says that it has nothing to do."""
-        _, watermark = self._of(self._queries.run(record.id, record.run_id))
-        yield from watermark.idle(iso_millis(record.timestamp, record.at))
+        at = iso_millis(record.timestamp, record.at)
+        yield from self.tick(at)
+        yield from self._nothing_to_do(self._queries.run(record.id, record.run_id), at)
 
     def terminated(self, record: QueryTerminated) -> Iterator[Draft]:
         """A run is over: what was held is reported before that, and its watermark moves no more."""
-        commits = self._commits.pop(record.run_id, None)
-        self._watermarks.pop(record.run_id, None)
-        if commits is not None:
-            yield from commits.flush()
+        yield from self.tick(record.at)
+        yield from self._close(self._queries.run(record.id, record.run_id))
         yield from self._queries.terminated(record)
+        self._commits.pop(record.run_id, None)
+        self._watermarks.pop(record.run_id, None)
 
     def tick(self, now: int) -> Iterator[Draft]:
-        """Time has passed."""
-        for commits in self._commits.values():
-            yield from commits.flush(now)
-        for watermark in self._watermarks.values():
-            yield from watermark.tick(now)
+        """Time has passed. In the order of time, so that it is all one how often it is looked at."""
+        while (deadline := self.next_deadline) is not None and deadline <= now:
+            for commits in self._commits.values():
+                yield from commits.flush(deadline)
+            for watermark in self._watermarks.values():
+                yield from watermark.tick(deadline)
 
     def flush(self) -> Iterator[Draft]:
-        """The application is over: nothing is held back any more."""
+        """The application is over: nothing is held back any more, and nothing is waited for."""
         for commits in self._commits.values():
             yield from commits.flush()
+        for watermark in self._watermarks.values():
+            watermark.close()
+
+    def _nothing_to_do(self, run: Run, at: int) -> Iterator[Draft]:
+        run.batch_runs = False
+        if not run.status.is_over:
+            _, watermark = self._of(run)
+            yield from watermark.idle(at)
+
+    def _close(self, run: Run) -> Iterator[Draft]:
+        if run.run_id in self._commits:
+            yield from self._commits[run.run_id].flush()
+            self._watermarks[run.run_id].close()
 
     def _of(self, run: Run) -> tuple[Commits, WatermarkTracker]:
         if run.run_id not in self._commits:

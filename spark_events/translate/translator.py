@@ -61,7 +61,7 @@ class Translator:
         self._handlers: dict[type, Callable[[Any], Iterable[Draft]]] = {
             ApplicationStart: self._application.started,
             ApplicationEnd: self._application_ended,
-            QueryStarted: self._queries.started,
+            QueryStarted: self._streams.started,
             QueryProgress: self._streams.progress,
             QueryIdle: self._streams.idle,
             QueryTerminated: self._streams.terminated,
@@ -96,8 +96,7 @@ class Translator:
 
     def translate(self, record: object) -> list[Event]:
         """The events that a record means, numbered; none for a record without meaning."""
-        handler = self._handlers.get(type(record))
-        return [] if handler is None else [self._event(draft) for draft in handler(record)]
+        return [self._event(draft) for draft in self._drafts(record)]
 
     def tick(self, now: int) -> list[Event]:
         """The events that mere time makes: what is idle, what was held.
@@ -107,12 +106,18 @@ class Translator:
         """
         return [self._event(draft) for draft in self._streams.tick(now)]
 
+    def flush(self) -> list[Event]:
+        """No more records will come, though the application's end was not seen: what is held is told now."""
+        return [self._event(draft) for draft in self._streams.flush()]
+
     def restore(self, record: object) -> None:
         """Takes in what a predecessor has already reported."""
-        handler = self._handlers.get(type(record))
-        if handler is not None:
-            for _ in handler(record):
-                pass
+        for _ in self._drafts(record):
+            pass
+
+    def emit(self, draft: Draft) -> Event:
+        """An event that no record has made: what the dispatch says of itself."""
+        return self._event(draft)
 
     def driver_lost(self, at: int, orderly: bool) -> list[Event]:
         """The pipe has closed and no end of the application was seen.
@@ -124,6 +129,13 @@ class Translator:
         running = [f"query '{run.title}'" for run in self._queries.running()]
         drafts = (*self._streams.flush(), *self._application.lost(at, orderly, running))
         return [self._event(draft) for draft in drafts]
+
+    def _drafts(self, record: object) -> Iterator[Draft]:
+        handler = self._handlers.get(type(record))
+        if handler is not None:
+            # What time alone has made happens before what the record tells.
+            yield from self._streams.tick(getattr(record, "time", 0))
+            yield from handler(record)
 
     def _application_ended(self, record: ApplicationEnd) -> Iterator[Draft]:
         yield from self._streams.flush()

@@ -18,6 +18,7 @@ class Subject:
 
     Attributes:
         quiet_since: from when its timeout is counted.
+        idle_since: when it had last moved before it was ACTIVE again.
         rows: what the query has read since it last moved.
         stalled: of these, the rows that had to move the watermark and did not.
         waiting: rows of the last batch, of which only the next batch can tell that.
@@ -30,6 +31,7 @@ class Subject:
     partition: str = ""
     status: str = "ACTIVE"
     quiet_since: int = 0
+    idle_since: int = 0
     rows: int = 0
     stalled: int = 0
     waiting: int = 0
@@ -39,10 +41,14 @@ class Subject:
 
     def moves(self, at: int, position: object) -> bool:
         """Takes in a new position; whether this is the edge from IDLE to ACTIVE."""
+        edge = self.wakes(at)
+        self.last_moved, self.position = at, position
+        return edge
+
+    def wakes(self, at: int) -> bool:
+        """The wait begins anew; whether this is the edge from IDLE to ACTIVE."""
         edge = self.status == "IDLE"
-        if not edge:
-            self.last_moved = at
-        self.status, self.position, self.quiet_since = "ACTIVE", position, at
+        self.status, self.idle_since, self.quiet_since = "ACTIVE", self.last_moved, at
         self.rows = self.stalled = self.waiting = 0
         return edge
 
@@ -80,3 +86,106 @@ class View:
         description = self.descriptions[subject.index]
         source = f"source {subject.index} ({description})" if description else f"source {subject.index}"
         return f"partition {subject.partition} of {source}" if subject.kind == "partition" else source
+
+
+def idle(view: View, subject: Subject, at: int, holders: Sequence[Subject]) -> Draft:
+    """The edge to IDLE.
+
+    Args:
+        at: when its time was up.
+        holders: the sources that hold the watermark back.
+    """
+    query, name = f"query '{view.run.title}'", view.name(subject)
+    waited = f"for {_seconds(at - subject.last_moved)}"
+    if subject.kind == "query":
+        stalled = subject.stalled > 0
+        names = ", ".join(view.name(holder) for holder in holders) if stalled else ""
+        body = f"The watermark of {query} has stood still at {view.watermark} {waited}"
+        body += f" while {subject.rows:,} rows were read" if stalled else ""
+        body += f", held back by {names}" if names else ""
+    else:
+        # One silent partition of a source that brings rows does not hold anything back.
+        stalled = subject in holders
+        names = name if stalled else ""
+        body = f"{_capital(name)} of {query} has brought nothing {waited}"
+        body += f" and holds the watermark back at {view.watermark}" if stalled else ""
+    body += f", {_seconds(view.lag)} behind the newest event" if stalled and view.lag else ""
+    details: dict[str, AttributeValue | None] = {
+        "idle.since_millis": subject.last_moved,
+        "idle.rows_read": subject.rows,
+        "watermark.held_back_by": names or None,
+    }
+    key = ("IDLE", subject.quiet_since)
+    return _draft(view, subject, ("ACTIVE", "IDLE"), key, at, body, stalled, details)
+
+
+def active(view: View, subject: Subject, at: int) -> Draft:
+    """The edge to ACTIVE, with what was lost because it was away."""
+    query, name = f"query '{view.run.title}'", view.name(subject)
+    waited = f"after {_seconds(at - subject.idle_since)}"
+    if subject.kind != "query":
+        body = f"{_capital(name)} of {query} is active again {waited}"
+    elif subject.last_moved == at:
+        body = f"The watermark of {query} moves again {waited}"
+    else:
+        body = f"The watermark of {query} is active again {waited}: rows come, it is still at {view.watermark}"
+    body += f"; {view.rows_late:,} rows were dropped as late" if view.rows_late else ""
+    details: dict[str, AttributeValue | None] = {
+        "idle.since_millis": subject.idle_since,
+        "idle.duration_ms": at - subject.idle_since,
+        "rows.dropped_late": view.rows_late,
+    }
+    return _draft(view, subject, ("IDLE", "ACTIVE"), ("ACTIVE", at), at, body, view.rows_late > 0, details)
+
+
+def _draft(
+    view: View,
+    subject: Subject,
+    change: tuple[str, str],
+    key: tuple[str, int],
+    at: int,
+    body: str,
+    warn: bool,
+    details: dict[str, AttributeValue | None],
+) -> Draft:
+    index, old, new = subject.index, *change
+    return Draft(
+        name="WatermarkStatusChangeEvent",
+        class_scope="spark.streaming.watermark",
+        key=("watermark", view.run.run_id, subject.kind, str(index), subject.partition, *key),
+        body=body,
+        severity=Severity.WARN if warn else Severity.INFO,
+        observed_ts_millis=at,
+        attributes=present(
+            {
+                **view.run.scope_variables,
+                "watermark.subject": subject.kind,
+                "status.old": old,
+                "status.new": new,
+                "source.index": index,
+                "source.description": None if index is None else view.descriptions[index],
+                "source.partition": subject.partition or None,
+                "watermark": view.watermark,
+                "watermark.policy": view.run.watermark_policy,
+                "watermark.lag_ms": view.lag,
+                **details,
+            }
+        ),
+    )
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _seconds(millis: int) -> str:
+    """``0.5 s``, ``60 s``, ``1 h 30 min``: as people say it."""
+    if millis < 10_000:
+        return f"{millis / 1000:.1f}".removesuffix(".0") + " s"
+    if millis < 120_000:
+        return f"{millis // 1000} s"
+    minutes = millis // 60_000
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours // 24} d {hours % 24} h" if hours >= 48 else f"{hours} h {minutes} min"

@@ -5,8 +5,9 @@ query is IDLE when its watermark has stood still for ``idle-timeout``, and ACTIV
 one of its idle sources brings rows again. Spark tells nothing of a source's own watermark, so a source,
 or one partition of it, is IDLE when it has brought nothing new for that long. Only edges are events.
 
-Standing still counts only while Spark looks for data: the time of a batch that runs is nobody's
-idleness, nor is the pause before a trigger that fires seldom.
+Standing still counts only as far as Spark has looked for data: the time of a batch that runs is nobody's
+idleness, nor is the pause before a trigger that fires seldom. Where Spark says nothing at all, time itself
+decides, but with more patience.
 
 Time is what the records say and what :meth:`WatermarkTracker.tick` is told, so a replay of an event log
 sees the same edges at the same moments as a live run.
@@ -25,10 +26,11 @@ from spark_events.translate.watermark_events import Subject, View, active, idle
 
 __all__ = ["WatermarkTracker"]
 
-#: A trigger that fires seldom is not idleness: so many of its periods must pass as well.
+#: Without a word of Spark so many periods of the trigger must pass as well.
 _PERIODS = 3
-#: Until its period is known, patience is so much longer.
+#: Until the period is known, patience is so much longer, and at least ten minutes.
 _UNKNOWN_PERIOD = 10
+_UNKNOWN_MILLIS = 600_000
 
 
 class WatermarkTracker:
@@ -93,7 +95,7 @@ class WatermarkTracker:
         awake = any(subject.kind == "source" for subject in woken)
         woken += self._query(watermark, at, rows, moved, awake)
         # Spark looked when the batch began; what arrived while it ran is in the next one.
-        yield from self._fall_idle(began)
+        yield from self._fall_idle(began, self._timeout)
         for subject in woken:
             yield active(self._view, subject, at)
 
@@ -101,13 +103,13 @@ class WatermarkTracker:
         """Spark says that it has looked and there was nothing to do; it is no edge by itself."""
         if not self._closed:
             self._period.word(at)
-            yield from self._fall_idle(at)
+            yield from self._fall_idle(at, self._timeout)
 
     def tick(self, now: int) -> Iterator[Draft]:
         """Time has passed: what has stood still for long enough is IDLE."""
         deadline = self.next_deadline
         if deadline is not None and now >= deadline:
-            yield from self._fall_idle(now)
+            yield from self._fall_idle(now, self._patience())
 
     def _source(
         self, index: int, source: SourceProgress, at: int, rows: int, pushing: int, moved: bool
@@ -140,18 +142,19 @@ class WatermarkTracker:
     def _query(self, watermark: str, at: int, rows: int, moved: bool, awake: bool) -> Iterator[Subject]:
         own = self._own
         if own is None:
-            self._own = Subject("query", at, watermark)
+            self._own = Subject("query", at, watermark, waiting=rows)
             return
-        idle_since = own.last_moved
-        if not moved and not (awake and own.status == "IDLE"):
+        if moved:
+            edge = own.moves(at, watermark)
+        elif awake and own.status == "IDLE":
+            # Its sources are back, its watermark is where it was: the wait begins anew.
+            edge = own.wakes(at)
+        else:
             own.stands_still(rows, rows, False)
             return
-        if own.moves(at, watermark):
-            yield own
-        if not moved:
-            # Its sources are back, its watermark is where it was: the wait begins anew.
-            own.last_moved = idle_since
         own.waiting = rows
+        if edge:
+            yield own
 
     def _learn_lag(self, watermark: str) -> None:
         """The watermark's delay is at most what it lags behind when it has just moved."""
@@ -168,19 +171,18 @@ class WatermarkTracker:
         self._newest = max(newest, self._newest or 0)
         return rows if newest > iso_millis(watermark, 0) + (self._least_lag or 0) else 0
 
-    def _fall_idle(self, now: int) -> Iterator[Draft]:
-        """What has stood still until now, as far as Spark has looked, is IDLE since its time was up."""
-        timeout = self._patience()
+    def _fall_idle(self, now: int, timeout: int) -> Iterator[Draft]:
+        """What has stood still until now, for so long, is IDLE since its time was up."""
         due = [s for s in self._subjects() if s.status == "ACTIVE" and now >= s.quiet_since + timeout]
         for subject in due:
             subject.status = "IDLE"
             self._now = max(self._now, subject.quiet_since + timeout)
         holders = [s for s in self._sources.values() if s.stalled > 0 and self._run.watermark_policy == "min"]
         due.sort(key=lambda subject: subject.quiet_since)
-        # A batch that has just ended is given the time to be followed by the next.
-        pause = self._batch_ended + (self._period.millis or self._timeout)
+        # A batch that has just ended is given the time to be followed by the next, which tells more.
+        pause = self._batch_ended + 2 * (self._period.millis or 0)
         waiting = [s.quiet_since for s in self._subjects() if s.status == "ACTIVE"]
-        self._deadline = max(min(waiting) + timeout, pause) if waiting else None
+        self._deadline = max(min(waiting) + self._patience(), pause) if waiting else None
         for subject in due:
             yield idle(self._view, subject, subject.quiet_since + timeout, holders)
 
@@ -192,8 +194,11 @@ class WatermarkTracker:
             yield self._own
 
     def _patience(self) -> int:
+        """How long silence must last, where nothing but the clock tells."""
         period = self._period.millis
-        return _UNKNOWN_PERIOD * self._timeout if period is None else max(self._timeout, _PERIODS * period)
+        if period is None:
+            return max(_UNKNOWN_PERIOD * self._timeout, _UNKNOWN_MILLIS)
+        return max(self._timeout, _PERIODS * period)
 
 
 def rows_late(progress: Progress) -> int:

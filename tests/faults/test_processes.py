@@ -116,6 +116,18 @@ def killed_in_the_drain(lab: Lab) -> Run:
     return run
 
 
+def stopped_at_the_end(lab: Lab) -> tuple[Run, float]:
+    """Returns how long the driver took to end."""
+    run = lab.start("stream.py", defaults={**ASYNC, "events.shutdown.timeout": "2s"})
+    wait_for_more(run, 1)
+    run.signal(run.sidecar(), signal.SIGSTOP)
+    run.tell("stop")
+    run.wait_until_said("stopping")
+    began = time.monotonic()
+    run.wait()
+    return run, time.monotonic() - began
+
+
 SIDECAR_FAULTS: dict[str, Callable[[Lab], Run]] = {
     "killed-sync": killed_sidecar(SYNC),
     "killed-async": killed_sidecar(ASYNC),
@@ -137,7 +149,18 @@ def flooded(lab: Lab) -> Future[Run]:
 
 
 @pytest.fixture(scope="module")
-def runs(lab: Lab, driver_killed: Future[tuple[Run, float, float]], flooded: Future[Run]) -> dict[str, Future[Run]]:
+def stuck(lab: Lab) -> Future[tuple[Run, float]]:
+    """A sidecar that was stopped and stayed so when the driver ended."""
+    return lab.background(stopped_at_the_end, lab)
+
+
+@pytest.fixture(scope="module")
+def runs(
+    lab: Lab,
+    driver_killed: Future[tuple[Run, float, float]],
+    flooded: Future[Run],
+    stuck: Future[tuple[Run, float]],
+) -> dict[str, Future[Run]]:
     """Everything that is done to sidecars, two at a time."""
     return {name: lab.background(start, lab) for name, start in SIDECAR_FAULTS.items()}
 
@@ -271,3 +294,18 @@ def test_a_flood_drops_no_status(flooded: Future[Run]) -> None:
     run = flooded.result()
     assert run.named("JobStatusChangeEvent", spark_entity="query", status_new="FINISHED")
     assert run.named("JobStatusChangeEvent", spark_entity="application", status_new="FINISHED")
+
+
+def test_a_stuck_sidecar_does_not_hold_the_driver(stuck: Future[tuple[Run, float]]) -> None:
+    """A driver whose sidecar does not answer ends, with its own exit code, soon after the shutdown timeout."""
+    run, took = stuck.result()
+    assert run.process.returncode == 0, run.tail()
+    assert took < 2 + 8
+
+
+def test_a_stuck_sidecar_is_said_and_ended(stuck: Future[tuple[Run, float]]) -> None:
+    """The driver's log says once that the sidecar did not end in time; it does not outlive its driver."""
+    run, _ = stuck.result()
+    (message,) = run.own_messages
+    assert "events.shutdown.timeout (2000 ms)" in message
+    assert run.sidecars() == []

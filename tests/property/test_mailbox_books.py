@@ -53,15 +53,17 @@ class MailboxBooks(RuleBasedStateMachine):
     @rule()
     def clear(self) -> None:
         left = len(self.waiting) + len(self.in_flight)
-        assert self.box.clear() == left
+        assert self.box.clear("shutdown") == left
         self.shed += left
         self.waiting, self.in_flight = [], []
 
     @invariant()
     def nothing_is_unaccounted_for(self) -> None:
-        assert self.box.accepted == self.number
-        assert self.box.dropped == self.shed
-        assert self.box.accepted == self.delivered + self.box.dropped + len(self.waiting) + len(self.in_flight)
+        counts = self.box.counts()
+        assert counts.accepted == self.number
+        assert sum(counts.dropped.values()) == self.shed
+        assert (counts.delivered, counts.held) == (self.delivered, len(self.waiting) + len(self.in_flight))
+        assert counts.accepted == counts.delivered + sum(counts.dropped.values()) + counts.held
 
     @invariant()
     def the_oldest_record_is_the_first_that_is_left(self) -> None:

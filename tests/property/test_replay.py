@@ -68,7 +68,7 @@ def test_records_that_are_sent_again_give_the_same_identifiers(
     whole = translate(Translator(), story)
     successor = Translator()
     for record in story[:acknowledged]:
-        if record["kind"] in ("application_start", "query_started", "query_progress", "query_terminated"):
+        if record["kind"] in ("application_start", "query_started", "query_progress", "query_terminated", "job_start"):
             successor.restore(decoded(record))
     again = translate(successor, story[acknowledged:])
     known = [event.event_id for event in whole]

@@ -14,6 +14,8 @@ from spark.harness import Lab, Run, file_reporter, spark_version, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
+#: Since 4.0, the end of an application that spark-sql runs comes with its exit code.
+KNOWS_EXIT_CODES = spark_version() >= (4,)
 LINES = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"))}
 ASYNC_LINES = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
 
@@ -59,8 +61,10 @@ ENDINGS = {
     "raise": Ending(submit("raise", ASYNC_LINES), 1, "FAILED"),
     "plain-python": Ending(plain_python, 0, "ENDED"),
     "sigterm": Ending(terminated, 143, "ENDED", "SIGTERM"),
-    "sql": Ending(sql("select sum(id) from range(10)"), 0, "FINISHED" if spark_version() >= (4,) else "ENDED"),
-    "sql-that-fails": Ending(sql("select raise_error(concat('boom ', id)) from range(3)"), 1, "FAILED"),
+    "sql": Ending(sql("select sum(id) from range(10)"), 0, "FINISHED" if KNOWS_EXIT_CODES else "ENDED"),
+    "sql-that-fails": Ending(
+        sql("select raise_error(concat('boom ', id)) from range(3)"), 1, "FAILED" if KNOWS_EXIT_CODES else "ENDED"
+    ),
     "local-cluster": Ending(local_cluster, 0, "FINISHED", "STOPPED"),
 }
 
@@ -133,6 +137,12 @@ def test_failing_sql_names_spark_s_error(runs: dict[str, Future[Run]]) -> None:
     assert "boom" in failure["attributes"]["failure.root_cause"]
     assert failure["attributes"]["exception.type"].rpartition(".")[2] != "unknown"
     assert failure["severity"] == "ERROR"
+
+
+def test_what_points_to_failure_is_said(runs: dict[str, Future[Run]]) -> None:
+    """An application whose last job failed says so, also where the outcome of the whole is unknown."""
+    ended = runs["sql-that-fails"].result().named("JobStatusChangeEvent", spark_entity="application")[-1]
+    assert "failed" in ended["attributes"]["outcome.hint"]
 
 
 def test_good_sql_is_no_failure(runs: dict[str, Future[Run]]) -> None:

@@ -113,7 +113,7 @@ def test_building_a_pipeline_imports_what_is_configured_and_no_more() -> None:
     """A file reporter brings the file reporter alone."""
     loaded = modules_after(
         "from spark_events.config import Settings\nfrom spark_events.pipeline import build\n"
-        "build(Settings.of({'events.reporter.a.type': 'file', 'events.reporter.a.path': 'x'}), print)"
+        "build(Settings.of({'events.reporter.a.type': 'file', 'events.reporter.a.path': 'x'}))"
     )
     assert loaded & OTHER_REPORTERS == {"spark_events.reporters.file"}
 

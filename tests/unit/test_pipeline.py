@@ -50,7 +50,7 @@ class Unfinished(Reporter):
 
 
 def pipeline(**settings: str) -> Pipeline:
-    return build(Settings.of(keys(settings), "a file"), lambda: None)
+    return build(Settings.of(keys(settings), "a file"))
 
 
 def keys(settings: dict[str, str]) -> dict[str, str]:
@@ -65,7 +65,7 @@ def problems(**settings: str) -> tuple[str, ...]:
 
 
 def reporters(made: Pipeline) -> dict[str, type]:
-    return {delivery.name: type(delivery._reporter) for delivery in made.deliveries}
+    return {delivery.name: type(delivery._worker._reporter) for delivery in made.deliveries}
 
 
 def test_without_any_setting_there_is_a_log() -> None:

@@ -11,7 +11,8 @@ import pytest
 from fakes import ROOT
 
 from spark_events.config import Option, Settings, options
-from spark_events.dispatch.delivery import DeliveryConfig
+from spark_events.dispatch.breaker import BreakerConfig
+from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.dispatcher import DispatcherConfig
 from spark_events.dispatch.selection import SelectionConfig
 from spark_events.pipeline import EventsConfig, ReporterConfig, build
@@ -20,6 +21,7 @@ from spark_events.translate.config import SECTIONS
 
 TEMPLATE = ROOT / "conf" / "spark-defaults.conf.template"
 _KEY = re.compile(r"# ((?:spark\.)?events\.[A-Za-z0-9.-]+)(?:\s+(\S.*))?")
+SECTIONS_OF_ALL = (DeliveryConfig, SelectionConfig, BreakerConfig)
 _REPORTER = re.compile(r"events\.reporter\.([^.]+)\.(.+)")
 _NO_DEFAULT = "# (no default)"
 
@@ -51,7 +53,7 @@ def of_the_driver() -> Iterator[tuple[str, Option]]:
 
 def of_a_reporter(type_name: str) -> dict[str, Option]:
     """The keys of a reporter of that type, below its name."""
-    sections = (ReporterConfig, factory(type_name).Config, DeliveryConfig, SelectionConfig)
+    sections = (ReporterConfig, factory(type_name).Config, *SECTIONS_OF_ALL)
     return {declared.key: declared for section in sections for declared in options(section)}
 
 
@@ -116,7 +118,7 @@ def test_every_type_of_reporter_is_shown_once_with_its_own_keys(type_name: str) 
 def test_the_keys_that_all_reporters_have_are_shown() -> None:
     """Delivery and selection are explained with one reporter at least."""
     shown = {match[2] for line in lines() if (match := _REPORTER.fullmatch(line.key))}
-    every = [declared.key for section in (DeliveryConfig, SelectionConfig) for declared in options(section)]
+    every = [declared.key for section in SECTIONS_OF_ALL for declared in options(section)]
     assert [key for key in every if key not in shown] == []
 
 
@@ -135,5 +137,5 @@ def test_a_value_is_the_default_or_marked_as_an_example(line: Line) -> None:
 def test_the_whole_template_is_a_valid_configuration() -> None:
     """With every comment sign taken away it is accepted as it is."""
     settings = Settings.of({line.key: line.value for line in lines()}, str(TEMPLATE))
-    made = build(settings, lambda: None)
+    made = build(settings)
     assert {delivery.name for delivery in made.deliveries} <= set(reporter_types())

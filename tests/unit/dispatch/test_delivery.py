@@ -24,7 +24,8 @@ from fakes import (
 )
 
 from spark_events import Reporter
-from spark_events.dispatch.delivery import Delivery, DeliveryConfig
+from spark_events.dispatch.breaker import BreakerConfig
+from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.mailbox import Entry
 
 QUICK = {"retry_initial": 0.001, "retry_max": 0.002, "timeout": 20.0}
@@ -37,7 +38,13 @@ def start() -> Iterator[Start]:
     started: list[Delivery] = []
 
     def _start(reporter: Reporter, capacity: int = 100, **config: Any) -> Delivery:
-        delivery = Delivery("audit", reporter, DeliveryConfig(**{**QUICK, **config}), capacity)
+        delivery = Delivery(
+            "audit",
+            lambda: reporter,
+            DeliveryConfig(**{**QUICK, **config}),
+            capacity,
+            breaker=BreakerConfig(failures=1000),
+        )
         started.append(delivery)
         delivery.start()
         return delivery
@@ -68,7 +75,11 @@ def test_events_are_delivered_in_batches_and_in_order(start: Start) -> None:
     assert delivery.wait_until_settled(20)
     assert numbers(reporter.events) == list(range(8))
     assert max(map(len, reporter.attempts)) <= 3
-    assert (delivery.delivered, delivery.failures, delivery.given_up) == (8, 0, 0)
+    assert (delivery.books().delivered, delivery.books().failures, delivery.books().dropped.get("rejected", 0)) == (
+        8,
+        0,
+        0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +93,7 @@ def test_the_same_events_are_handed_over_until_they_are_taken(start: Start, faul
     assert delivery.wait_until_settled(20)
     assert numbers(reporter.events) == list(range(6))
     assert reporter.attempts[1] == reporter.attempts[2] == reporter.attempts[3]
-    assert (delivery.delivered, delivery.failures) == (6, 2)
+    assert (delivery.books().delivered, delivery.books().failures) == (6, 2)
 
 
 def test_a_throttled_reporter_is_left_alone_as_long_as_it_asks(start: Start) -> None:
@@ -101,7 +112,7 @@ def test_a_call_that_hangs_is_cut_off_and_repeated(start: Start) -> None:
     delivery.put(entries(2))
     assert delivery.wait_until_settled(20)
     assert numbers(reporter.events) == [0, 1]
-    assert delivery.failures == 1
+    assert delivery.books().failures == 1
 
 
 def test_a_permanent_failure_gives_up_these_events_only(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -111,7 +122,11 @@ def test_a_permanent_failure_gives_up_these_events_only(start: Start, caplog: py
     delivery.put(entries(4))
     assert delivery.wait_until_settled(20)
     assert reporter.attempts == [(0, 1), (2, 3)]
-    assert (delivery.delivered, delivery.given_up, delivery.failures) == (2, 2, 1)
+    assert (delivery.books().delivered, delivery.books().dropped.get("rejected", 0), delivery.books().failures) == (
+        2,
+        2,
+        1,
+    )
     assert "reporter audit: failed, not tried again: PermanentError: no such table" in caplog.text
 
 
@@ -123,7 +138,11 @@ def test_every_kind_of_step_in_one_script(start: Start) -> None:
     assert delivery.wait_until_settled(20)
     assert numbers(reporter.events) == [0, 2, 3]
     assert reporter.attempts == [(0,), (1,), (1,), (1,), (1,), (2,), (3,)]
-    assert (delivery.delivered, delivery.given_up, delivery.failures) == (3, 1, 4)
+    assert (delivery.books().delivered, delivery.books().dropped.get("rejected", 0), delivery.books().failures) == (
+        3,
+        1,
+        4,
+    )
 
 
 def test_a_failing_spell_is_said_once_and_so_is_its_end(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -155,7 +174,7 @@ def test_nobody_waits_for_a_reporter_that_can_never_be_opened(start: Start) -> N
     for first in (0, 3):
         delivery.put(entries(3, first))
         assert delivery.wait_until_settled(20)
-    assert (delivery.delivered, delivery.given_up) == (0, 6)
+    assert (delivery.books().delivered, delivery.books().dropped.get("rejected", 0)) == (0, 6)
     assert delivery.oldest_record() is None
     assert reporter.attempts == []
 
@@ -192,8 +211,8 @@ def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixt
     eventually(lambda: reporter.attempts)
     assert stop(delivery, within=0.2) < 10
     assert delivery.oldest_record() is None
-    assert delivery.delivered == 0
-    assert "lost" in caplog.text or delivery.given_up == 4
+    assert delivery.books().delivered == 0
+    assert "lost" in caplog.text or delivery.books().dropped.get("rejected", 0) == 4
 
 
 def test_a_stop_cuts_a_pause_short(start: Start) -> None:
@@ -230,7 +249,7 @@ def test_events_beyond_the_capacity_are_dropped_and_said(start: Start, caplog: p
     reporter.gate.set()
     stop(delivery, within=20)
     assert numbers(reporter.events) == [0, 7, 8, 9]
-    assert delivery.delivered == 4
+    assert delivery.books().delivered == 4
     assert "reporter audit: 6 events were dropped, its mailbox was full" in caplog.text
 
 
@@ -238,7 +257,9 @@ def test_progress_is_told_for_every_batch_that_comes_to_its_end() -> None:
     """Delivered or given up: somebody waits for the acknowledgement either way."""
     told: list[int | None] = []
     reporter = FaultyReporter([ok, permanent, ok])
-    delivery = Delivery("a", reporter, DeliveryConfig(batch_size=1, retry_initial=0.001), 10, lambda: told.append(1))
+    delivery = Delivery(
+        "a", lambda: reporter, DeliveryConfig(batch_size=1, retry_initial=0.001), 10, Hooks(lambda: told.append(1))
+    )
     delivery.put(entries(3))
     delivery.start()
     assert delivery.wait_until_settled(20)

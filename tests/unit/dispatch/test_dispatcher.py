@@ -5,19 +5,29 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from fakes import FaultyReporter, GatedReporter, event, eventually, hang, numbers, permanent, transient
 
 from spark_events import Reporter
-from spark_events.dispatch.delivery import Delivery, DeliveryConfig
+from spark_events.dispatch.breaker import BreakerConfig
+from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher, DispatcherConfig, SyncDispatcher, create
 from spark_events.dispatch.mailbox import Entry
+
+NEVER = BreakerConfig(failures=1000)
+
+
+def _same(reporter: Reporter) -> Reporter:
+    return reporter
 
 
 def deliveries(*reporters: Reporter) -> list[Delivery]:
     config = DeliveryConfig(retry_initial=0.001, retry_max=0.002, batch_size=10)
-    return [Delivery(f"r{i}", reporter, config, 100) for i, reporter in enumerate(reporters)]
+    return [
+        Delivery(f"r{i}", partial(_same, reporter), config, 100, breaker=NEVER) for i, reporter in enumerate(reporters)
+    ]
 
 
 @pytest.fixture
@@ -125,7 +135,7 @@ def test_async_returns_while_a_reporter_is_stuck(gated: GatedReporter) -> None:
 def test_a_record_is_complete_when_every_reporter_has_settled_it(gated: GatedReporter) -> None:
     """The slowest reporter decides what may be acknowledged."""
     progressed = threading.Event()
-    quick = Delivery("quick", FaultyReporter(), DeliveryConfig(), 100, progressed.set)
+    quick = Delivery("quick", FaultyReporter, DeliveryConfig(), 100, Hooks(progressed.set))
     (slow,) = deliveries(gated)
     dispatcher = AsyncQueuedDispatcher([quick, slow])
     assert dispatcher.completed_through() == 0

@@ -65,7 +65,8 @@ def test_a_batch_job_that_fails_has_a_status_and_a_failure() -> None:
 def test_jobs_of_a_micro_batch_are_quiet_unless_they_fail() -> None:
     """A stream runs hundreds an hour; its failures are told all the same, with query and batch."""
     assert translate(job_start(**STREAM), job_end()) == []
-    (failure,) = translate(job_start(**STREAM), job_end(failure=FAILED))
+    status, failure = translate(job_start(**STREAM), job_end(failure=FAILED))
+    assert (status.attributes["status.old"], status.attributes["status.new"]) == ("RUNNING", "FAILED")
     assert failure.body == "Job 4 (query 'clicks', batch 7) failed: java.io.IOException: disk"
     assert failure.attributes["spark.streaming.query.run_id"] == "r1"
 
@@ -145,6 +146,6 @@ def test_a_lost_executor_is_named_with_its_reason() -> None:
     """Why the executor went is part of why the stage failed."""
     gone = {"kind": "executor_removed", "executor_id": "1", "time": START, "reason": "killed by the kernel"}
     lost = "ExecutorLostFailure (executor 1 exited caused by one of the running tasks)"
-    (event,) = translate(gone, stage("stage_submitted"), stage("stage_completed", failure_reason=lost))
+    (event,) = translate(gone, stage("stage_submitted"), stage("stage_completed", failure_reason=lost, failed=1))
     assert event.attributes["failure.executor.id"] == "1"
     assert event.attributes["failure.executor.reason"] == "killed by the kernel"

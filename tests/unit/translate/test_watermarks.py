@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from fakes import application_start, decoded, query_progress, query_started, query_terminated
+from fakes import application_end, application_start, decoded, query_progress, query_started, query_terminated
 
 from spark_events import Event, Severity
 from spark_events.translate.config import TranslateConfig, WatermarkConfig
@@ -14,44 +16,80 @@ from spark_events.translate.translator import Translator
 NOON = 1_795_262_400_000  # 2026-11-21T12:00:00Z
 
 
+def iso(seconds: float) -> str:
+    """Seconds after noon, as Spark writes a time."""
+    return datetime.fromtimestamp(NOON / 1000 + seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
 class Query:
-    """A query with a watermark; triggers come at seconds after noon, IDLE after ten of them."""
+    """A query with a watermark; times are seconds after noon, IDLE comes after ten of them."""
 
-    def __init__(self, idle_timeout: float = 10.0) -> None:
-        self._translator = Translator(TranslateConfig(watermark=WatermarkConfig(idle_timeout=idle_timeout)))
-        self._batch = -1
-        for record in (application_start(), query_started()):
-            self._translator.translate(decoded(record))
+    def __init__(self, idle_timeout: float = 10.0, policy: str | None = None) -> None:
+        self.translator = Translator(TranslateConfig(watermark=WatermarkConfig(idle_timeout=idle_timeout)))
+        self.number = -1
+        self.tell(application_start(time=NOON))
+        self.tell(query_started())
+        self._properties = {"sql.streaming.queryId": "q1"}
+        if policy is not None:
+            self._properties["spark.sql.streaming.multipleWatermarkPolicy"] = policy
+            self.job(0)
 
-    def batch(self, second: int, watermark: str | None, *rows: int, offsets: Any = None) -> list[Event]:
-        """A batch with so many rows from each source."""
-        self._batch += 1
+    def tell(self, record: dict[str, Any]) -> list[Event]:
+        events = self.translator.translate(decoded(record))
+        return [event for event in events if event.name == "WatermarkStatusChangeEvent"]
+
+    def job(self, second: float, batch: int | None = None) -> list[Event]:
+        """A job of the next batch begins."""
+        number = self.number + 1 if batch is None else batch
+        properties = {**self._properties, "streaming.sql.batchId": str(number)}
+        self.job_number = getattr(self, "job_number", 0) + 1
+        time = NOON + round(second * 1000)
+        return self.tell({"kind": "job_start", "job_id": self.job_number, "time": time, "properties": properties})
+
+    def batch(
+        self,
+        second: float,
+        watermark: float | None,
+        *rows: int,
+        newest: float | None = None,
+        took: float = 0,
+        late: int = 0,
+        offsets: Sequence[Any] = (),
+    ) -> list[Event]:
+        """A batch with so many rows from each source; watermark and newest event are seconds, too."""
+        self.number += 1
+        event_time = {} if watermark is None else {"watermark": iso(watermark)}
+        if newest is not None:
+            event_time["max"] = iso(newest)
         sources = [
-            {"description": f"S{i}", "numInputRows": count, "endOffset": offsets if offsets is not None else 0}
+            {"description": f"S{i}", "numInputRows": count, "endOffset": offsets[i] if offsets else 0}
             for i, count in enumerate(rows)
         ]
-        record = query_progress(
-            self._batch,
-            timestamp=f"2026-11-21T12:{second // 60:02d}:{second % 60:02d}.000Z",
-            durationMs={"addBatch": 1, "triggerExecution": 0},
-            eventTime={} if watermark is None else {"watermark": f"2026-11-21T{watermark}.000Z"},
-            sources=sources,
+        return self.tell(
+            query_progress(
+                self.number,
+                timestamp=iso(second),
+                durationMs={"addBatch": 1, "triggerExecution": round(took * 1000)},
+                eventTime=event_time,
+                stateOperators=[{"numRowsDroppedByWatermark": late}],
+                sources=sources,
+            )
         )
-        return self._watermarks(self._translator.translate(decoded(record)))
 
-    def tick(self, second: int) -> list[Event]:
-        return self._watermarks(self._translator.tick(NOON + 1000 * second))
+    def nothing(self, second: float) -> list[Event]:
+        """Spark says that it has found nothing to do."""
+        return self.tell({"kind": "query_idle", "id": "q1", "run_id": "r1", "timestamp": iso(second)})
+
+    def tick(self, second: float) -> list[Event]:
+        events = self.translator.tick(NOON + round(1000 * second))
+        return [event for event in events if event.name == "WatermarkStatusChangeEvent"]
 
     def end(self) -> list[Event]:
-        return self._watermarks(self._translator.translate(decoded(query_terminated())))
+        return self.tell(query_terminated())
 
     @property
     def next_deadline(self) -> int | None:
-        return self._translator.next_deadline
-
-    @staticmethod
-    def _watermarks(events: list[Event]) -> list[Event]:
-        return [event for event in events if event.name == "WatermarkStatusChangeEvent"]
+        return self.translator.next_deadline
 
 
 def edges(events: list[Event]) -> list[tuple[Any, Any, Any]]:
@@ -62,44 +100,307 @@ def edges(events: list[Event]) -> list[tuple[Any, Any, Any]]:
     ]
 
 
+def about(events: list[Event], subject: str, index: int | None = None) -> Event:
+    """The one event about a subject."""
+    (found,) = [
+        event
+        for event in events
+        if (event.attributes["watermark.subject"], event.attributes.get("source.index")) == (subject, index)
+    ]
+    return found
+
+
 @pytest.fixture
 def query() -> Query:
-    """Two triggers, a second apart, have shown its period."""
+    """Triggers a second apart have shown its period; the last was at second 2."""
     made = Query()
-    assert made.batch(0, "11:00:00", 5) == []
-    assert made.batch(1, "11:00:01", 5) == []
+    for second in range(3):
+        assert made.batch(second, second - 11, 5, newest=second) == []
     return made
+
+
+# --- edges and hysteresis -----------------------------------------------------------------------
 
 
 def test_a_watermark_that_moves_is_no_event(query: Query) -> None:
     """ACTIVE is what it is anyway."""
-    for second in range(2, 30):
-        assert query.batch(second, f"11:00:{second:02d}", 5) == []
+    for second in range(3, 100):
+        assert query.batch(second, second - 11, 5, newest=second) == []
 
 
 def test_what_stands_still_is_idle_once_and_since_when(query: Query) -> None:
     """After the timeout, not before; once, however long it lasts; with the moment since when."""
-    assert query.tick(10) == []
+    assert query.tick(11.9) == []
     told = query.tick(12)
     assert sorted(edges(told), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
-    assert {event.attributes["idle.since_millis"] for event in told} == {NOON + 1000}
+    assert {event.attributes["idle.since_millis"] for event in told} == {NOON + 2000}
+    assert {event.observed_ts_millis for event in told} == {NOON + 12_000}
     assert {event.attributes["status.old"] for event in told} == {"ACTIVE"}
     assert query.tick(500) == []
 
 
 def test_what_moves_again_is_active(query: Query) -> None:
-    """The edge back, and from then on the whole timeout again."""
+    """The edge back with how long it took, and from then on the whole timeout again."""
     query.tick(12)
-    told = query.batch(20, "11:00:20", 5)
+    told = query.batch(20, 10, 5, newest=20)
     assert sorted(edges(told), key=str) == [("query", None, "ACTIVE"), ("source", 0, "ACTIVE")]
-    assert query.tick(25) == []
+    assert {event.attributes["idle.duration_ms"] for event in told} == {18_000}
+    assert {event.attributes["idle.since_millis"] for event in told} == {NOON + 2000}
+    assert query.tick(29.9) == []
+    assert len(query.tick(30)) == 2
+
+
+def test_a_sentence_says_it_without_the_attributes(query: Query) -> None:
+    """Who, of which query, for how long."""
+    told = query.tick(12)
+    assert about(told, "source", 0).body == "Source 0 (S0) of query 'clicks' has brought nothing for 10 s"
+    assert about(told, "query").body == (
+        "The watermark of query 'clicks' has stood still at 2026-11-21T11:59:51.000Z for 10 s"
+    )
+    told = query.batch(20, 10, 5, late=3)
+    assert about(told, "source", 0).body == (
+        "Source 0 (S0) of query 'clicks' is active again after 18 s; 3 rows were dropped as late"
+    )
 
 
 def test_time_is_asked_for_when_it_is_needed(query: Query) -> None:
     """The sidecar must wake up for an edge though no record comes."""
-    assert query.next_deadline == NOON + 11_000
+    assert query.next_deadline == NOON + 12_000
     query.tick(12)
     assert query.next_deadline is None
+
+
+def test_idle_reports_by_themselves_change_nothing(query: Query) -> None:
+    """Spark repeats that there is nothing to do; the edge comes once, when its time is up."""
+    told = [event for second in range(3, 60) for event in query.nothing(second)]
+    assert sorted(edges(told), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
+    assert {event.observed_ts_millis for event in told} == {NOON + 12_000}
+
+
+@pytest.mark.parametrize("density", [0.25, 1.0, 7.0, 1000.0])
+def test_edges_are_the_same_however_often_time_is_looked_at(density: float) -> None:
+    """Dense ticks, sparse ticks or none: the same edges with the same identifiers, in the same order."""
+
+    def story(step: float | None) -> list[tuple[str, int]]:
+        query, told, now = Query(), [], 0.0
+        moments: list[tuple[float, Any]] = [
+            *[(s, lambda s=s: query.batch(s, s - 11, 5, 5, newest=s)) for s in range(4)],
+            *[(s, lambda s=s: query.batch(s, -7, 5, 0, newest=s)) for s in range(4, 40)],
+            (70, lambda: query.job(70)),
+            (70.5, lambda: query.batch(70.5, 0, 5, 5, newest=70, took=30)),
+            *[(s, lambda s=s: query.nothing(s)) for s in range(110, 150, 10)],
+            (150, lambda: query.batch(150, 60, 5, 0, newest=150)),
+        ]
+        for moment, act in moments:
+            while step is not None and now + step < moment:
+                now += step
+                told += query.tick(now)
+            told += act()
+        told += query.tick(1000)
+        return [(event.event_id, event.observed_ts_millis) for event in told]
+
+    plain = story(None)
+    assert len(plain) >= 7
+    assert story(density) == plain
+    assert len(set(plain)) == len(plain)
+
+
+# --- who holds the watermark back ---------------------------------------------------------------
+
+
+def two_sources(policy: str | None = None) -> tuple[Query, list[Event]]:
+    """Source 1 falls silent at second 3; under ``max`` the watermark goes on without it."""
+    query = Query(policy=policy)
+    for second in range(3):
+        query.batch(second, second - 11, 5, 5, newest=second)
+    told = []
+    for second in range(3, 30):
+        watermark = second - 11 if policy == "max" else -8
+        told += query.batch(second, watermark, 5, 0, newest=second)
+    return query, told
+
+
+@pytest.mark.parametrize("policy", [None, "min", "MIN"])
+def test_a_silent_source_that_holds_the_watermark_back_is_a_warning(policy: str | None) -> None:
+    """The others bring rows, the watermark stands still: the event says who is to blame, and how far it lags."""
+    _, told = two_sources(policy)
+    source, own = about(told, "source", 1), about(told, "query")
+    assert (source.severity, own.severity) == (Severity.WARN, Severity.WARN)
+    assert source.attributes["watermark.held_back_by"] == "source 1 (S1)"
+    assert own.attributes["watermark.held_back_by"] == "source 1 (S1)"
+    assert own.attributes["watermark.policy"] == "min"
+    assert own.attributes["idle.since_millis"] == NOON + 3000
+    assert own.attributes["watermark.lag_ms"] == 21_000
+    assert own.body == (
+        "The watermark of query 'clicks' has stood still at 2026-11-21T11:59:52.000Z for 10 s"
+        " while 50 rows were read, held back by source 1 (S1), 21 s behind the newest event"
+    )
+    assert source.body == (
+        "Source 1 (S1) of query 'clicks' has brought nothing for 10 s"
+        " and holds the watermark back at 2026-11-21T11:59:52.000Z, 20 s behind the newest event"
+    )
+    assert len(told) == 2
+
+
+def test_under_max_nobody_holds_the_watermark_back() -> None:
+    """The fastest source decides: the silent one is idle, and that is all."""
+    _, told = two_sources("max")
+    assert edges(told) == [("source", 1, "IDLE")]
+    assert told[0].severity is Severity.INFO
+    assert told[0].attributes["watermark.policy"] == "max"
+    assert "watermark.held_back_by" not in told[0].attributes
+
+
+def test_a_source_that_never_brought_anything_holds_back() -> None:
+    """Spark's watermark is at 1970 until each input has brought a row."""
+    query = Query()
+    told = [e for s in range(20) for e in query.batch(s, -NOON / 1000, 5, 0, newest=s)]
+    assert about(told, "source", 1).attributes["watermark.held_back_by"] == "source 1 (S1)"
+    assert "watermark.lag_ms" not in about(told, "source", 1).attributes
+
+
+def test_a_source_that_the_others_had_to_reach_first_holds_back_from_then_on() -> None:
+    """While the others lag behind the silent one the watermark moves; the blame begins when it stops."""
+    query = Query()
+    for second in range(3):
+        query.batch(second, -110 + second, 5, 5, newest=second)
+    told = []
+    for second in range(3, 60):
+        told += query.batch(second, min(-110 + 5 * second, -10), 5, 0, newest=second)
+    assert about(told, "source", 1).severity is Severity.INFO
+    assert about(told, "query").attributes["watermark.held_back_by"] == "source 1 (S1)"
+
+
+def test_two_silent_sources_are_both_named() -> None:
+    """Whoever is silent may be the one: both are."""
+    query = Query()
+    told = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, 5, newest=s)]
+    told += [e for s in range(3, 20) for e in query.batch(s, -8, 5, 0, 0, newest=s)]
+    assert about(told, "query").attributes["watermark.held_back_by"] == "source 1 (S1), source 2 (S2)"
+
+
+def test_a_silent_source_of_a_union_with_one_watermark_is_not_blamed() -> None:
+    """Where the watermark is taken behind the union, it moves, and nobody holds it back."""
+    query = Query()
+    told = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
+    told += [e for s in range(3, 40) for e in query.batch(s, s - 11, 5, 0, newest=s)]
+    assert edges(told) == [("source", 1, "IDLE")]
+    assert told[0].severity is Severity.INFO
+
+
+def test_rows_that_are_no_newer_blame_nobody() -> None:
+    """A watermark that stands still because event time does is a warning, but no source's fault."""
+    query = Query()
+    told = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
+    told += [e for s in range(3, 30) for e in query.batch(s, -8, 5, 0, newest=2)]
+    own = about(told, "query")
+    assert own.severity is Severity.WARN
+    assert "while 50 rows were read" in own.body
+    assert "watermark.held_back_by" not in own.attributes
+    assert about(told, "source", 1).severity is Severity.INFO
+
+
+def test_a_query_without_any_rows_is_idle_without_a_warning() -> None:
+    """Night-time is no fault: nobody is held back."""
+    query = Query()
+    told = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
+    told += [e for s in range(3, 20) for e in query.batch(s, -8, 0, 0)]
+    assert sorted(edges(told), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE"), ("source", 1, "IDLE")]
+    assert {event.severity for event in told} == {Severity.INFO}
+    assert all("watermark.held_back_by" not in event.attributes for event in told)
+
+
+def test_one_row_before_silence_is_no_warning() -> None:
+    """Of the rows of the last batch nobody knows whether they would have moved the watermark."""
+    query = Query()
+    for second in range(3):
+        query.batch(second, second - 11, 5, newest=second)
+    query.batch(3, -8, 5, newest=3)
+    assert {event.severity for event in query.tick(100)} == {Severity.INFO}
+
+
+def test_after_a_silent_night_the_one_that_stays_away_is_named() -> None:
+    """One input comes back, the other does not: the query is ACTIVE with it, then IDLE again, held back."""
+    query = Query()
+    for second in range(3):
+        query.batch(second, second - 11, 5, 5, newest=second)
+    query.batch(3, -8, 0, 0)
+    assert len(query.tick(3600)) == 3
+    told = query.batch(3600, -8, 5, 0, newest=3600)
+    assert sorted(edges(told), key=str) == [("query", None, "ACTIVE"), ("source", 0, "ACTIVE")]
+    assert about(told, "query").body == (
+        "The watermark of query 'clicks' is active again after 59 min: rows come,"
+        " it is still at 2026-11-21T11:59:52.000Z"
+    )
+    told = [e for s in range(3601, 3630) for e in query.batch(s, -8, 5, 0, newest=s)]
+    assert edges(told) == [("query", None, "IDLE")]
+    assert told[0].severity is Severity.WARN
+    assert told[0].attributes["watermark.held_back_by"] == "source 1 (S1)"
+    assert told[0].attributes["idle.since_millis"] == NOON + 3000
+
+
+# --- rows lost as late --------------------------------------------------------------------------
+
+
+def test_rows_lost_when_an_input_comes_back_are_a_warning() -> None:
+    """Under ``max`` the watermark has passed what the returning source brings."""
+    query, _ = two_sources("max")
+    (back,) = query.batch(30, 20, 5, 40, newest=30, late=40)
+    assert edges([back]) == [("source", 1, "ACTIVE")]
+    assert (back.severity, back.attributes["rows.dropped_late"]) == (Severity.WARN, 40)
+    assert "40 rows were dropped as late" in back.body
+
+
+def test_rows_lost_before_are_not_laid_at_the_door_of_who_comes_back() -> None:
+    """Only what this batch has dropped counts."""
+    query = Query(policy="max")
+    for second in range(3):
+        query.batch(second, second - 11, 5, 5, newest=second)
+    for second in range(3, 30):
+        query.batch(second, second - 11, 5, 0, newest=second, late=7)
+    (back,) = query.batch(30, 20, 5, 5, newest=30)
+    assert (back.severity, back.attributes["rows.dropped_late"]) == (Severity.INFO, 0)
+
+
+# --- partitions ---------------------------------------------------------------------------------
+
+
+def kafka(*offsets: int) -> dict[str, dict[str, int]]:
+    return {"t": {str(partition): offset for partition, offset in enumerate(offsets)}}
+
+
+def test_partitions_go_silent_one_by_one() -> None:
+    """Kafka's offsets tell of each partition; one of them holds nothing back."""
+    query, told = Query(), []
+    for second in range(60):
+        moving = kafka(second, min(second, 10), min(second, 25))
+        told += query.batch(second, second - 11, 5, newest=second, offsets=[moving])
+    assert [(e.attributes["source.partition"], e.attributes["status.new"]) for e in told] == [
+        ("t-1", "IDLE"),
+        ("t-2", "IDLE"),
+    ]
+    assert [e.observed_ts_millis - NOON for e in told] == [20_000, 35_000]
+    assert {e.severity for e in told} == {Severity.INFO}
+    assert told[0].body == "Partition t-1 of source 0 (S0) of query 'clicks' has brought nothing for 10 s"
+    (back,) = query.batch(60, 50, 5, newest=60, offsets=[kafka(60, 11, 25)])
+    assert (back.attributes["source.partition"], back.attributes["status.new"]) == ("t-1", "ACTIVE")
+
+
+def test_a_partition_that_is_gone_is_not_idle() -> None:
+    """What the offsets no longer name is no longer waited for; a new one is waited for from its beginning."""
+    query, told = Query(), []
+    for second in range(30):
+        offsets = kafka(second, second) if second < 5 else kafka(second)
+        told += query.batch(second, second - 11, 5, newest=second, offsets=[offsets])
+    assert told == []
+    for second in range(30, 45):
+        told += query.batch(second, second - 11, 5, newest=second, offsets=[kafka(second, 7)])
+    assert [(e.attributes["source.partition"], e.attributes["idle.since_millis"]) for e in told] == [
+        ("t-1", NOON + 30_000)
+    ]
+
+
+# --- what is not idleness -----------------------------------------------------------------------
 
 
 def test_a_query_without_a_watermark_is_never_idle() -> None:
@@ -107,54 +408,143 @@ def test_a_query_without_a_watermark_is_never_idle() -> None:
     query = Query()
     for second in (0, 1, 2):
         query.batch(second, None, 5)
+    query.nothing(100)
     assert query.next_deadline is None
     assert query.tick(10_000) == []
 
 
-def test_a_silent_source_that_holds_the_watermark_back_is_a_warning() -> None:
-    """The others bring rows, the watermark stands still: the event says who is to blame."""
+@pytest.mark.parametrize("first", [1, 25, 299])
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_trigger_that_fires_seldom_never_flaps(first: int, dense: bool) -> None:
+    """Every five minutes with data every time, and a timeout of one minute: no edge, from the start on.
+
+    The first gap is whatever is left until a whole multiple of the interval.
+    """
+    query, told = Query(idle_timeout=60), []
+    for at in (0, *[first + 300 * n for n in range(12)]):
+        if dense:
+            told += [e for s in range(max(0, at - 300), at) for e in query.tick(s)]
+        query.job(at + 1)
+        told += query.batch(at, at - 310, 5, newest=at, took=20)
+    assert told == []
+
+
+def test_a_source_that_a_seldom_trigger_has_not_found_is_idle() -> None:
+    """One look that finds nothing is enough, if the timeout is over: since then, not since the look."""
+    query = Query(idle_timeout=60)
+    for at in range(0, 1500, 300):
+        assert query.batch(at, at - 310, 5, 5, newest=at) == []
+    told = query.batch(1500, 1190, 5, 0, newest=1500)
+    assert edges(told) == [("source", 1, "IDLE")]
+    assert told[0].observed_ts_millis == NOON + 1_260_000
+
+
+def test_silence_between_seldom_triggers_is_no_idleness_before_three_of_them() -> None:
+    """Without a word of Spark three periods must pass, however short the timeout is."""
+    query = Query(idle_timeout=60)
+    for at in range(0, 1500, 300):
+        query.batch(at, at - 310, 5, newest=at)
+    assert query.tick(1200 + 899) == []
+    assert len(query.tick(1200 + 900)) == 2
+
+
+def test_a_batch_that_runs_is_not_idleness(query: Query) -> None:
+    """While its jobs run Spark does not look for data: nobody knows who would be silent."""
+    query.job(2.5)
+    assert query.next_deadline is None
+    assert query.tick(500) == []
+    assert query.batch(3, -7, 5, newest=3, took=600) == []
+
+
+def test_what_came_while_a_batch_ran_is_in_the_next_one() -> None:
+    """A source that the long batch did not have is judged by what Spark finds after it."""
     query = Query()
-    query.batch(0, "11:00:00", 5, 5)
-    query.batch(1, "11:00:01", 5, 5)
-    told = [event for second in range(2, 20) for event in query.batch(second, "11:00:01", 5, 0)]
-    source = next(e for e in told if e.attributes["watermark.subject"] == "source")
-    assert (source.severity, source.attributes["source.index"]) == (Severity.WARN, 1)
-    assert source.attributes["source.description"] == "S1"
-    own = next(e for e in told if e.attributes["watermark.subject"] == "query")
-    assert (own.severity, own.attributes["watermark.held_back_by"]) == (Severity.WARN, "source 1 (S1)")
+    for second in range(3):
+        query.batch(second, second - 11, 5, 5, newest=second)
+    query.job(3)
+    assert query.batch(3, -7, 5, 0, newest=3, took=600) == []
+    query.job(603.5)
+    assert query.tick(1100) == []
+    assert query.batch(603.2, -6, 5, 5, newest=4, took=600) == []
 
 
-def test_a_query_without_any_rows_is_idle_without_a_warning(query: Query) -> None:
-    """Night-time is no fault: nobody is held back."""
-    told = [event for second in range(2, 20) for event in query.batch(second, "11:00:01", 0)]
-    assert {event.severity for event in told} == {Severity.INFO}
-    assert all("watermark.held_back_by" not in event.attributes for event in told)
-
-
-def test_a_partition_of_its_own_can_be_idle() -> None:
-    """Kafka's offsets tell of each partition."""
+def test_after_a_long_batch_silence_counts_again() -> None:
+    """If nothing follows it, the query is idle like any other."""
     query = Query()
-    for second in range(20):
-        told = query.batch(second, f"11:00:{second:02d}", 5, offsets={"t": {"0": second, "1": 7}})
-        if told:
-            break
-    (event,) = told
-    assert event.attributes["watermark.subject"] == "partition"
-    assert event.attributes["source.partition"] == "t-1"
-    assert event.attributes["status.new"] == "IDLE"
+    for second in range(3):
+        query.batch(second, second - 11, 5, newest=second)
+    query.job(3)
+    query.batch(3, -7, 5, newest=3, took=600)
+    assert sorted(edges(query.tick(613)), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
 
 
-def test_a_trigger_that_comes_seldom_is_not_idleness() -> None:
-    """Several periods must pass as well, however short the timeout is."""
-    query = Query(idle_timeout=10.0)
-    for second in (0, 30, 60):
-        assert query.batch(second, f"11:00:{second // 2:02d}", 5) == []
-    assert query.tick(149) == []
-    assert edges(query.tick(151)) != []
+@pytest.mark.parametrize(("timeout", "patience"), [(10, 600), (120, 1200)])
+def test_a_query_that_says_nothing_at_all_is_idle_in_the_end(timeout: int, patience: int) -> None:
+    """Before its trigger's period is known, ten timeouts must pass, and ten minutes."""
+    query = Query(idle_timeout=timeout)
+    query.batch(0, -10, 5, newest=0)
+    assert query.tick(patience - 1) == []
+    assert len(query.tick(patience)) == 2
+
+
+def test_a_report_that_there_is_nothing_to_do_is_proof_enough() -> None:
+    """Spark has looked and found nothing: no more patience than the timeout is needed."""
+    query = Query()
+    query.batch(0, -10, 5, newest=0)
+    assert query.nothing(9) == []
+    told = query.nothing(19)
+    assert sorted(edges(told), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
+    assert {event.observed_ts_millis for event in told} == {NOON + 10_000}
+
+
+# --- ends and restarts --------------------------------------------------------------------------
 
 
 def test_a_query_that_is_over_falls_idle_no_more(query: Query) -> None:
-    """Behind its end a query has no watermark."""
+    """Behind its end a query has no watermark, whatever comes late."""
     assert query.end() == []
     assert query.next_deadline is None
+    assert query.batch(3, -7, 5) == []
+    assert query.nothing(4) == []
     assert query.tick(10_000) == []
+
+
+def test_an_application_that_is_over_falls_idle_no_more(query: Query) -> None:
+    """A driver that lives on after its application has no queries."""
+    query.tell(application_end(time=NOON + 5000))
+    assert query.next_deadline is None
+    assert query.tick(10_000) == []
+
+
+def test_a_restart_begins_anew_even_if_the_end_was_not_told(query: Query) -> None:
+    """Of the run before nothing more is waited for; the new run has its own edges."""
+    query.tell(query_started("r2"))
+    assert query.next_deadline is None
+    assert query.tick(1000) == []
+    progress = query_progress(3, "r2", timestamp=iso(1000), eventTime={"watermark": iso(0)})
+    query.tell(progress)
+    (own,) = query.tick(2000)
+    assert own.attributes["spark.streaming.query.run_id"] == "r2"
+
+
+def test_progress_that_is_told_twice_or_late_moves_nothing(query: Query) -> None:
+    """Neither a repetition nor an older batch is news."""
+    query.tick(12)
+    for number in (2, 1, 0):
+        query.number = number - 1
+        assert query.batch(13, 100, 5, newest=100) == []
+
+
+def test_a_clock_that_ran_ahead_never_leads_to_the_same_edge_twice(query: Query) -> None:
+    """A tick may come before the records of its time: edges stay in order, each with its own identifier."""
+    told = []
+    for second in range(3, 60, 3):
+        told += query.tick(second + 50)
+        told += query.batch(second, second - 11, 5, newest=second)
+    assert len({event.event_id for event in told}) == len(told)
+    for subject in ("query", "source"):
+        own = [event for event in told if event.attributes["watermark.subject"] == subject]
+        statuses = [event.attributes["status.new"] for event in own]
+        assert statuses == ["IDLE", "ACTIVE"] * (len(statuses) // 2)
+        times = [event.observed_ts_millis for event in own]
+        assert times == sorted(times)

@@ -1,0 +1,40 @@
+"""What the driver may forget, and where a successor of this sidecar would go on counting."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from spark_events.bridge.pipe import Answers
+
+__all__ = ["Acknowledgements"]
+
+
+class Acknowledgements:
+    """Acknowledges records once all their events have come to their end.
+
+    Each acknowledgement carries the number of the event after those of its record: the records behind it
+    are sent again to a successor, whose events then get the same numbers.
+
+    Args:
+        answers: where acknowledgements go.
+        next_sequence: the number of the first event of all.
+    """
+
+    def __init__(self, answers: Answers, next_sequence: int) -> None:
+        self._answers = answers
+        self._lock = threading.Lock()
+        self._under_way: deque[tuple[int, int]] = deque()
+        self._next_sequence = next_sequence
+
+    def translated(self, record: int, next_sequence: int) -> None:
+        """A record has been translated; the next event will have that number."""
+        with self._lock:
+            self._under_way.append((record, next_sequence))
+
+    def complete(self, through: int) -> None:
+        """Everything up to that record has come to its end. From whatever thread."""
+        with self._lock:
+            while self._under_way and self._under_way[0][0] <= through:
+                self._next_sequence = self._under_way.popleft()[1]
+            self._answers.acknowledge(through, self._next_sequence)

@@ -1,0 +1,225 @@
+"""The lines of Spark's event log, as far as they are of use here: one type a kind of event.
+
+The names are those of Spark's ``JsonProtocol``, from Spark 2 to 4. What a version does not write has
+the default that Spark itself reads it with.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from spark_events.bridge.records import Progress
+
+__all__ = [
+    "ApplicationEndLine",
+    "ApplicationStartLine",
+    "EnvironmentLine",
+    "ExceptionJson",
+    "ExecutorRemovedLine",
+    "FrameJson",
+    "JobEndLine",
+    "JobStartLine",
+    "Kind",
+    "LogStartLine",
+    "OriginProperties",
+    "QueryIdleLine",
+    "QueryProgressLine",
+    "QueryStartedLine",
+    "QueryTerminatedLine",
+    "StageCompletedLine",
+    "StageInfo",
+    "StageSubmittedLine",
+    "TaskEndBeginning",
+    "TaskEndLine",
+    "TaskEndReason",
+    "TaskStartLine",
+]
+
+_WORDS = {"id": "ID", "of": "of"}
+
+
+def _spark(field: str) -> str:
+    return " ".join(_WORDS.get(word, word.capitalize()) for word in field.split("_"))
+
+
+class _Core(msgspec.Struct, gc=False, rename=_spark):
+    """``stage_attempt_id`` is ``Stage Attempt ID``."""
+
+
+class _Streaming(msgspec.Struct, gc=False, rename="camel"):
+    """Events of streaming queries are written by Jackson: ``run_id`` is ``runId``."""
+
+
+class Kind(msgspec.Struct, gc=False):
+    """Nothing but the name of an event, wherever in the line it stands."""
+
+    name: str = msgspec.field(name="Event")
+
+
+class LogStartLine(_Core):
+    spark_version: str
+
+
+class _SparkProperties(msgspec.Struct, gc=False):
+    host: str = msgspec.field(name="spark.driver.host", default="")
+
+
+class EnvironmentLine(_Core):
+    spark_properties: _SparkProperties = msgspec.field(default_factory=_SparkProperties)
+
+
+class ApplicationStartLine(_Core):
+    timestamp: int
+    app_name: str
+    app_id: str | None = None
+    app_attempt_id: str | None = None
+    user: str = ""
+
+
+class ApplicationEndLine(_Core):
+    timestamp: int
+    exit_code: int | None = msgspec.field(name="ExitCode", default=None)
+
+
+class OriginProperties(msgspec.Struct, gc=False, omit_defaults=True):
+    """Of the local properties of a job or stage, those that the shim carries: ``JobProperties.java``."""
+
+    description: str | None = msgspec.field(name="spark.job.description", default=None)
+    group: str | None = msgspec.field(name="spark.jobGroup.id", default=None)
+    execution: str | None = msgspec.field(name="spark.sql.execution.id", default=None)
+    call_site: str | None = msgspec.field(name="callSite.short", default=None)
+    query: str | None = msgspec.field(name="sql.streaming.queryId", default=None)
+    batch: str | None = msgspec.field(name="streaming.sql.batchId", default=None)
+    policy: str | None = msgspec.field(name="spark.sql.streaming.multipleWatermarkPolicy", default=None)
+
+
+class JobStartLine(_Core):
+    job_id: int
+    submission_time: int | None = None
+    properties: OriginProperties | None = None
+
+
+class FrameJson(_Core):
+    declaring_class: str
+    method_name: str
+    file_name: str | None = None
+    line_number: int = -1
+
+
+class ExceptionJson(_Core):
+    """An exception without its type and its causes: Spark writes neither."""
+
+    message: str | None = None
+    stack_trace: list[FrameJson] = []
+
+
+class _JobResult(_Core):
+    result: str
+    exception: ExceptionJson = msgspec.field(default_factory=ExceptionJson)
+
+
+class JobEndLine(_Core):
+    job_id: int
+    job_result: _JobResult
+    completion_time: int | None = None
+
+
+class StageInfo(_Core):
+    stage_id: int
+    number_of_tasks: int
+    stage_attempt_id: int = 0
+    stage_name: str = ""
+    submission_time: int | None = None
+    completion_time: int | None = None
+    failure_reason: str | None = None
+
+
+class StageSubmittedLine(_Core):
+    stage_info: StageInfo
+    properties: OriginProperties | None = None
+
+
+class StageCompletedLine(_Core):
+    stage_info: StageInfo
+
+
+class _StartedTask(_Core):
+    index: int
+    launch_time: int = 0
+
+
+class TaskStartLine(_Core):
+    stage_id: int
+    task_info: _StartedTask
+    stage_attempt_id: int = 0
+
+
+class TaskEndReason(_Core):
+    """Why a task is over; what is behind the reason is there for an exception."""
+
+    reason: str
+    class_name: str = ""
+    description: str | None = ""
+    full_stack_trace: str | None = None
+
+
+class _EndedTask(_Core):
+    index: int
+    finish_time: int
+    failed: bool
+    killed: bool
+    task_id: int
+
+
+class TaskEndBeginning(_Core):
+    """The beginning of a task's end, which has all that counts: what is behind it is ten times as long."""
+
+    stage_id: int
+    stage_attempt_id: int
+    task_end_reason: TaskEndReason
+    task_info: _EndedTask
+
+
+class _EndedTaskOfAnyVersion(_Core):
+    index: int
+    finish_time: int = 0
+    failed: bool = False
+    killed: bool = False
+    task_id: int = -1
+
+
+class TaskEndLine(_Core):
+    stage_id: int
+    task_end_reason: TaskEndReason
+    task_info: _EndedTaskOfAnyVersion | None = None
+    stage_attempt_id: int = 0
+
+
+class ExecutorRemovedLine(_Core):
+    executor_id: str
+    timestamp: int
+    removed_reason: str | None = None
+
+
+class QueryStartedLine(_Streaming):
+    id: str
+    run_id: str
+    name: str | None = None
+    timestamp: str = ""
+
+
+class QueryIdleLine(_Streaming):
+    id: str
+    run_id: str
+    timestamp: str = ""
+
+
+class QueryTerminatedLine(_Streaming):
+    id: str
+    run_id: str
+    exception: str | None = None
+    error_class: str | None = msgspec.field(name="errorClassOnException", default=None)
+
+
+class QueryProgressLine(_Streaming):
+    progress: Progress

@@ -1,0 +1,82 @@
+"""spark-defaults.conf, read as Spark and the shim read it: a Java properties file."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from spark_events.config import Setting, Settings
+from spark_events.errors import SparkEventsError
+
+__all__ = ["default_path", "read_settings"]
+
+_SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*(?:\s*[=:]\s*|\s+)")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def default_path() -> Path | None:
+    """Where Spark looks for the file; None when the environment does not say."""
+    if folder := os.environ.get("SPARK_CONF_DIR"):
+        return Path(folder) / "spark-defaults.conf"
+    home = os.environ.get("SPARK_HOME")
+    return Path(home) / "conf" / "spark-defaults.conf" if home else None
+
+
+def read_settings(path: Path, without: tuple[str, ...] = (), extra: dict[str, str] | None = None) -> Settings:
+    """The settings of spark-events in a file.
+
+    Args:
+        path: the file.
+        without: prefixes of keys that are left out.
+        extra: settings that win over those of the file.
+
+    Raises:
+        SparkEventsError: the file cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise SparkEventsError(f"cannot read {path}: {error.strerror}") from None
+    found: dict[str, Setting] = {}
+    for key, value in _properties(text):
+        own = key.removeprefix("spark.")
+        if own.startswith("events.") and not own.startswith(without):
+            found[key] = Setting(key, value, str(path))
+    for key, value in (extra or {}).items():
+        found.pop(key, None)
+        found[f"spark.{key}"] = Setting(key, value, "the command line")
+    return Settings(found.values())
+
+
+def _properties(text: str) -> Iterator[tuple[str, str]]:
+    for line in _logical_lines(text):
+        match = _SEPARATOR.search(line)
+        if match is None:
+            yield _plain(line), ""
+        else:
+            # Backslashes before the separator belong to the key.
+            end = match.start() + len(match[0]) - len(match[0].lstrip("\\"))
+            yield _plain(line[:end]), _plain(line[match.end() :]).strip()
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    begun = ""
+    for line in re.split(r"\r\n|\r|\n", text):
+        stripped = line.lstrip(" \t\f")
+        if not begun and (not stripped or stripped[0] in "#!"):
+            continue
+        begun += stripped
+        if (len(begun) - len(begun.rstrip("\\"))) % 2:
+            begun = begun[:-1]
+            continue
+        yield begun
+        begun = ""
+    if begun:
+        yield begun
+
+
+def _plain(text: str) -> str:
+    return _ESCAPE.sub(lambda m: chr(int(m[1][1:], 16)) if len(m[1]) > 1 else _CONTROLS.get(m[1], m[1]), text)

@@ -1,0 +1,105 @@
+"""Where the events of a replay go: standard output, or the reporters of a configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from typing import BinaryIO, Protocol
+
+import msgspec
+
+from spark_events.dispatch.mailbox import Entry
+from spark_events.errors import SparkEventsError
+from spark_events.event import Event
+from spark_events.pipeline import Pipeline
+
+__all__ = ["JsonLines", "Outlet", "Reporters"]
+
+#: So many events are on their way at once, less than a mailbox holds: nothing is ever shed.
+_SLICE = 512
+_BUFFER = 256
+_LOOK_SECONDS = 0.5
+
+
+class Outlet(Protocol):
+    """Takes events, as fast as they can be taken."""
+
+    def take(self, events: Sequence[Event]) -> None:
+        """Takes events in; returns when there is room for more."""
+
+    def close(self) -> int:
+        """Everything has been said; returns how many events were not delivered."""
+
+
+class JsonLines:
+    """The form of the ``file`` reporter: one object a line.
+
+    Args:
+        stream: standard output.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._encoder = msgspec.json.Encoder()
+        self._waiting: list[Event] = []
+
+    def take(self, events: Sequence[Event]) -> None:
+        self._waiting.extend(events)
+        if len(self._waiting) >= _BUFFER:
+            self._write()
+
+    def close(self) -> int:
+        self._write()
+        self._stream.flush()
+        return 0
+
+    def _write(self) -> None:
+        self._stream.write(self._encoder.encode_lines(self._waiting))
+        self._waiting.clear()
+
+
+class Reporters:
+    """The configured reporters. A replay has time: it waits for each of them, so that nothing is dropped.
+
+    Args:
+        pipeline: with mailboxes for more than one slice of events.
+        patience: how long a reporter may take nothing at all, in seconds, until the replay is given up.
+    """
+
+    def __init__(self, pipeline: Pipeline, patience: float) -> None:
+        self._pipeline = pipeline
+        self._patience = patience
+        self._waiting: list[Event] = []
+        pipeline.dispatcher.start()
+
+    def take(self, events: Sequence[Event]) -> None:
+        self._waiting.extend(events)
+        while len(self._waiting) >= _SLICE:
+            self._hand(self._waiting[:_SLICE])
+            del self._waiting[:_SLICE]
+
+    def close(self) -> int:
+        # With one that is stuck, the others still get their end.
+        with contextlib.suppress(SparkEventsError):
+            self._hand(self._waiting)
+        self._pipeline.dispatcher.stop(time.monotonic() + self._pipeline.config.shutdown_timeout)
+        return sum(books.lost for books in self._pipeline.dispatcher.books().values())
+
+    def _hand(self, events: Sequence[Event]) -> None:
+        dispatcher = self._pipeline.dispatcher
+        dispatcher.dispatch([Entry(0, event) for event in events], 0)
+        held, since = self._held(), time.monotonic()
+        while held:
+            dispatcher.drain(time.monotonic() + _LOOK_SECONDS)
+            before, held = held, self._held()
+            if held != before:
+                since = time.monotonic()
+            elif time.monotonic() - since > self._patience:
+                stuck, patience = ", ".join(sorted(held)), self._patience
+                # What is left to do does not wait for it a second time.
+                self._patience = 0.0
+                raise SparkEventsError(f"given up: reporter {stuck} has taken nothing for {patience:.0f} s")
+
+    def _held(self) -> dict[str, int]:
+        return {name: books.held for name, books in self._pipeline.dispatcher.books().items() if books.held}

@@ -1,0 +1,233 @@
+"""``spark-events replay``: the events of applications that have run, from Spark's event logs."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import logging
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from spark_events.bridge.event_log import EventLogReader
+from spark_events.bridge.log_files import EventLog, find_logs, looks_like_a_log
+from spark_events.bridge.records import QueryIdle, QueryProgress, QueryTerminated
+from spark_events.cli.defaults import default_path, read_settings
+from spark_events.cli.outlets import JsonLines, Outlet, Reporters
+from spark_events.cli.progress import Progress
+from spark_events.errors import SparkEventsError
+from spark_events.event import Event, Severity
+from spark_events.pipeline import build
+from spark_events.translate.config import TranslateConfig
+from spark_events.translate.translator import Translator
+
+__all__ = ["add_to", "replayed"]
+
+_LOG = logging.getLogger(__name__)
+_MOST_NOTES = 20
+_PATIENCE_SECONDS = 60.0
+#: After these, the translator may wait for another moment than before.
+_TIMED = (QueryProgress, QueryIdle, QueryTerminated)
+#: A replay delivers with a dispatcher of its own, which waits as long as it takes.
+_DISPATCHER = {"events.dispatcher.type": "async-queued", "events.dispatcher.queue.size": "1024"}
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "replay",
+        help="make events of Spark's event logs",
+        description=(
+            "Makes the events of applications from their event logs: single files, rolling eventlog_v2_* folders, or"
+            " folders with several of both; compressed or not, of applications that are over or still running."
+            " Without --conf or --to they are printed, one JSON object a line."
+        ),
+    )
+    parser.add_argument("paths", metavar="PATH", type=Path, nargs="+", help="an event log, or a folder of them")
+    parser.add_argument(
+        "--conf",
+        type=Path,
+        metavar="FILE",
+        help="a spark-defaults.conf: its events.* settings, and its reporters if it has any",
+    )
+    parser.add_argument(
+        "--to",
+        action="append",
+        metavar="NAME",
+        help="only this reporter of the configuration (can be repeated; without --conf, of Spark's own file)",
+    )
+    parser.add_argument(
+        "--min-severity",
+        type=str.upper,
+        choices=[severity.value for severity in Severity],
+        default=Severity.TRACE.value,
+        help="leave out what is less severe",
+    )
+    parser.add_argument(
+        "--name",
+        action="append",
+        metavar="EVENT",
+        help="only events of this name, say JobFailureEvent (can be repeated)",
+    )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=_PATIENCE_SECONDS,
+        metavar="SECONDS",
+        help="give up when a reporter takes nothing for so long (%(default).0f)",
+    )
+    parser.set_defaults(run=_run)
+
+
+def replayed(reader: EventLogReader, translator: Translator) -> Iterator[list[Event]]:
+    """The events of one log, with the clock of the log for those that time alone makes."""
+    deadline: int | None = None
+    for record in reader.records():
+        if deadline is not None and deadline <= record.at:
+            yield translator.tick(record.at)
+            deadline = translator.next_deadline
+        try:
+            yield translator.translate(record)
+        except Exception:
+            # A defect of ours must cost one record, not the events of the whole log.
+            translator.defects += 1
+            _LOG.exception("a record of kind %s could not be translated", type(record).__name__)
+        if isinstance(record, _TIMED):
+            deadline = translator.next_deadline
+    if not translator.application_is_over:
+        yield translator.flush()
+
+
+@dataclasses.dataclass(slots=True)
+class _Account:
+    """What the last line tells."""
+
+    lines: int = 0
+    events: int = 0
+    damaged: int = 0
+    cut_off: int = 0
+    failed: int = 0
+    defects: int = 0
+    unknown: Counter[str] = dataclasses.field(default_factory=Counter)
+
+    def text(self, logs: int, undelivered: int) -> str:
+        parts = [f"{logs:,} logs, {self.lines:,} lines, {self.events:,} events"]
+        for count, what in (
+            (self.damaged, "damaged lines or blocks"),
+            (self.cut_off, "files cut off"),
+            (sum(self.unknown.values()), f"lines of unknown kinds ({', '.join(sorted(self.unknown)[:5])})"),
+            (self.failed, "paths that could not be read"),
+            (self.defects, "records that could not be translated"),
+            (undelivered, "events not delivered"),
+        ):
+            if count:
+                parts.append(f"{count:,} {what}")
+        return "; ".join(parts)
+
+
+class _Replay:
+    """Reads one log after the other into an outlet."""
+
+    def __init__(self, chosen: argparse.Namespace, config: TranslateConfig, outlet: Outlet, progress: Progress) -> None:
+        self._least = Severity(chosen.min_severity)
+        self._names = None if chosen.name is None else frozenset(chosen.name)
+        self._config = config
+        self._outlet = outlet
+        self._progress = progress
+        self._done = 0
+        self.account = _Account()
+
+    def read(self, log: EventLog) -> None:
+        """One log, to its end."""
+        progress, account = self._progress, self.account
+        reader = EventLogReader(log, progress.note)
+        translator = Translator(self._config)
+        for events in replayed(reader, translator):
+            if events:
+                chosen = list(self._chosen(events))
+                account.events += len(chosen)
+                self._outlet.take(chosen)
+            if progress.is_due:
+                progress.show(self._done + reader.compressed_bytes, account.events)
+        self._done += reader.compressed_bytes
+        account.lines += reader.lines
+        account.damaged += reader.damaged
+        account.cut_off += reader.cut_off
+        account.failed += reader.unreadable
+        account.defects += translator.defects
+        account.unknown += reader.unknown
+        self._judge(log, reader, translator)
+
+    def _chosen(self, events: Iterable[Event]) -> Iterator[Event]:
+        for event in events:
+            if event.severity >= self._least and (self._names is None or event.name in self._names):
+                yield event
+
+    def _judge(self, log: EventLog, reader: EventLogReader, translator: Translator) -> None:
+        if not reader.recognised:
+            if reader.unreadable:
+                return
+            if not reader.lines and not reader.damaged:
+                self._progress.note(f"{log.path}: there is nothing in it yet")
+                return
+            self.account.failed += 1
+            self._progress.say(f"{log.path}: it is no event log of Spark")
+        elif not translator.application_is_over:
+            why = "it is still in progress" if log.in_progress else "the driver was lost, runs, or wrote no more"
+            self._progress.note(f"{log.path}: the application's end is not in it: {why}")
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    logs, failed = _find(chosen.paths)
+    config, outlet = _outlet(chosen)
+    progress = Progress(sys.stderr, sum(log.size for log in logs), _MOST_NOTES)
+    logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
+    replay = _Replay(chosen, config, outlet, progress)
+    replay.account.failed = failed
+    read = 0
+    try:
+        for log in logs:
+            if log.asked_for or looks_like_a_log(log.path):
+                replay.read(log)
+                read += 1
+        undelivered = outlet.close()
+    finally:
+        progress.close()
+    progress.say(replay.account.text(read, undelivered))
+    return 1 if replay.account.failed or undelivered else 0
+
+
+def _find(paths: Sequence[Path]) -> tuple[list[EventLog], int]:
+    """The logs, each once, and how many paths are none."""
+    logs: dict[Path, EventLog] = {}
+    failed = 0
+    for path in paths:
+        try:
+            found = find_logs(path)
+        except OSError as error:
+            failed += 1
+            print(f"spark-events: cannot read {path}: {error.strerror}", file=sys.stderr)
+            continue
+        if not found:
+            failed += 1
+            print(f"spark-events: {path}: there is no event log in this folder", file=sys.stderr)
+        for log in found:
+            logs.setdefault(log.path, log)
+    return list(logs.values()), failed
+
+
+def _outlet(chosen: argparse.Namespace) -> tuple[TranslateConfig, Outlet]:
+    path = chosen.conf
+    if chosen.to and path is None:
+        path = default_path()
+        if path is None:
+            raise SparkEventsError("--to names a reporter of a configuration: give it with --conf FILE")
+    if path is None:
+        return TranslateConfig(), JsonLines(sys.stdout.buffer)
+    extra = {**_DISPATCHER, **({"events.reporters": ",".join(chosen.to)} if chosen.to else {})}
+    settings = read_settings(path, without=("events.dispatcher.",), extra=extra)
+    pipeline = build(settings)
+    if not settings.names_below("events.reporter"):
+        return pipeline.translation, JsonLines(sys.stdout.buffer)
+    return pipeline.translation, Reporters(pipeline, chosen.patience)

@@ -1,0 +1,76 @@
+"""The books of one reporter: what was accepted is delivered, dropped for a reason, or still held."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+__all__ = ["Books", "account", "statistics"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Books:
+    """A moment's account of one reporter.
+
+    ``accepted = delivered + sum(dropped) + held`` at every moment; a test holds that law.
+
+    Attributes:
+        accepted: events that passed its filter.
+        delivered: events it has answered for.
+        dropped: events that were given up, by reason: ``mailbox-full``, ``rejected``, ``shutdown``.
+        held: events that wait or are being delivered.
+        failures: attempts that raised or took too long.
+        hung: threads that were abandoned because the reporter blocked them.
+        latency: seconds that the last batch took, retries included.
+        oldest_age: seconds since the oldest held event was accepted; 0 when nothing is held.
+        breaker: the state of its circuit breaker.
+    """
+
+    accepted: int
+    delivered: int
+    dropped: Mapping[str, int]
+    held: int
+    failures: int
+    hung: int
+    latency: float
+    oldest_age: float
+    breaker: str
+
+    @property
+    def balances(self) -> bool:
+        """Whether the law holds."""
+        return self.accepted == self.delivered + sum(self.dropped.values()) + self.held
+
+    @property
+    def lost(self) -> int:
+        """Events that will never be delivered."""
+        return sum(self.dropped.values())
+
+
+def account(books: Mapping[str, Books]) -> dict[str, dict[str, int]]:
+    """The books as the final report has them: plain numbers, by reporter."""
+    return {
+        name: {
+            "accepted": one.accepted,
+            "delivered": one.delivered,
+            "held": one.held,
+            "failures": one.failures,
+            **{f"dropped.{reason}": count for reason, count in one.dropped.items()},
+        }
+        for name, one in books.items()
+    }
+
+
+def statistics(one: Books) -> dict[str, int | float | str]:
+    """The books as the driver's metrics have them."""
+    return {
+        "accepted": one.accepted,
+        "delivered": one.delivered,
+        "dropped": one.lost,
+        "failures": one.failures,
+        "hung": one.hung,
+        "latency_ms": round(one.latency * 1000, 3),
+        "breaker": one.breaker,
+        "in_flight": one.held,
+        "oldest_age_ms": round(one.oldest_age * 1000),
+    }

@@ -1,0 +1,31 @@
+"""What every reporter's delivery can be told, whatever its type."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from spark_events.config import integer, option, positive_duration
+
+__all__ = ["DeliveryConfig"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeliveryConfig:
+    """``events.reporter.<name>.…``"""
+
+    timeout: float = option(
+        "timeout",
+        positive_duration,
+        10.0,
+        doc="How long one attempt to open the reporter or to hand it events may take.",
+    )
+    batch_size: int = option(
+        "batch.size", integer(1, 100_000), 512, doc="How many events the reporter is handed at once, at most."
+    )
+    retry_initial: float = option(
+        "retry.initial",
+        positive_duration,
+        0.1,
+        doc="The pause after a first failed attempt; it doubles with each further one, with jitter.",
+    )
+    retry_max: float = option("retry.max", positive_duration, 5.0, doc="The longest pause between two attempts.")

@@ -1,0 +1,62 @@
+"""What the dispatch tells of itself: breakers that change, and numbers for the driver's metrics."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from spark_events.dispatch.books import Books, statistics
+from spark_events.dispatch.breaker import BreakerState
+
+__all__ = ["BreakerChange", "Observation"]
+
+_STATS_SECONDS = 1.0
+
+
+class BreakerChange(NamedTuple):
+    """A reporter's circuit breaker went from one state to another; ``at`` in milliseconds since the epoch."""
+
+    reporter: str
+    old: str
+    new: str
+    why: str
+    at: int
+
+
+class Observation:
+    """Collects, from whatever thread, what the main one makes events of, and passes numbers on.
+
+    Args:
+        wake: wakes the main thread.
+        send: takes the numbers, by reporter.
+    """
+
+    def __init__(
+        self, wake: Callable[[], None], send: Callable[[dict[str, dict[str, int | float | str]]], None]
+    ) -> None:
+        self._wake = wake
+        self._send = send
+        self._changes: deque[BreakerChange] = deque()
+        self._last: dict[str, dict[str, int | float | str]] = {}
+        self._last_sent = 0.0
+
+    def breaker_changed(self, reporter: str, old: BreakerState, new: BreakerState, why: str) -> None:
+        """From a reporter's thread: the event is made by the main one."""
+        self._changes.append(BreakerChange(reporter, old.value, new.value, why, time.time_ns() // 1_000_000))
+        self._wake()
+
+    def take_changes(self) -> list[BreakerChange]:
+        """What has changed since the last call."""
+        return [self._changes.popleft() for _ in range(len(self._changes))]
+
+    def numbers(self, books: Callable[[], dict[str, Books]], *, at_once: bool = False) -> None:
+        """Passes the numbers on, once a second while they change."""
+        now = time.monotonic()
+        if at_once or now - self._last_sent >= _STATS_SECONDS:
+            self._last_sent = now
+            current = {name: statistics(one) for name, one in books().items()}
+            if current != self._last:
+                self._last = current
+                self._send(current)

@@ -1,0 +1,241 @@
+"""The thread and event loop in which one reporter lives, so that what stalls, stalls alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import tenacity
+
+from spark_events.dispatch.breaker import Breaker
+from spark_events.dispatch.config import DeliveryConfig
+from spark_events.errors import PermanentError, ThrottledError
+from spark_events.event import Event
+from spark_events.reporters.reporter import Reporter
+
+__all__ = ["Source", "Worker"]
+
+_LOG = logging.getLogger(__name__)
+
+Call = Callable[[], Awaitable[None] | None]
+
+
+class Source(Protocol):
+    """Where a worker gets events from, and where it says what became of them."""
+
+    def take(self, worker: Worker, most: int) -> list[Event]:
+        """The oldest events; none for a worker that was replaced."""
+
+    def settle(self, worker: Worker, dropped: str | None, seconds: float) -> None:
+        """What was taken is delivered, or dropped for a reason."""
+
+    def note_failure(self, worker: Worker) -> None:
+        """An attempt has failed."""
+
+
+class Worker:
+    """Opens a reporter, hands it events in order, and closes it; tries again as often as it takes.
+
+    Retries are tenacity's, with jitter, and entered only after a first failure. The three verdicts: a
+    permanent error gives up on these events, a throttled one says how long to wait, anything else is
+    transient. An attempt that does not come back within its timeout is cancelled; one that blocks the
+    thread cannot be, then :meth:`abandon` is called and another worker takes over.
+
+    Args:
+        name: the reporter's name in the configuration.
+        reporter: opened, used and closed in this thread alone.
+        config: sizes and times.
+        breaker: shared with the worker that takes over.
+        source: where events come from.
+    """
+
+    def __init__(self, name: str, reporter: Reporter, config: DeliveryConfig, breaker: Breaker, source: Source) -> None:
+        self.name = name
+        self.busy_since: float | None = None
+        self._reporter = reporter
+        self._config = config
+        self._breaker = breaker
+        self._source = source
+        self._loop = asyncio.new_event_loop()
+        self._work = asyncio.Event()
+        self._stopping = False
+        self._abandoned = False
+        self._deadline = float("inf")
+        self._in_failure = False
+        self._wait = tenacity.wait_exponential(
+            multiplier=config.retry_initial, max=config.retry_max
+        ) + tenacity.wait_random(0, config.retry_initial)
+        self._thread = threading.Thread(target=self._run, name=f"spark-events-{name}", daemon=True)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread is still there."""
+        return self._thread.is_alive()
+
+    @property
+    def in_failure(self) -> bool:
+        """Whether the last attempt failed."""
+        return self._in_failure
+
+    def start(self) -> None:
+        """Starts the thread; the reporter is opened there."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is something to take, or to stop for."""
+        # A loop that has ended needs no waking.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._work.set)
+
+    def request_stop(self, deadline: float) -> None:
+        """Goes on until nothing is left to take or ``deadline`` (of ``time.monotonic``) has come."""
+        self._deadline = deadline
+        self._stopping = True
+        self.wake()
+
+    def abandon(self) -> None:
+        """Its reporter blocks the thread: should it ever come back, it must touch nothing any more."""
+        self._abandoned = True
+        self.request_stop(0.0)
+
+    def join(self, timeout: float) -> None:
+        """Waits for the thread."""
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._deliver())
+        finally:
+            self._loop.close()
+
+    async def _deliver(self) -> None:
+        opened = await self._persistently(self._reporter.open, "cannot be opened")
+        while not self._abandoned and (events := await self._next()):
+            began = time.monotonic()
+            # One that can never be opened gives up at once, so that nobody waits for it.
+            dropped = await self._report(events) if opened is None else opened
+            self._source.settle(self, dropped, time.monotonic() - began)
+        if not self._abandoned:
+            try:
+                await self._attempt(self._reporter.close)
+            except Exception as error:
+                _LOG.warning("reporter %s: could not be closed: %s", self.name, _describe(error))
+
+    async def _report(self, events: list[Event]) -> str | None:
+        return await self._persistently(lambda: self._reporter.report(events), "failed")
+
+    async def _next(self) -> list[Event]:
+        while True:
+            self._work.clear()
+            if events := self._source.take(self, self._config.batch_size):
+                return events
+            if self._stopping:
+                return []
+            await self._work.wait()
+
+    async def _persistently(self, call: Call, verb: str) -> str | None:
+        """Calls until it works; otherwise why it never did: ``rejected``, or ``shutdown``."""
+        await self._pause(self._breaker.pause())
+        try:
+            try:
+                await self._attempt(call)
+            except PermanentError:
+                raise
+            except Exception as error:
+                self._failed(verb, error)
+                await self._retry(call, verb, error)
+        except PermanentError as error:
+            # The destination has answered: it is the events that are wrong.
+            self._breaker.succeeded()
+            self._source.note_failure(self)
+            _LOG.error("reporter %s: %s, not tried again: %s", self.name, verb, _describe(error))
+            return "rejected"
+        except Exception:
+            return "shutdown"
+        self._breaker.succeeded()
+        if self._in_failure:
+            self._in_failure = False
+            _LOG.warning("reporter %s: works again", self.name)
+        return None
+
+    async def _retry(self, call: Call, verb: str, first: Exception) -> None:
+        pending: list[Exception] = [first]
+
+        async def again() -> None:
+            if pending:
+                raise pending.pop()
+            try:
+                await self._attempt(call)
+            except PermanentError:
+                raise
+            except Exception as error:
+                self._failed(verb, error)
+                raise
+
+        await tenacity.AsyncRetrying(
+            sleep=self._pause,
+            wait=self._pause_after,
+            retry=tenacity.retry_if_not_exception_type(PermanentError),
+            stop=lambda _: self._abandoned or time.monotonic() >= self._deadline,
+            reraise=True,
+        )(again)
+
+    def _pause_after(self, state: tenacity.RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome is not None else None
+        asked = error.retry_after if isinstance(error, ThrottledError) else self._wait(state)
+        return max(asked, self._breaker.pause())
+
+    async def _pause(self, seconds: float) -> None:
+        """A pause that is cut short by a stop: then every moment until the deadline is for trying."""
+        until = time.monotonic() + seconds
+        while not self._stopping and (left := until - time.monotonic()) > 0:
+            self._work.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._work.wait(), left)
+        if self._stopping and seconds > 0:
+            left = self._deadline - time.monotonic()
+            await asyncio.sleep(max(0.0, min(seconds, self._config.retry_initial, left)))
+
+    async def _attempt(self, call: Call) -> None:
+        self.busy_since = time.monotonic()
+        try:
+            await asyncio.wait_for(_outcome(call), self._config.timeout)
+        except asyncio.CancelledError as error:
+            # Nobody cancels a delivery: the reporter did it to itself.
+            raise RuntimeError("cancelled by the reporter itself") from error
+        finally:
+            took = time.monotonic() - self.busy_since
+            self.busy_since = None
+        if took > self._config.timeout:
+            # It blocked its own loop, so nothing could cancel it; it did its work, but nobody should wait so long.
+            self._breaker.failed(f"an attempt took {took:.1f} s, its timeout is {self._config.timeout:g} s")
+
+    def _failed(self, verb: str, error: Exception) -> None:
+        self._source.note_failure(self)
+        self._breaker.failed(_describe(error))
+        if not self._in_failure and not self._abandoned:
+            self._in_failure = True
+            _LOG.error("reporter %s: %s, its events are held and tried again: %s", self.name, verb, _describe(error))
+
+
+async def _outcome(call: Call) -> None:
+    try:
+        result = call()
+        if inspect.isawaitable(result):
+            await result
+    except (SystemExit, KeyboardInterrupt) as error:
+        # A library that wants to end the process must not end the delivery for good.
+        raise RuntimeError(f"the reporter called for an exit: {type(error).__name__}: {error}") from error
+
+
+def _describe(error: BaseException) -> str:
+    if isinstance(error, asyncio.TimeoutError) and not str(error):
+        return "no answer within its timeout"
+    return f"{type(error).__name__}: {error}"

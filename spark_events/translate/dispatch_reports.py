@@ -1,0 +1,57 @@
+"""What the dispatch has to say of itself: how its reporters fare, and what became of every event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_events.event import AttributeValue, Severity
+from spark_events.translate.draft import Draft
+
+__all__ = ["final_report", "reporter_status"]
+
+_SCOPE = "spark_events.dispatch"
+
+
+def reporter_status(name: str, old: str, new: str, why: str, at: int) -> Draft:
+    """A reporter's circuit breaker has opened, is trying, or has closed again."""
+    return Draft(
+        name="ReporterStatusChangeEvent",
+        class_scope=_SCOPE,
+        key=("reporter", name, new, at),
+        body=f"The circuit breaker of reporter '{name}' went from {old} to {new}: {why}",
+        severity=Severity.WARN if new == "open" else Severity.INFO,
+        observed_ts_millis=at,
+        attributes={"reporter.name": name, "status.old": old, "status.new": new, "status.reason": why},
+    )
+
+
+def final_report(books: Mapping[str, Mapping[str, int]], at: int) -> Draft:
+    """The books of every reporter at the end: accepted = delivered + dropped + held.
+
+    Args:
+        books: by reporter: ``accepted``, ``delivered``, ``held``, and ``dropped.<reason>``.
+        at: milliseconds since the epoch.
+    """
+    attributes: dict[str, AttributeValue] = {}
+    sentences = []
+    lost_by_all = 0
+    for name, account in books.items():
+        lost = sum(count for key, count in account.items() if key.startswith("dropped."))
+        lost_by_all += lost
+        attributes.update({f"reporter.{name}.{key}": count for key, count in account.items()})
+        held = account.get("held", 0)
+        sentences.append(
+            f"{name} {account['delivered']:,} of {account['accepted']:,} delivered"
+            + (f", {lost:,} lost" if lost else "")
+            + (f", {held:,} still held" if held else "")
+        )
+    attributes["lost"] = lost_by_all
+    return Draft(
+        name="DispatcherReportEvent",
+        class_scope=_SCOPE,
+        key=("report", at),
+        body=f"Events by reporter: {'; '.join(sentences)}",
+        severity=Severity.WARN if lost_by_all else Severity.INFO,
+        observed_ts_millis=at,
+        attributes=attributes,
+    )

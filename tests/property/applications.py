@@ -1,0 +1,218 @@
+"""Whole applications as the shim may send them, and what must hold of the events made of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from typing import Any
+
+from fakes import START, application_end, application_start, query_started, query_terminated
+from hypothesis import strategies as st
+
+from spark_events import Event
+from spark_events.translate.status import APPLICATION, JOB, QUERY, STAGE, Transitions
+
+WATERMARK: Transitions = {"ACTIVE": frozenset({"IDLE"}), "IDLE": frozenset({"ACTIVE"})}
+FETCH = "org.apache.spark.shuffle.FetchFailedException: Failed to connect to h1\n\tat a.B.c(B.java:1)"
+ABORTED = "Job aborted due to stage failure: Task 0 in stage {stage}.0 failed 1 times, most recent failure: Lost task"
+FAILURE = {"chain": [{"type": "java.io.IOException", "message": "disk"}], "trace": "java.io.IOException: disk\n"}
+POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
+
+
+def iso(millis: int) -> str:
+    return datetime.fromtimestamp(millis / 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+@dataclasses.dataclass
+class _Query:
+    name: str
+    watermark: bool
+    policy: str
+    run: str = ""
+    runs: int = 0
+    batch: int = -1
+    offsets: list[int] = dataclasses.field(default_factory=lambda: [0, 0])
+    newest: int = START
+
+
+class Application:
+    """Tells a story in order; time goes on with everything that happens."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+        self.now = START
+        self.committed: set[tuple[str, int]] = set()
+        self._jobs = self._stages = 0
+        self._queries = [_Query("q0", True, "min"), _Query("q1", True, "max"), _Query("q2", False, "min")]
+        self._tell(application_start())
+
+    def _tell(self, record: dict[str, Any]) -> None:
+        self.records.append({**record, "at": self.now})
+
+    def passes(self, millis: int) -> None:
+        """Nothing happens for a while."""
+        self.now += millis
+
+    def job(self, properties: dict[str, str], fails: bool, retries: int) -> None:
+        """A job of one stage, with attempts that are tried again."""
+        self._jobs += 1
+        self._stages += 1
+        self._tell({"kind": "job_start", "job_id": self._jobs, "time": self.now, "properties": properties})
+        for attempt in range(retries + 1):
+            last = attempt == retries
+            about = {"stage_id": self._stages, "attempt": attempt, "tasks": 2}
+            self._tell({"kind": "stage_submitted", "name": "s", **about, "time": self.now, "properties": properties})
+            edges = [("ALL_RUNNING_OR_FINISHED", 2, 0, 0)]
+            if last and not fails:
+                edges += [
+                    ("NOT_ALL_RUNNING_OR_FINISHED", 1, 0, 1),
+                    ("ALL_RUNNING_OR_FINISHED", 2, 0, 1),
+                    ("ALL_FINISHED", 0, 2, 1),
+                ]
+            for status, running, finished, failed in edges:
+                self.now += 3
+                counts = {"running": running, "finished": finished, "failed": failed}
+                self._tell({"kind": "stage_tasks", **about, "time": self.now, "status": status, **counts})
+            reason = FETCH if not last else ABORTED.format(stage=self._stages) if fails else None
+            if not last:
+                self._tell({"kind": "executor_removed", "executor_id": str(self._jobs), "time": self.now})
+            self._tell(
+                {"kind": "stage_completed", "name": "s", **about, "time": self.now, "failed": 1}
+                | {"failure_reason": reason}
+            )
+        failure = FAILURE if fails else None
+        self._tell({"kind": "job_end", "job_id": self._jobs, "time": self.now, "failure": failure})
+
+    def trigger(self, which: int, rows: list[int], jobs: int, took: int) -> None:
+        """A micro-batch of a query, which is started if it does not run."""
+        query = self._queries[which]
+        if not query.run:
+            query.runs += 1
+            query.run = f"{query.name}-r{query.runs}"
+            self._tell(query_started(query.run, query.name, query.name, timestamp=iso(self.now)))
+        query.batch += 1
+        began = self.now
+        for _ in range(jobs):
+            self.job(self._properties(query), False, 0)
+        self.now = max(self.now, began + took)
+        before = list(query.offsets)
+        query.offsets = [offset + count for offset, count in zip(before, rows, strict=True)]
+        event_time = {}
+        if query.watermark:
+            event_time = {"watermark": iso(query.newest - 10_000)}
+            if sum(rows):
+                query.newest = began
+                event_time["max"] = iso(began)
+        sources = [
+            {
+                "description": f"KafkaV2[{index}]",
+                "startOffset": {"t": {"0": before[index], "1": 7}},
+                "endOffset": {"t": {"0": query.offsets[index], "1": 7}},
+                "numInputRows": count,
+            }
+            for index, count in enumerate(rows)
+        ]
+        progress = {
+            "id": query.name,
+            "runId": query.run,
+            "name": query.name,
+            "timestamp": iso(began),
+            "batchId": query.batch,
+            "numInputRows": sum(rows),
+            "durationMs": {"addBatch": 1, "triggerExecution": self.now - began},
+            "eventTime": event_time,
+            "stateOperators": [{"numRowsTotal": 1, "numRowsDroppedByWatermark": rows[1] % 3}],
+            "sources": sources,
+            "sink": {"description": "noop"},
+        }
+        self._tell({"kind": "query_progress", "progress": progress})
+        self.committed.add((query.run, query.batch))
+
+    def nothing_to_do(self, which: int) -> None:
+        """Spark repeats that a query is idle, in the way of 3.5, or in that of earlier versions."""
+        query = self._queries[which]
+        if query.run and query.runs % 2:
+            self._tell({"kind": "query_idle", "id": query.name, "run_id": query.run, "timestamp": iso(self.now)})
+        elif query.run:
+            idle = {"id": query.name, "runId": query.run, "timestamp": iso(self.now), "batchId": query.batch + 1}
+            self._tell({"kind": "query_progress", "progress": {**idle, "durationMs": {"latestOffset": 1}}})
+
+    def ends(self, which: int, fails: bool) -> None:
+        """A query is stopped, or fails in a job of its next batch."""
+        query = self._queries[which]
+        if query.run:
+            if fails:
+                properties = {**self._properties(query), "streaming.sql.batchId": str(query.batch + 1)}
+                self.job(properties, True, 0)
+            exception = "java.io.IOException: disk" if fails else None
+            self._tell(query_terminated(query.run, query.name, exception=exception))
+            query.run = ""
+
+    def over(self) -> None:
+        """The end, as it should be."""
+        for which in range(len(self._queries)):
+            self.ends(which, False)
+        self._tell(application_end(time=self.now))
+
+    def _properties(self, query: _Query) -> dict[str, str]:
+        batch = str(query.batch)
+        return {"sql.streaming.queryId": query.name, "streaming.sql.batchId": batch, POLICY: query.policy}
+
+
+@st.composite
+def applications(draw: st.DrawFn) -> Application:
+    """Whole applications, told in order."""
+    application = Application()
+    queries = st.integers(0, 2)
+    for what in draw(
+        st.lists(st.sampled_from(["batch", "batch", "batch", "idle", "end", "job", "pause"]), max_size=25)
+    ):
+        application.passes(draw(st.sampled_from([1, 40, 5_000])))
+        if what == "batch":
+            rows = draw(st.lists(st.sampled_from([0, 0, 4]), min_size=2, max_size=2))
+            application.trigger(draw(queries), rows, draw(st.integers(0, 2)), draw(st.sampled_from([0, 30, 90_000])))
+        elif what == "idle":
+            application.nothing_to_do(draw(queries))
+        elif what == "end":
+            application.ends(draw(queries), draw(st.booleans()))
+        elif what == "job":
+            application.job({"callSite.short": "count at x:1"}, draw(st.booleans()), draw(st.integers(0, 2)))
+        else:
+            application.passes(draw(st.sampled_from([20_000, 100_000, 4_000_000])))
+    application.over()
+    return application
+
+
+def check(events: Iterable[Event]) -> None:
+    """What holds of all events whatever the records were: no event twice, no status that may not follow."""
+    told = list(events)
+    assert len({event.event_id for event in told}) == len(told)
+    assert [event.sequence for event in told] == list(range(1, len(told) + 1))
+    last: dict[tuple[object, ...], str] = {}
+    for event in told:
+        if "status.new" not in event.attributes:
+            continue
+        subject, table = _subject(event)
+        old, new = event.attributes.get("status.old"), event.attributes["status.new"]
+        assert new in table
+        # A run of a query names the status of the run before it.
+        restart = event.attributes.get("query.restart", False)
+        if old is not None and not restart:
+            assert new in table[str(old)], event
+        if subject in last and not restart:
+            assert old == last[subject], event
+        last[subject] = str(new)
+
+
+def _subject(event: Event) -> tuple[tuple[object, ...], Transitions]:
+    says = event.attributes
+    if event.name == "AllSubtasksStatusChangeEvent":
+        return ("stage", says["spark.stage.id"], says["spark.stage.attempt"]), STAGE
+    run = says.get("spark.streaming.query.run_id")
+    if event.name == "WatermarkStatusChangeEvent":
+        return (run, says["watermark.subject"], says.get("source.index"), says.get("source.partition")), WATERMARK
+    entity = says["spark.entity"]
+    if entity == "application":
+        return ("application",), APPLICATION
+    return (("query", run), QUERY) if entity == "query" else (("job", says["spark.job.id"]), JOB)

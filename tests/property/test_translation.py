@@ -1,0 +1,147 @@
+"""Whatever becomes of the records on their way: no crash, no illegal status, no event twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes import START, decoded
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from property.applications import Application, applications, check
+from spark_events import Event
+from spark_events.translate.config import BatchCommitConfig, TranslateConfig, WatermarkConfig
+from spark_events.translate.translator import Translator
+
+EVERYTHING = TranslateConfig(streaming_jobs=True, streaming_stages=True)
+COALESCED = TranslateConfig(batch_commit=BatchCommitConfig(min_interval=30), watermark=WatermarkConfig(idle_timeout=2))
+
+
+def translate(records: list[dict[str, Any]], translator: Translator) -> list[Event]:
+    return [event for record in records for event in translator.translate(decoded(record))]
+
+
+@settings(max_examples=60, deadline=None)
+@given(application=applications(), config=st.sampled_from([TranslateConfig(), EVERYTHING, COALESCED]))
+def test_a_whole_application_is_told_truly(application: Application, config: TranslateConfig) -> None:
+    """In order and complete: nothing illegal, and every committed batch exactly once."""
+    translator = Translator(config)
+    events = translate(application.records, translator)
+    check(events)
+    assert translator.illegal == 0
+    commits = [event.attributes for event in events if event.name == "BatchCommitEvent"]
+    assert sum(int(says["batches"]) for says in commits) == len(application.committed)
+    last = {(says["spark.streaming.query.run_id"], says["spark.streaming.batch.id"]) for says in commits}
+    assert len(last) == len(commits)
+    assert last <= application.committed
+    assert translator.next_deadline is None
+    assert translator.held_record is None
+
+
+@settings(max_examples=100, deadline=None)
+@given(application=applications(), config=st.sampled_from([TranslateConfig(), EVERYTHING, COALESCED]), data=st.data())
+def test_shuffled_doubled_and_missing_records_break_nothing(
+    application: Application, config: TranslateConfig, data: st.DataObject
+) -> None:
+    """Any selection of the records in any order, with the clock at any time between them."""
+    records = application.records
+    chosen = data.draw(st.lists(st.sampled_from(records), max_size=2 * len(records)))
+    if data.draw(st.booleans()):
+        chosen = sorted(chosen, key=records.index)
+    ticks = data.draw(st.lists(st.tuples(st.integers(0, len(chosen)), st.integers(0, 6_000_000)), max_size=6))
+    translator = Translator(config)
+    events: list[Event] = []
+    for number, record in enumerate(chosen):
+        for _, after in (tick for tick in ticks if tick[0] == number):
+            events += translator.tick(START + after)
+        events += translator.translate(decoded(record))
+    events += translator.driver_lost(application.now, orderly=False)
+    check(events)
+
+
+@settings(max_examples=60, deadline=None)
+@given(application=applications(), config=st.sampled_from([EVERYTHING, COALESCED]), data=st.data())
+def test_ticks_change_nothing_but_when_an_event_is_told(
+    application: Application, config: TranslateConfig, data: st.DataObject
+) -> None:
+    """However often the clock is looked at between the records, the events are the same, in the same order."""
+    plain = translate(application.records, Translator(config))
+    translator, events, now = Translator(config), [], START
+    for record in application.records:
+        for moment in sorted(data.draw(st.lists(st.integers(now, record["at"]), max_size=3))):
+            # Records of one moment may come in any order relative to the clock; before that moment they do not.
+            if moment < began(record):
+                events += translator.tick(moment)
+        now = record["at"]
+        events += translator.translate(decoded(record))
+    assert events == plain
+
+
+def began(record: dict[str, Any]) -> int:
+    """Until when nothing of a record had happened yet."""
+    if record["kind"] != "query_progress":
+        return int(record["at"])
+    took = record["progress"]["durationMs"].get("triggerExecution", 0)
+    return int(record["at"]) - int(took)
+
+
+def test_the_generator_tells_of_everything() -> None:
+    """The properties above are about all kinds of events."""
+    application = Application()
+    for second in range(30):
+        application.passes(1_000)
+        application.trigger(0, [4, 4 if second < 5 else 0], 1, 10)
+    application.passes(200_000)
+    application.nothing_to_do(0)
+    application.trigger(0, [4, 4], 0, 0)
+    application.ends(0, True)
+    application.trigger(0, [4, 4], 0, 0)
+    application.job({}, True, 1)
+    application.over()
+    told = {event.name for event in translate(application.records, Translator(EVERYTHING))}
+    assert told == {
+        "AllSubtasksStatusChangeEvent",
+        "BatchCommitEvent",
+        "JobFailureEvent",
+        "JobStatusChangeEvent",
+        "WatermarkStatusChangeEvent",
+    }
+
+
+@pytest.mark.parametrize("jobs", [0, 4])
+def test_a_stream_of_360_batches_is_360_commits_its_start_and_its_stop(jobs: int) -> None:
+    """However many jobs and stages a batch has, they are quiet."""
+    application = Application()
+    for _ in range(360):
+        application.passes(10_000)
+        application.trigger(0, [4, 4], jobs, 900)
+    application.over()
+    events = translate(application.records, Translator())
+    assert len([event for event in events if event.name == "BatchCommitEvent"]) == 360
+    partitions = [event for event in events if event.attributes.get("watermark.subject") == "partition"]
+    rest = [event for event in events if event.name != "BatchCommitEvent" and event not in partitions]
+    assert [(event.attributes["spark.entity"], event.attributes["status.new"]) for event in rest] == [
+        ("application", "RUNNING"),
+        ("query", "RUNNING"),
+        ("query", "FINISHED"),
+        ("application", "FINISHED"),
+    ]
+    # Each source has one partition that never brings anything: one event each, not one a minute.
+    assert len(partitions) == 2
+
+
+def test_the_two_switches_tell_of_jobs_and_of_stages() -> None:
+    """events.streaming-jobs.enabled and events.streaming-stages.enabled, each for itself."""
+    application = Application()
+    application.trigger(0, [4, 4], 3, 10)
+    application.over()
+
+    def counts(**switches: bool) -> tuple[int, int]:
+        events = translate(application.records, Translator(TranslateConfig(**switches)))
+        jobs = [event for event in events if event.attributes.get("spark.entity") == "job"]
+        return len(jobs), len([event for event in events if event.name == "AllSubtasksStatusChangeEvent"])
+
+    assert counts() == (0, 0)
+    assert counts(streaming_jobs=True) == (6, 0)
+    assert counts(streaming_stages=True) == (0, 12)

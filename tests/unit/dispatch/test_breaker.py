@@ -1,0 +1,75 @@
+"""The circuit breaker decides when a reporter is left alone, and when it is asked again."""
+
+from __future__ import annotations
+
+from spark_events.dispatch.breaker import Breaker, BreakerConfig, BreakerState
+
+CONFIG = BreakerConfig(failures=3, open_initial=30.0, open_max=100.0)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def breaker(clock: Clock) -> tuple[Breaker, list[BreakerState]]:
+    changes: list[BreakerState] = []
+    return Breaker(CONFIG, clock, lambda state, why: changes.append(state)), changes
+
+
+def test_a_row_of_failures_opens_it() -> None:
+    """So many failures in a row, and the reporter is left alone for the initial time."""
+    box, changes = breaker(Clock())
+    box.failed("no")
+    box.failed("no")
+    assert (box.state, box.pause()) == (BreakerState.CLOSED, 0.0)
+    box.failed("no")
+    assert (box.state, box.pause(), changes) == (BreakerState.OPEN, 30.0, [BreakerState.OPEN])
+
+
+def test_a_success_in_between_starts_the_count_anew() -> None:
+    """Failures far apart are not a destination that is down."""
+    box, changes = breaker(Clock())
+    for _ in range(5):
+        box.failed("no")
+        box.failed("no")
+        box.succeeded()
+    assert (box.state, changes) == (BreakerState.CLOSED, [])
+
+
+def test_half_open_lets_one_batch_through_and_a_success_closes_it() -> None:
+    """When its time is up it tries once; an answer in time is enough."""
+    clock = Clock()
+    box, changes = breaker(clock)
+    for _ in range(3):
+        box.failed("no")
+    clock.now += 29.9
+    assert box.pause() > 0
+    clock.now += 0.2
+    assert (box.pause(), box.state) == (0.0, BreakerState.HALF_OPEN)
+    box.succeeded()
+    assert changes == [BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.CLOSED]
+
+
+def test_each_further_time_is_twice_as_long_up_to_the_longest() -> None:
+    """A destination that is away for hours is asked ever more seldom; after a success the times begin anew."""
+    clock = Clock()
+    box, _ = breaker(clock)
+    for _ in range(3):
+        box.failed("no")
+    times = []
+    for _ in range(4):
+        times.append(box.pause())
+        clock.now += times[-1]
+        assert box.pause() == 0.0
+        box.failed("still no")
+    assert times == [30.0, 60.0, 100.0, 100.0]
+    clock.now += box.pause()
+    box.pause()
+    box.succeeded()
+    for _ in range(3):
+        box.failed("no")
+    assert box.pause() == 30.0

@@ -1,0 +1,140 @@
+"""What a reporter does to its own thread stays there, and costs nobody else anything."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from fakes import FaultyReporter, event, eventually, numbers, transient
+
+from spark_events import Event, Reporter
+from spark_events.dispatch.breaker import BreakerConfig, BreakerState
+from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
+from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
+from spark_events.dispatch.mailbox import Entry
+
+QUICK_BREAKER = BreakerConfig(failures=2, open_initial=0.05, open_max=0.1)
+
+
+class Blocking(Reporter):
+    """Blocks its thread, event loop and all, until the gate opens; then it takes everything."""
+
+    def __init__(self, gate: threading.Event, taken: list[Event]) -> None:
+        super().__init__()
+        self._gate = gate
+        self._taken = taken
+        self.entered = threading.Event()
+
+    async def report(self, events: Sequence[Event]) -> None:
+        self.entered.set()
+        self._gate.wait()
+        self._taken.extend(events)
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    opened = threading.Event()
+    yield opened
+    opened.set()
+
+
+def entries(count: int, first: int = 0) -> list[Entry]:
+    return [Entry(number + 1, event(number)) for number in range(first, first + count)]
+
+
+def started(make: Callable[[], Reporter], hooks: Hooks | None = None, **config: float) -> Delivery:
+    delivery = Delivery(
+        "r",
+        make,
+        DeliveryConfig(**{"timeout": 0.05, "retry_initial": 0.001, **config}),
+        100,
+        hooks,
+        None,
+        QUICK_BREAKER,
+    )
+    delivery.start()
+    return delivery
+
+
+def test_a_blocked_thread_is_given_up_and_another_delivers(gate: threading.Event) -> None:
+    """The first reporter blocks for ever; its successor gets the same events, in order."""
+    blocked, taken = Blocking(gate, []), FaultyReporter()
+    reporters: list[Reporter] = [blocked, taken]
+    delivery = started(lambda: reporters.pop(0))
+    delivery.put(entries(3))
+    assert blocked.entered.wait(20)
+    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 1)
+    assert delivery.wait_until_settled(20)
+    assert numbers(taken.events) == [0, 1, 2]
+    books = delivery.books()
+    assert (books.hung, books.delivered, books.balances) == (1, 3, True)
+    delivery.request_stop(time.monotonic() + 5)
+    delivery.join()
+
+
+def test_a_thread_that_comes_back_late_changes_nothing(gate: threading.Event) -> None:
+    """When the abandoned call returns after all, the books do not count its events again."""
+    first, second = Blocking(gate, []), FaultyReporter()
+    reporters: list[Reporter] = [first, second]
+    delivery = started(lambda: reporters.pop(0))
+    delivery.put(entries(2))
+    assert first.entered.wait(20)
+    abandoned = delivery._worker
+    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 1)
+    assert delivery.wait_until_settled(20)
+    gate.set()
+    eventually(lambda: not abandoned.is_alive)
+    delivery.put(entries(1, 2))
+    assert delivery.wait_until_settled(20)
+    books = delivery.books()
+    assert (books.accepted, books.delivered, books.held, books.balances) == (3, 3, 0, True)
+    delivery.request_stop(time.monotonic() + 5)
+    delivery.join()
+
+
+def test_the_number_of_blocked_threads_is_bounded(gate: threading.Event) -> None:
+    """A reporter that always blocks is not given threads for ever; its events are held."""
+    delivery = started(lambda: Blocking(gate, []), Hooks(), timeout=0.01)
+    delivery.put(entries(1))
+    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 8, within=60)
+    until = time.monotonic() + 1
+    eventually(lambda: delivery.check(time.monotonic()) or time.monotonic() > until)
+    assert (delivery.hung, delivery.books().held) == (8, 1)
+    delivery.request_stop(time.monotonic())
+    delivery.join()
+
+
+def test_other_reporters_go_on_while_one_blocks(gate: threading.Event) -> None:
+    """Nothing is shared that a blocked reporter could exhaust."""
+    blocked, healthy = Blocking(gate, []), FaultyReporter()
+    one = Delivery("blocked", lambda: blocked, DeliveryConfig(), 10)
+    other = Delivery("healthy", lambda: healthy, DeliveryConfig(), 1000)
+    dispatcher = AsyncQueuedDispatcher([one, other])
+    dispatcher.start()
+    for first in range(0, 500, 5):
+        dispatcher.dispatch(entries(5, first), first + 5)
+    assert other.wait_until_settled(20)
+    assert numbers(healthy.events) == list(range(500))
+    books = one.books()
+    assert (books.accepted, books.held, books.dropped["mailbox-full"]) == (500, 10, 490)
+    dispatcher.stop(time.monotonic() + 0.05)
+    assert one.books().dropped["shutdown"] == 10
+
+
+def test_a_destination_that_is_away_opens_the_breaker_and_loses_nothing() -> None:
+    """Open means hold: when it is back, everything arrives, in order, and every change was told."""
+    changes: list[tuple[BreakerState, BreakerState]] = []
+    reporter = FaultyReporter([transient] * 5)
+    hooks = Hooks(on_breaker=lambda name, old, new, why: changes.append((old, new)))
+    delivery = started(lambda: reporter, hooks, timeout=20.0)
+    delivery.put(entries(4))
+    assert delivery.wait_until_settled(20)
+    assert numbers(reporter.events) == [0, 1, 2, 3]
+    opened, trying, closed = BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.CLOSED
+    assert changes[:2] == [(closed, opened), (opened, trying)]
+    assert changes[-1] == (trying, closed)
+    assert delivery.books().breaker == "closed"
+    delivery.request_stop(time.monotonic() + 5)
+    delivery.join()

@@ -1,0 +1,152 @@
+"""Failed stage attempts: which are told, how badly, and what is said of the cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes import START, decoded
+
+from spark_events import Event, Severity
+from spark_events.translate.translator import Translator
+
+FETCH = "org.apache.spark.shuffle.MetadataFetchFailedException: Missing an output location for shuffle 0 partition 1\n"
+BARRIER = "Stage failed because barrier task ResultTask(3, 0) finished unsuccessfully.\njava.io.IOException: x\n"
+BARE = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== SQL (line 1, position 1) ==\n1/0\n"
+
+
+def aborted(stage: int, cause: str = "java.lang.RuntimeException: the order was cancelled") -> str:
+    lost = f"Lost task 0.3 in stage {stage}.0 (TID 7) (10.0.0.9 executor 2): {cause}"
+    return (
+        f"Job aborted due to stage failure: Task 0 in stage {stage}.0 failed 4 times, most recent failure: {lost}"
+        "\nDriver stacktrace:"
+    )
+
+
+def submitted(stage: int = 3, attempt: int = 0, time: int = START) -> dict[str, Any]:
+    return {"kind": "stage_submitted", "stage_id": stage, "attempt": attempt, "name": "s", "tasks": 2, "time": time}
+
+
+def completed(reason: str | None, stage: int = 3, attempt: int = 0, **fields: Any) -> dict[str, Any]:
+    about = {"stage_id": stage, "attempt": attempt, "name": "s", "tasks": 2, "time": START + 50, "failed": 1}
+    return {"kind": "stage_completed", **about, "failure_reason": reason, **fields}
+
+
+def removed(executor: str, time: int, reason: str | None) -> dict[str, Any]:
+    return {"kind": "executor_removed", "executor_id": executor, "time": time, "reason": reason}
+
+
+def translate(*records: dict[str, Any]) -> list[Event]:
+    translator = Translator()
+    return [event for record in records for event in translator.translate(decoded(record))]
+
+
+@pytest.mark.parametrize("reason", [FETCH, FETCH.replace("MetadataFetch", "Fetch"), BARRIER])
+def test_spark_tries_four_times_in_a_row_and_the_fourth_failure_is_final(reason: str) -> None:
+    """Three warnings, then an error: Spark gives the same text to all of them."""
+    told = translate(*[r for n in range(4) for r in (submitted(attempt=n), completed(reason, attempt=n))])
+    assert [event.severity for event in told] == [Severity.WARN] * 3 + [Severity.ERROR]
+    assert [event.attributes["failure.will_retry"] for event in told] == [True] * 3 + [False]
+
+
+def test_an_attempt_that_works_begins_the_count_anew() -> None:
+    """Only failures in a row count."""
+    records = []
+    for attempt in range(6):
+        records += [submitted(attempt=attempt), completed(None if attempt == 2 else FETCH, attempt=attempt)]
+    told = translate(*records)
+    assert [event.attributes["failure.will_retry"] for event in told] == [True] * 5
+
+
+def test_the_stage_that_brought_the_job_down_is_told_and_its_neighbours_are_not() -> None:
+    """Every running stage of the job gets the reason of the one whose task failed."""
+    told = translate(submitted(3), submitted(4), completed(aborted(3), 4, failed=0), completed(aborted(3), 3))
+    assert [(event.attributes["spark.stage.id"], event.severity) for event in told] == [(3, Severity.ERROR)]
+    assert told[0].body == "Stage 3 [s] failed: java.lang.RuntimeException: the order was cancelled"
+    assert told[0].attributes["exception.type"] == "org.apache.spark.SparkException"
+
+
+def test_spark_4_gives_the_bare_message_to_all_of_them() -> None:
+    """There the one whose own tasks failed is the one to tell."""
+    told = translate(submitted(3), submitted(4), completed(BARE, 4, failed=0), completed(BARE, 3))
+    (event,) = told
+    assert event.attributes["spark.stage.id"] == 3
+    assert (event.attributes["error.type"], event.attributes["error.sql_state"]) == ("DIVIDE_BY_ZERO", "22012")
+
+
+def test_a_stage_that_fails_without_a_failed_task_is_told() -> None:
+    """A task that cannot even be sent fails its stage."""
+    reason = "Job aborted due to stage failure: Task not serializable: java.io.NotSerializableException: Foo"
+    (event,) = translate(submitted(), completed(reason, failed=0))
+    assert event.severity is Severity.ERROR
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "Job 4 is finished.",
+        "Job 4 cancelled because SparkContext was shut down",
+        "Job 4 cancelled part of cancelled job group nightly",
+        "Job 4 cancelled as part of cancellation of all jobs",
+        "Job 4 cancelled because Stage 7 was cancelled",
+        "[SPARK_JOB_CANCELLED] Job 4 cancelled part of cancelled job group x SQLSTATE: XXKDA",
+        "org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 4 cancelled by x",
+        "Stage cancelled because SparkContext was shut down",
+        "Stage finished",
+        "(jobs 4) were aborted so this stage is not needed anymore.",
+    ],
+)
+def test_what_spark_does_to_stages_of_a_job_that_is_over_is_quiet(reason: str) -> None:
+    """Nothing is broken, or the job itself says what is."""
+    assert translate(submitted(), completed(reason)) == []
+
+
+def test_a_lost_executor_is_the_cause_of_the_fetch_failure_that_follows() -> None:
+    """Its shuffle files went with it; the text of a fetch failure does not name it."""
+    told = translate(
+        removed("1", START - 5_000, "idle"),
+        submitted(),
+        removed("2", START + 10, "Container killed by YARN for exceeding memory limits"),
+        completed(FETCH),
+    )
+    assert told[0].attributes["failure.executor.id"] == "2"
+    assert told[0].attributes["failure.executor.reason"] == "Container killed by YARN for exceeding memory limits"
+
+
+def test_an_executor_that_was_gone_before_is_no_cause() -> None:
+    """Whoever left before the attempt began has nothing to do with it."""
+    (event,) = translate(removed("1", START - 5_000, "idle"), submitted(), completed(FETCH))
+    assert "failure.executor.id" not in event.attributes
+
+
+def test_a_lost_executor_is_the_root_cause_and_labelled_as_a_resource() -> None:
+    """The last failure of the task names the executor and why it went."""
+    cause = "ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reason: Command exited with 137"
+    (event,) = translate(removed("2", START, None), submitted(), completed(aborted(3, cause)))
+    assert event.attributes["error.type"] == "ExecutorLostFailure"
+    assert event.attributes["failure.executor.id"] == "2"
+    assert event.attributes["failure.label.type"] == "RESOURCE"
+    assert "Reason: Command exited with 137" in event.body
+
+
+def test_an_edge_that_is_told_twice_or_late_is_no_event() -> None:
+    """Neither a repetition further back nor an older edge: no identifier comes twice."""
+
+    def edge(status: str, time: int, finished: int = 0) -> dict[str, Any]:
+        counts = {"tasks": 2, "running": 2 - finished, "finished": finished, "failed": 0}
+        return {"kind": "stage_tasks", "stage_id": 3, "attempt": 0, "status": status, "time": time, **counts}
+
+    running, over = edge("ALL_RUNNING_OR_FINISHED", START + 1), edge("ALL_FINISHED", START + 2, 2)
+    told = translate(submitted(), running, over, running, over, edge("NOT_ALL_RUNNING_OR_FINISHED", START))
+    assert [event.attributes["status.new"] for event in told] == ["ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"]
+
+
+def test_a_long_stage_is_remembered_through_thousands_of_short_ones() -> None:
+    """What is over is forgotten first."""
+    translator = Translator()
+    translator.translate(decoded({**submitted(0), "properties": {"sql.streaming.queryId": "q"}}))
+    for stage in range(1, 5_000):
+        translator.translate(decoded(submitted(stage)))
+        translator.translate(decoded(completed(None, stage)))
+    (event,) = translator.translate(decoded(completed(aborted(0), 0)))
+    assert event.attributes["spark.streaming.query.id"] == "q"

@@ -1,0 +1,36 @@
+"""Which status may follow which."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_events.translate.status import APPLICATION, JOB, QUERY, STAGE, Status, Transitions
+
+TABLES = {"application": APPLICATION, "query": QUERY, "job": JOB, "stage": STAGE}
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_every_status_that_may_follow_is_one(table: Transitions) -> None:
+    """The sets are finite and closed, and nothing follows itself."""
+    for status, following in table.items():
+        assert following <= table.keys()
+        assert status not in following
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_what_may_not_follow_changes_nothing(table: Transitions) -> None:
+    """From nowhere to anywhere; from a status only to what the table says."""
+    for old, following in table.items():
+        for new in table:
+            status = Status(table)
+            assert status.become(old)
+            assert status.become(new) is (new in following)
+            assert status.value == (new if new in following else old)
+
+
+@pytest.mark.parametrize(("name", "ends"), [("application", 4), ("query", 2), ("job", 2), ("stage", 0)])
+def test_what_is_over_stays_over(name: str, ends: int) -> None:
+    """Applications, runs of queries and jobs end once; tasks of a stage may have to run again."""
+    over = [value for value in TABLES[name] if Status(TABLES[name], value).is_over]
+    assert len(over) == ends
+    assert not Status(TABLES[name]).is_over
