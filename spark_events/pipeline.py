@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from spark_events.config import Settings, boolean, duration, names, option, positive_duration, text
+from spark_events.config import Settings, boolean, duration, integer, names, option, positive_duration, text
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
@@ -45,6 +45,12 @@ class EventsConfig:
     sidecar_enabled: bool = option("sidecar.enabled", boolean, True, doc="Whether the sidecar is started at all.")
     sidecar_start_timeout: float = option(
         "sidecar.start-timeout", positive_duration, 30.0, doc="How long a Python may take until it is ready."
+    )
+    sidecar_restarts_max: int = option(
+        "sidecar.restarts.max", integer(0, 1_000_000), 10, doc="How often a sidecar that died is started again."
+    )
+    sidecar_restarts_window: float = option(
+        "sidecar.restarts.window", positive_duration, 600.0, doc="The time in which it may die that often."
     )
     shutdown_timeout: float = option(
         "shutdown.timeout",

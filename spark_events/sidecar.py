@@ -63,6 +63,7 @@ class Sidecar:
         self._translator = Translator()
         self._pipeline: Pipeline
         self._last_record = 0
+        self._held: int | None = None
         self._jvm_is_going_down = False
         self._goodbye: Goodbye | None = None
         self._unknown: Counter[str] = Counter()
@@ -142,9 +143,13 @@ class Sidecar:
             self._dispatch(entries)
 
     def _dispatch(self, entries: list[Entry]) -> None:
+        # A new hold counts before its record does; one that is over, only when its event is in the mailboxes.
         held = self._translator.held_record
-        through = self._last_record if held is None else min(self._last_record, held - 1)
-        self._pipeline.dispatcher.dispatch(entries, through)
+        if held is not None and self._held is None:
+            self._acknowledgements.hold(held)
+        self._pipeline.dispatcher.dispatch(entries, self._last_record)
+        self._held = held
+        self._acknowledgements.hold(held)
         self._acknowledge()
 
     def _restore(self, told: Restored) -> None:

@@ -26,6 +26,13 @@ class Acknowledgements:
         self._lock = threading.Lock()
         self._under_way: deque[tuple[int, int]] = deque()
         self._next_sequence = next_sequence
+        self._held: int | None = None
+        self._answered = 0
+
+    def hold(self, record: int | None) -> None:
+        """From that record on, nothing may be forgotten: its event is still to come. None: all have come."""
+        with self._lock:
+            self._held = record
 
     def translated(self, record: int, next_sequence: int) -> None:
         """A record has been translated; the next event will have that number."""
@@ -33,8 +40,17 @@ class Acknowledgements:
             self._under_way.append((record, next_sequence))
 
     def complete(self, through: int) -> None:
-        """Everything up to that record has come to its end. From whatever thread."""
+        """Every event of the records up to that one has come to its end. From whatever thread.
+
+        What is held back is not acknowledged, but a driver that waits need not wait for it: every reporter
+        has answered for what there was.
+        """
         with self._lock:
+            if self._held is not None and through >= self._held:
+                if through > self._answered:
+                    self._answered = through
+                    self._answers.send("answered", through=through)
+                through = self._held - 1
             while self._under_way and self._under_way[0][0] <= through:
                 self._next_sequence = self._under_way.popleft()[1]
             self._answers.acknowledge(through, self._next_sequence)

@@ -8,10 +8,10 @@ from collections import OrderedDict
 from spark_events.bridge.log_shapes import ExceptionJson, FrameJson, TaskEndReason
 from spark_events.bridge.records import ExceptionLink, Failure
 
-__all__ = ["TaskFailures", "cut"]
+__all__ = ["LIMIT", "TaskFailures", "cut"]
 
 #: The shim cuts texts to the same size (``Text.java``).
-_LIMIT = 64 * 1024
+LIMIT = 64 * 1024
 _REMEMBERED = 64
 
 _TASK = re.compile(r"most recent failure: .*?\(TID (\d+)")
@@ -21,10 +21,10 @@ _SPARK_EXCEPTION = re.compile(r"Job aborted|Job \d+ cancelled|\[SPARK_JOB_CANCEL
 
 def cut(text: str) -> str:
     """Keeps the beginning and a quarter for the end, as ``Text.java`` does."""
-    if len(text) <= _LIMIT:
+    if len(text) <= LIMIT:
         return text
-    tail = _LIMIT // 4
-    return f"{text[: _LIMIT - tail]}\n... [{len(text) - _LIMIT} characters cut] ...\n{text[-tail:]}"
+    tail = LIMIT // 4
+    return f"{text[: LIMIT - tail]}\n... [{len(text) - LIMIT} characters cut] ...\n{text[-tail:]}"
 
 
 class TaskFailures:

@@ -85,9 +85,13 @@ class Restored(_Line, frozen=True, kw_only=True):
 
 
 class Dropped(_Line, frozen=True, kw_only=True):
-    """The shim had to drop records: how many of each kind."""
+    """Records, or events of Spark's, were lost: how many of each kind, and ``where``.
+
+    ``handoff`` is the shim's own queue; ``spark-listener-queue`` the one that Spark keeps for its listeners.
+    """
 
     records: dict[str, int]
+    where: str = "handoff"
 
 
 class ExceptionLink(msgspec.Struct, frozen=True):

@@ -34,25 +34,30 @@ class Attempt:
         self.status = _NOT_ALL
         # How many attempts of a task run, by its index: more than one where Spark speculates.
         self._attempts: dict[int, int] = {}
-        self._done = bytearray()
+        self._done: set[int] = set()
 
     def started(self, index: int) -> bool:
         """An attempt of a task begins; whether the status is another one now."""
         attempts = self._attempts
-        before = attempts.get(index, 0)
-        attempts[index] = before + 1
-        if before == 0 and not self._has_finished(index):
-            self.running += 1
+        if index in attempts:
+            attempts[index] += 1
+        else:
+            attempts[index] = 1
+            if index not in self._done:
+                self.running += 1
         return self._changed()
 
     def ended(self, index: int, successful: bool, resubmitted: bool) -> bool:
         """An attempt of a task is over; whether the status is another one now."""
-        finished = self._has_finished(index)
+        finished = index in self._done
         if resubmitted:
             # Its output went with its executor: this is no attempt that ends, but a success that is undone.
             if finished:
-                self._done[index] = 0
+                self._done.discard(index)
                 self.finished -= 1
+                if index in self._attempts:
+                    # A speculative copy that still runs is the task again.
+                    self.running += 1
             return self._changed()
         attempts = self._attempts.get(index, 0)
         if attempts > 1:
@@ -64,19 +69,11 @@ class Attempt:
         if successful and not finished:
             if attempts > 1:
                 self.running -= 1
-            self._finish(index)
+            self._done.add(index)
             self.finished += 1
         elif not successful:
             self.failed += 1
         return self._changed()
-
-    def _has_finished(self, index: int) -> bool:
-        return index < len(self._done) and bool(self._done[index])
-
-    def _finish(self, index: int) -> None:
-        if index >= len(self._done):
-            self._done.extend(bytes(index + 1 - len(self._done)))
-        self._done[index] = 1
 
     def _changed(self) -> bool:
         if self.finished == self.tasks:

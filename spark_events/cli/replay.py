@@ -12,7 +12,6 @@ from pathlib import Path
 
 from spark_events.bridge.event_log import EventLogReader
 from spark_events.bridge.log_files import EventLog, find_logs, looks_like_a_log
-from spark_events.bridge.records import QueryIdle, QueryProgress, QueryTerminated
 from spark_events.cli.defaults import default_path, read_settings
 from spark_events.cli.outlets import JsonLines, Outlet, Reporters
 from spark_events.cli.progress import Progress
@@ -26,9 +25,8 @@ __all__ = ["add_to", "replayed"]
 
 _LOG = logging.getLogger(__name__)
 _MOST_NOTES = 20
+_MOST_KINDS = 5
 _PATIENCE_SECONDS = 60.0
-#: After these, the translator may wait for another moment than before.
-_TIMED = (QueryProgress, QueryIdle, QueryTerminated)
 #: A replay delivers with a dispatcher of its own, which waits as long as it takes.
 _DISPATCHER = {"events.dispatcher.type": "async-queued", "events.dispatcher.queue.size": "1024"}
 
@@ -81,20 +79,14 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def replayed(reader: EventLogReader, translator: Translator) -> Iterator[list[Event]]:
-    """The events of one log, with the clock of the log for those that time alone makes."""
-    deadline: int | None = None
+    """The events of one log, a list a record. Its clock is what the records say; time itself makes events by it."""
     for record in reader.records():
-        if deadline is not None and deadline <= record.at:
-            yield translator.tick(record.at)
-            deadline = translator.next_deadline
         try:
             yield translator.translate(record)
         except Exception:
             # A defect of ours must cost one record, not the events of the whole log.
             translator.defects += 1
             _LOG.exception("a record of kind %s could not be translated", type(record).__name__)
-        if isinstance(record, _TIMED):
-            deadline = translator.next_deadline
     if not translator.application_is_over:
         yield translator.flush()
 
@@ -112,18 +104,23 @@ class _Account:
     unknown: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def text(self, logs: int, undelivered: int) -> str:
-        parts = [f"{logs:,} logs, {self.lines:,} lines, {self.events:,} events"]
-        for count, what in (
-            (self.damaged, "damaged lines or blocks"),
-            (self.cut_off, "files cut off"),
-            (sum(self.unknown.values()), f"lines of unknown kinds ({', '.join(sorted(self.unknown)[:5])})"),
-            (self.failed, "paths that could not be read"),
-            (self.defects, "records that could not be translated"),
-            (undelivered, "events not delivered"),
-        ):
-            if count:
-                parts.append(f"{count:,} {what}")
-        return "; ".join(parts)
+        whole = ", ".join(
+            _counted(count, what) for count, what in ((logs, "log"), (self.lines, "line"), (self.events, "event"))
+        )
+        kinds = ", ".join(sorted(self.unknown)[:_MOST_KINDS])
+        wrong = (
+            (self.damaged, "damaged line or block", ""),
+            (self.cut_off, "file", " cut off"),
+            (sum(self.unknown.values()), "line", f" of unknown kinds ({kinds})"),
+            (self.failed, "path", " that could not be read"),
+            (self.defects, "record", " that could not be translated"),
+            (undelivered, "event", " not delivered"),
+        )
+        return "; ".join([whole, *(_counted(count, what) + more for count, what, more in wrong if count)])
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what.replace(' or ', 's or ')}s"
 
 
 class _Replay:

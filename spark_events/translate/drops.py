@@ -12,15 +12,19 @@ __all__ = ["dropped"]
 
 
 def dropped(record: Dropped) -> Iterator[Draft]:
-    """The shim's handoff queue was full, or there was no sidecar to take from it."""
+    """Spark's listener queue or the shim's handoff queue was full, or a sidecar took with it what it held."""
     count = sum(record.records.values())
-    kinds = ", ".join(f"{number} {kind}" for kind, number in record.records.items())
+    if record.where == "handoff":
+        kinds = ", ".join(f"{number} {kind}" for kind, number in record.records.items())
+        body = f"{count} records were dropped before they reached the dispatcher: the handoff queue was full ({kinds})"
+    else:
+        body = f"Spark dropped {count} events before its listeners saw them: its listener queue was full"
     yield Draft(
         name="EventsDroppedEvent",
         class_scope="spark_events.dispatch",
-        key=("handoff", record.at),
-        body=f"{count} records were dropped before they reached the dispatcher: the handoff queue was full ({kinds})",
+        key=(record.where, record.at),
+        body=body,
         severity=Severity.WARN,
         observed_ts_millis=record.at,
-        attributes={"dropped.where": "handoff", "dropped.reason": "queue-full", "dropped.count": count},
+        attributes={"dropped.where": record.where, "dropped.reason": "queue-full", "dropped.count": count},
     )

@@ -31,9 +31,13 @@ class Streams:
     @property
     def next_deadline(self) -> int | None:
         """When :meth:`tick` has something to do, if no record comes before; milliseconds since the epoch."""
-        deadlines = [commits.next_deadline for commits in self._commits.values()]
-        deadlines += [watermark.next_deadline for watermark in self._watermarks.values()]
-        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+        # Asked for with every record of a driver or of a log: no lists, no generators.
+        earliest: int | None = None
+        for run_id, commits in self._commits.items():
+            for deadline in (commits.next_deadline, self._watermarks[run_id].next_deadline):
+                if deadline is not None and (earliest is None or deadline < earliest):
+                    earliest = deadline
+        return earliest
 
     @property
     def held_record(self) -> int | None:
@@ -43,7 +47,6 @@ class Streams:
 
     def started(self, record: QueryStarted) -> Iterator[Draft]:
         """A run begins; of an earlier one of the same query, whose end was not told, nothing more will come."""
-        yield from self.tick(iso_millis(record.timestamp, record.at))
         earlier = self._queries.of_query(record.id)
         if earlier is not None and earlier.run_id != record.run_id:
             yield from self._close(earlier)
@@ -54,7 +57,6 @@ class Streams:
         progress = record.progress
         run = self._queries.run(progress.id, progress.run_id, progress.name)
         at = committed_at(record)
-        yield from self.tick(at)
         if not is_commit(progress):
             yield from self._nothing_to_do(run, at)
             return
@@ -74,7 +76,6 @@ class Streams:
     def idle(self, record: QueryIdle) -> Iterator[Draft]:
         """A query says that it has nothing to do."""
         at = iso_millis(record.timestamp, record.at)
-        yield from self.tick(at)
         yield from self._nothing_to_do(self._queries.run(record.id, record.run_id), at)
 
     def terminated(self, record: QueryTerminated) -> Iterator[Draft]:

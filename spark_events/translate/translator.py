@@ -23,8 +23,9 @@ from spark_events.bridge.records import (
 )
 from spark_events.event import Attributes, AttributeValue, Event
 from spark_events.translate.applications import Applications
+from spark_events.translate.commits import committed_at
 from spark_events.translate.config import TranslateConfig
-from spark_events.translate.draft import Draft
+from spark_events.translate.draft import Draft, iso_millis
 from spark_events.translate.drops import dropped
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.jobs import Jobs
@@ -33,6 +34,18 @@ from spark_events.translate.stages import Stages
 from spark_events.translate.streams import Streams
 
 __all__ = ["Translator"]
+
+#: A record that says more than this of its own delay, in milliseconds, has a clock that is not ours.
+_MOST_BEHIND = 60_000
+
+
+def _moment(record: object) -> int:
+    """When it happened, where the record says so; milliseconds since the epoch."""
+    if isinstance(record, QueryProgress):
+        return committed_at(record)
+    if isinstance(record, QueryStarted | QueryIdle):
+        return iso_millis(record.timestamp, 0)
+    return int(getattr(record, "time", 0))
 
 
 class Translator:
@@ -53,6 +66,7 @@ class Translator:
         diagnostics = Diagnostics(config.failure.enrichers, config.failure.stacktrace_limit)
         self.next_sequence = first_sequence
         self.defects = 0
+        self._behind = 0
         self._application = Applications(diagnostics)
         self._queries = Queries(diagnostics)
         self._streams = Streams(self._queries, config)
@@ -82,7 +96,8 @@ class Translator:
     @property
     def next_deadline(self) -> int | None:
         """When :meth:`tick` has something to do, if no record comes before; milliseconds since the epoch."""
-        return self._streams.next_deadline
+        deadline = self._streams.next_deadline
+        return None if deadline is None else deadline + self._behind
 
     @property
     def held_record(self) -> int | None:
@@ -104,7 +119,8 @@ class Translator:
         Args:
             now: milliseconds since the epoch.
         """
-        return [self._event(draft) for draft in self._streams.tick(now)]
+        # What has happened since then may still be on its way through Spark's listener bus.
+        return [self._event(draft) for draft in self._streams.tick(now - self._behind)]
 
     def flush(self) -> list[Event]:
         """No more records will come, though the application's end was not seen: what is held is told now."""
@@ -134,7 +150,11 @@ class Translator:
         handler = self._handlers.get(type(record))
         if handler is not None:
             # What time alone has made happens before what the record tells.
-            yield from self._streams.tick(getattr(record, "time", 0))
+            moment = _moment(record)
+            if moment:
+                yield from self._streams.tick(moment)
+                # A replay knows no such delay: its records were not seen by a shim.
+                self._behind = min(max(0, getattr(record, "at", 0) - moment), _MOST_BEHIND)
             yield from handler(record)
 
     def _application_ended(self, record: ApplicationEnd) -> Iterator[Draft]:

@@ -60,8 +60,10 @@ def test_one_bad_file_does_not_spoil_another(run: Run) -> None:
 
 @pytest.mark.parametrize("name", UNWRITABLE)
 def test_what_cannot_be_written_is_said_once(run: Run, name: str) -> None:
-    """The driver's log names the reporter, the path and the reason, once."""
-    (message,) = [message for message in run.own_messages if UNWRITABLE[name][1] in message]
+    """The driver's log names the reporter, the path and the reason, once; then once that its breaker has opened."""
+    message, *further = [message for message in run.own_messages if UNWRITABLE[name][1] in message]
+    assert all("circuit breaker is open" in repeated for repeated in further)
+    assert len(further) <= 1
     assert " ERROR " in message
     assert f"reporter {name}: " in message
 

@@ -33,7 +33,14 @@ class _Query:
     runs: int = 0
     batch: int = -1
     offsets: list[int] = dataclasses.field(default_factory=lambda: [0, 0])
-    newest: int = START
+    newest: list[int] = dataclasses.field(default_factory=lambda: [0, 0])
+    now_at: int = 0
+
+    def watermark_now(self) -> int:
+        """As Spark has it: of each source its newest event less ten seconds, then the policy; never back."""
+        each = [max(0, newest - 10_000) for newest in self.newest]
+        self.now_at = max(self.now_at, min(each) if self.policy == "min" else max(each))
+        return self.now_at
 
 
 class Application:
@@ -76,7 +83,8 @@ class Application:
                 self._tell({"kind": "stage_tasks", **about, "time": self.now, "status": status, **counts})
             reason = FETCH if not last else ABORTED.format(stage=self._stages) if fails else None
             if not last:
-                self._tell({"kind": "executor_removed", "executor_id": str(self._jobs), "time": self.now})
+                gone = {"executor_id": str(self._jobs), "time": self.now, "reason": "killed"}
+                self._tell({"kind": "executor_removed", **gone})
             self._tell(
                 {"kind": "stage_completed", "name": "s", **about, "time": self.now, "failed": 1}
                 | {"failure_reason": reason}
@@ -100,9 +108,9 @@ class Application:
         query.offsets = [offset + count for offset, count in zip(before, rows, strict=True)]
         event_time = {}
         if query.watermark:
-            event_time = {"watermark": iso(query.newest - 10_000)}
+            event_time = {"watermark": iso(query.watermark_now())}
             if sum(rows):
-                query.newest = began
+                query.newest = [began if count else old for count, old in zip(rows, query.newest, strict=True)]
                 event_time["max"] = iso(began)
         sources = [
             {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import shutil
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import sysconfig
 from concurrent.futures import Future
 from pathlib import Path
 
+import msgspec
 import pytest
 from spark.harness import REPORTERS, Lab, Run, two_lines
 
@@ -25,15 +25,12 @@ PROBE = {
 
 
 def make_environment(folder: Path) -> Path:
-    """A virtual environment with the package and its one dependency; returns its site-packages."""
+    """A virtual environment with the package, and what it depends on; returns its site-packages."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (site,) = folder.glob("lib/python3*/site-packages")
     shutil.copytree(Path(spark_events.__file__).parent, site / "spark_events")
-    for file in importlib.metadata.files("msgspec") or []:
-        target = site / file
-        if ".." not in file.parts:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(file.locate(), target)
+    # Lines of a .pth come behind the folder itself, and are not searched for further .pth files.
+    (site / "dependencies.pth").write_text(f"{Path(msgspec.__file__).parents[1]}\n", encoding="utf-8")
     return site
 
 

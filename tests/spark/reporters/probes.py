@@ -1,11 +1,12 @@
 """Reporters for tests; the sidecar finds them through PYTHONPATH."""
 
+import asyncio
 import dataclasses
 import json
+import pathlib
 import sys
-import time
 
-from spark_events.config import duration, option, text
+from spark_events.config import option, text
 from spark_events.reporters.file import FileReporter
 from spark_events.reporters.reporter import Reporter
 
@@ -30,20 +31,24 @@ class Interpreter(Reporter):
 
 
 @dataclasses.dataclass(frozen=True)
-class SlowFileConfig:
+class GatedFileConfig:
     path: str = option("path", text("the path of a file"), doc="The file.")
-    pause: float = option("pause", duration, 0.5, doc="How long one report takes.")
+    folder: str = option("folder", text("the path of a folder"), doc="Where it says 'held', and waits for 'go'.")
 
 
-class SlowFile(FileReporter):
-    """A ``file`` reporter that takes its time."""
+class GatedFile(FileReporter):
+    """A ``file`` reporter that holds back the end of the application until it is told to go on."""
 
-    Config = SlowFileConfig
+    Config = GatedFileConfig
 
     def __init__(self, config):
         super().__init__(config)
-        self._pause = config.pause
+        self._folder = pathlib.Path(config.folder)
 
-    def report(self, events):
-        time.sleep(self._pause)
+    async def report(self, events):
+        if any(event.name == "JobStatusChangeEvent" and event.attributes["spark.entity"] == "application"
+               and event.attributes["status.new"] != "RUNNING" for event in events):  # fmt: skip
+            (self._folder / "held").touch()
+            while not (self._folder / "go").exists():  # noqa: ASYNC110 (a file has no event)
+                await asyncio.sleep(0.02)
         super().report(events)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
+from fakes import read_events
 
 from spark_events import Event, EventBuilder, Severity
 from spark_events.config import Settings
 from spark_events.dispatch.mailbox import Entry
 from spark_events.dispatch.selection import Selection, SelectionConfig
 from spark_events.errors import ConfigError
+from spark_events.pipeline import build
 
 
 def one(scope: str, name: str = "Commit", severity: str = "INFO") -> Event:
@@ -96,3 +101,42 @@ def test_what_is_of_another_form_is_a_problem(values: dict[str, str]) -> None:
     """A message with the key, the value and what is allowed."""
     with pytest.raises(ConfigError, match=r"r\.(?:filter|scope)\S+: given .*allowed is"):
         selection(**values)
+
+
+def test_two_reporters_of_one_pipeline_see_nothing_of_each_other(tmp_path: Path) -> None:
+    """Filters and variables of the one never show in the file of the other, whichever comes first."""
+    reporters = {
+        "red": {"scope.variables.additional": "team:red,a:mine", "filter.excludes": "*:Noise"},
+        "blue": {"scope.variables.excludes": "b;secret", "filter.min-severity": "WARN"},
+        "plain": {},
+    }
+    settings = {
+        f"events.reporter.{name}.{key}": value
+        for name, own in reporters.items()
+        for key, value in {"type": "file", "path": str(tmp_path / name), **own}.items()
+    }
+    pipeline = build(Settings.of(settings))
+    pipeline.dispatcher.start()
+    events = [one("s", "Commit"), one("s", "Noise"), one("s", "Commit", "ERROR"), one("s", "Noise", "ERROR")]
+    pipeline.dispatcher.dispatch([Entry(n, event) for n, event in enumerate(events, 1)], len(events))
+    pipeline.dispatcher.stop(time.monotonic() + 20)
+    seen = {
+        name: [(e["name"], e["severity"], e["attributes"]) for e in read_events(tmp_path / name)] for name in reporters
+    }
+    untouched = {"a": 1, "b": 2}
+    assert seen["red"] == [("Commit", severity, {"a": "mine", "b": 2, "team": "red"}) for severity in ("INFO", "ERROR")]
+    assert seen["blue"] == [("Commit", "ERROR", {"a": 1}), ("Noise", "ERROR", {"a": 1})]
+    assert seen["plain"] == [(event.name, event.severity.value, untouched) for event in events]
+    assert all(event.attributes == untouched for event in events)
+
+
+def test_a_bad_pattern_is_one_clear_message() -> None:
+    """The full key, what was given, what is wrong with it and what is allowed."""
+    settings = Settings.of({"r.filter.includes": "spark.job:Commit; spark stage:X"})
+    settings.read(SelectionConfig, "r")
+    with pytest.raises(ConfigError) as raised:
+        settings.check()
+    (problem,) = raised.value.problems
+    assert "r.filter.includes" in problem
+    assert "'spark stage' is not a pattern" in problem
+    assert "<scope>[:<name>[,<name>]]" in problem

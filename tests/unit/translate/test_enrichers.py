@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from spark_events.bridge.records import ExceptionLink, Failure
 from spark_events.config import Settings
 from spark_events.errors import ConfigError
 from spark_events.translate.config import FailureConfig, read
@@ -81,3 +82,58 @@ def test_a_name_that_leads_to_no_enricher_is_a_problem(name: str) -> None:
     read(settings)
     with pytest.raises(ConfigError, match=r"events\.failure\.enrichers: given .*, allowed is type, or package"):
         settings.check()
+
+
+@pytest.mark.parametrize(
+    ("state", "label"),
+    [("53200", "RESOURCE"), ("54000", "RESOURCE"), ("58030", "SYSTEM"), ("08000", "SYSTEM"), ("22012", "USER")],
+)
+def test_sqlstate_decides_where_there_is_one(state: str, label: str) -> None:
+    """Its class says what kind of thing went wrong: 53 resources, 58 the system, 22 data."""
+    found = Diagnostics([TypeEnricher()]).of_text(f"a.B: [SOME_CLASS] x. SQLSTATE: {state}")
+    assert found.attributes["failure.label.type"] == label
+
+
+def test_the_user_s_own_code_on_the_jvm_is_the_user_s_fault_and_the_place() -> None:
+    """The innermost call that is neither Java's, Scala's nor Spark's, if Spark had called it."""
+    trace = (
+        "org.apache.spark.SparkException: Job aborted\n\tat org.apache.spark.A.b(A.scala:1)\n"
+        "Caused by: java.util.NoSuchElementException: None.get\n"
+        "\tat scala.None$.get(Option.scala:627)\n"
+        "\tat java.base/java.util.Optional.map(Optional.java:1)\n"
+        "\tat com.acme.Orders$.parse(Orders.scala:12)\n"
+        "\tat com.acme.Orders$.main(Orders.scala:5)\n"
+        "\tat org.apache.spark.executor.Executor.run(Executor.scala:1)\n"
+    )
+    attributes = Diagnostics([TypeEnricher()]).of_text(trace).attributes
+    assert attributes["failure.label.type"] == "USER"
+    assert attributes["failure.location"] == "Orders.scala:12 in com.acme.Orders$.parse"
+
+
+def test_what_spark_itself_has_called_last_is_not_the_user_s() -> None:
+    """A call of the user's further out does not make an error of Spark's the user's own."""
+    trace = (
+        "java.lang.NullPointerException\n\tat org.apache.spark.A.b(A.scala:1)\n\tat com.acme.Main.main(Main.java:3)\n"
+    )
+    attributes = Diagnostics([TypeEnricher()]).of_text(trace).attributes
+    assert attributes["failure.label.type"] == "SYSTEM"
+    assert "failure.location" not in attributes
+
+
+def test_words_in_brackets_are_no_error_classes() -> None:
+    """Spark's have an underscore; what wraps another failure gives way to it."""
+    assert Diagnostics().of_text("a.B: [ERROR] [ORDERS] bad").error_type == "a.B"
+    wrapped = "a.B: [TASK_WRITE_FAILED] x\nCaused by: a.C: [DIVIDE_BY_ZERO] y"
+    assert Diagnostics().of_text(wrapped).error_type == "DIVIDE_BY_ZERO"
+    legacy = "a.B: [_LEGACY_ERROR_TEMP_2052] x\nCaused by: a.C: [CAST_INVALID_INPUT] y"
+    assert Diagnostics().of_text(legacy).error_type == "CAST_INVALID_INPUT"
+
+
+def test_of_a_chain_of_exceptions_the_class_and_its_sqlstate_belong_together() -> None:
+    """The state of the exception that only wraps is not that of the cause."""
+    chain = [
+        ExceptionLink("a.B", "x", "TASK_WRITE_FAILED", "58030"),
+        ExceptionLink("a.C", "y", "DIVIDE_BY_ZERO", "22012"),
+    ]
+    found = Diagnostics().of(Failure(chain))
+    assert (found.error_type, found.attributes["error.sql_state"]) == ("DIVIDE_BY_ZERO", "22012")

@@ -60,7 +60,11 @@ final class Context {
     if (known == null || change.begins) {
       known = new ArrayList<>(2);
     }
-    known.removeIf(earlier -> earlier.kind.equals(record.kind));
+    for (int i = known.size() - 1; i >= 0; i--) {
+      if (known.get(i).kind.equals(record.kind)) {
+        known.remove(i);
+      }
+    }
     known.add(record);
     subjects.put(change.subject, known);
     if (subjects.size() > LIMIT) {

@@ -1,7 +1,5 @@
 package io.sparkevents;
 
-import java.util.List;
-import java.util.Map;
 import org.apache.spark.SparkConf;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerApplicationEnd;
@@ -26,55 +24,23 @@ import org.slf4j.LoggerFactory;
 public final class EventsListener extends SparkListener {
   private static final Logger LOG = LoggerFactory.getLogger(EventsListener.class);
 
-  private HandoffQueue queue;
-  private Sidecar sidecar;
-  private SyncGate gate;
-  private Records records;
-  private StageRecords stages;
-  private Thread exitHook;
+  /** Null where there is nothing to do. */
+  private final Connection connection;
+  private final Records records;
+  private final StageRecords stages;
   private boolean complained;
 
   /** Called by Spark, before the application starts. */
   public EventsListener(SparkConf conf) {
-    Settings settings = null;
-    String failure;
-    try {
-      settings = Settings.read(conf, System.getenv());
-      failure = start(settings, conf, System.getenv());
-    } catch (Throwable defect) {
-      failure = defect.toString();
-      LOG.error("spark-events: cannot start, the job goes on without events", defect);
-    }
-    if (failure != null && settings != null && settings.required()) {
-      close();
-      throw new IllegalStateException(
-          "spark-events cannot start, and spark.events.required is true. " + failure);
-    }
+    this(conf, Connection.open(conf));
   }
 
-  /** Returns why there will be no events, or null. */
-  private String start(Settings settings, SparkConf conf, Map<String, String> environment)
-      throws InterruptedException {
-    if (settings.problem() != null) {
-      LOG.error("spark-events: no events will be reported, {}", settings.problem());
-      return settings.problem();
-    }
-    if (!settings.sidecarEnabled()) {
-      return null;
-    }
-    List<Interpreter> candidates = Interpreter.candidates(settings, conf, environment);
-    queue = new HandoffQueue(settings.queueSize());
-    gate = new SyncGate(queue, settings.synchronous() ? settings.syncTimeoutMillis() : 0);
+  EventsListener(SparkConf conf, Connection connection) {
     Redaction redaction = new Redaction(conf.get("spark.redaction.regex", Redaction.SPARK_DEFAULT));
     JobProperties properties = new JobProperties(redaction);
+    this.connection = connection;
     records = new Records(conf, redaction, properties);
     stages = new StageRecords(properties);
-    sidecar = new Sidecar(settings, candidates, queue);
-    sidecar.start();
-    MainThread.watch();
-    exitHook = new Thread(() -> queue.offer(Records.jvmShutdown()), "spark-events-exit");
-    Runtime.getRuntime().addShutdownHook(exitHook);
-    return settings.required() ? sidecar.awaitStarted() : null;
   }
 
   @Override
@@ -84,8 +50,14 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onApplicationEnd(SparkListenerApplicationEnd event) {
-    hand(() -> records.applicationEnd(event));
-    close();
+    if (connection == null) {
+      return;
+    }
+    try {
+      connection.close(records.applicationEnd(event));
+    } catch (Throwable defect) {
+      complainOnce(defect);
+    }
   }
 
   @Override
@@ -110,12 +82,33 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onTaskStart(SparkListenerTaskStart event) {
-    hand(() -> stages.taskStarted(event));
+    // No capture here, nor below: there may be thousands of tasks a second.
+    if (connection == null) {
+      return;
+    }
+    try {
+      Record record = stages.taskStarted(event);
+      if (record != null) {
+        connection.hand(record);
+      }
+    } catch (Throwable defect) {
+      complainOnce(defect);
+    }
   }
 
   @Override
   public void onTaskEnd(SparkListenerTaskEnd event) {
-    hand(() -> stages.taskEnded(event));
+    if (connection == null) {
+      return;
+    }
+    try {
+      Record record = stages.taskEnded(event);
+      if (record != null) {
+        connection.hand(record);
+      }
+    } catch (Throwable defect) {
+      complainOnce(defect);
+    }
   }
 
   @Override
@@ -134,32 +127,14 @@ public final class EventsListener extends SparkListener {
   }
 
   private void hand(Capture capture) {
-    if (queue == null) {
+    if (connection == null) {
       return;
     }
     try {
       Record record = capture.get();
       if (record != null) {
-        gate.pass(queue.offer(record));
+        connection.hand(record);
       }
-    } catch (InterruptedException stopped) {
-      Thread.currentThread().interrupt();
-    } catch (Throwable defect) {
-      complainOnce(defect);
-    }
-  }
-
-  private void close() {
-    if (sidecar == null) {
-      return;
-    }
-    try {
-      sidecar.finish();
-      Runtime.getRuntime().removeShutdownHook(exitHook);
-    } catch (InterruptedException stopped) {
-      Thread.currentThread().interrupt();
-    } catch (IllegalStateException alreadyShuttingDown) {
-      // The hook finds the queue closed.
     } catch (Throwable defect) {
       complainOnce(defect);
     }

@@ -1,10 +1,7 @@
 package io.sparkevents;
 
-import java.util.ArrayDeque;
 import java.util.Collection;
-import java.util.Iterator;
-import java.util.LinkedHashMap;
-import java.util.Map;
+import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
@@ -18,24 +15,44 @@ import java.util.concurrent.locks.ReentrantLock;
  * is a record dropped, the least worthy and oldest first, and counted.
  */
 final class HandoffQueue {
+  /** So many records are acknowledged at a time: the listener's thread must not wait for long. */
+  private static final int SLICE = 32;
+  private static final int BATCH = 64;
+  private static final long LINGER_NANOS = 500_000;
+  private static final int LINGERS = 40;
+
   private final ReentrantLock lock = new ReentrantLock();
   private final Condition changed = lock.newCondition();
-  private final Condition acknowledged = lock.newCondition();
+  private final Condition progressed = lock.newCondition();
   private final int capacity;
-  private final ArrayDeque<Record> pending = new ArrayDeque<>();
-  private final ArrayDeque<Record> sent = new ArrayDeque<>();
+  private final int batch;
+  private final boolean prompt;
+  private final Pending pending = new Pending();
+  private final Sent sent;
   private final Context context = new Context();
-  private final Map<String, Long> unreportedDrops = new LinkedHashMap<>();
+  private final Drops drops = new Drops();
 
   private boolean writerWaits;
+  private int lingers;
+  private boolean woken;
   private boolean finishing;
   private boolean closed;
+  private boolean allWritten = true;
   private long lastSeq;
   private long ackedThrough;
-  private long dropped;
+  private long unconfirmed;
 
-  HandoffQueue(int capacity) {
+  /**
+   * @param prompt whether the writer is woken for each record, because somebody waits for the answer.
+   *     Otherwise a writer that was busy just now looks by itself for a while: to wake a thread costs
+   *     the listener more than all the rest.
+   */
+  HandoffQueue(int capacity, boolean prompt) {
     this.capacity = capacity;
+    this.prompt = prompt;
+    // What is being written cannot make room: with a small queue it has to be little.
+    batch = Math.max(1, Math.min(BATCH, capacity / 8));
+    sent = new Sent(Math.max(BATCH, 4 * Math.min(capacity, 1 << 20)));
   }
 
   /**
@@ -47,11 +64,8 @@ final class HandoffQueue {
     lock.lock();
     try {
       record.assign(++lastSeq);
-      if (closed) {
+      if (closed || !(hasRoom() || makeRoom(record.worth))) {
         drop(record);
-        return 0;
-      }
-      if (pending.size() + sent.size() >= capacity && !makeRoomFor(record)) {
         return 0;
       }
       pending.addLast(record);
@@ -64,56 +78,115 @@ final class HandoffQueue {
     }
   }
 
-  private boolean makeRoomFor(Record record) {
-    if (!sent.isEmpty()) {
-      context.apply(sent.pollFirst());
+  private boolean hasRoom() {
+    return pending.size() + sent.size() < capacity;
+  }
+
+  private boolean makeRoom(Record.Worth worth) {
+    Record written = sent.evict();
+    if (written != null) {
+      context.apply(written);
       return true;
     }
-    Iterator<Record> oldestFirst = pending.iterator();
-    while (oldestFirst.hasNext()) {
-      Record candidate = oldestFirst.next();
-      if (candidate.worth == Record.Worth.ROUTINE) {
-        oldestFirst.remove();
-        drop(candidate);
-        return true;
-      }
+    Record least = pending.pollLeast(worth);
+    if (least != null) {
+      drop(least);
     }
-    if (record.worth == Record.Worth.ROUTINE) {
-      drop(record);
-      return false;
-    }
-    drop(pending.pollFirst());
-    return true;
+    return least != null;
   }
 
   private void drop(Record record) {
-    dropped++;
-    unreportedDrops.merge(record.kind, 1L, Long::sum);
+    if (record.worth != Record.Worth.ACCOUNT) {
+      drops.count(Drops.HANDOFF, record.kind, 1);
+    }
     // The record is lost as an event, not as knowledge: a query that started still runs.
     context.apply(record);
   }
 
-  /**
-   * Waits until a record is there, at most {@code millis}.
-   *
-   * @return the next record to be sent, or null
-   */
-  Record take(long millis) throws InterruptedException {
+  /** Something was lost elsewhere; it is told in the same way as what is lost here. */
+  void countDropped(String where, String kind, long number) {
     lock.lock();
     try {
-      if (pending.isEmpty() && !finishing && !closed) {
-        writerWaits = true;
-        try {
-          changed.await(millis, TimeUnit.MILLISECONDS);
-        } finally {
-          writerWaits = false;
+      drops.count(where, kind, number);
+      changed.signal();
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /**
+   * Waits until there are records, at most {@code millis}. Whoever calls this has written, and flushed
+   * if there was nothing more to write, all that it got before.
+   *
+   * @param next gets the next records to be sent, if there are any
+   */
+  void take(List<Record> next, long millis) throws InterruptedException {
+    lock.lock();
+    try {
+      sent.allWritten();
+      if (pending.isEmpty()) {
+        allWritten = true;
+        progressed.signalAll();
+        if (!finishing && !closed && !woken) {
+          awaitRecords(millis);
         }
       }
-      Record record = pending.pollFirst();
-      if (record != null) {
-        sent.addLast(record);
+      woken = false;
+      tellDrops();
+      while (next.size() < batch && !pending.isEmpty()) {
+        Record record = pending.pollFirst();
+        if (record.worth == Record.Worth.ACCOUNT) {
+          drops.accountLeft();
+        }
+        sent.add(record);
+        next.add(record);
+        allWritten = false;
+        lingers = LINGERS;
       }
-      return record;
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  private void awaitRecords(long millis) throws InterruptedException {
+    if (!prompt && lingers > 0) {
+      lingers--;
+      changed.awaitNanos(LINGER_NANOS);
+      return;
+    }
+    writerWaits = true;
+    try {
+      changed.await(millis, TimeUnit.MILLISECONDS);
+    } finally {
+      writerWaits = false;
+    }
+  }
+
+  private void tellDrops() {
+    long now = System.nanoTime();
+    boolean last = finishing && pending.isEmpty();
+    if (!closed && drops.isDue(now, last) && (hasRoom() || makeRoomForAccount())) {
+      Record account = drops.account(now);
+      account.assign(++lastSeq);
+      pending.addLast(account);
+    }
+  }
+
+  private boolean makeRoomForAccount() {
+    Record written = sent.evict();
+    if (written != null) {
+      context.apply(written);
+    }
+    return written != null;
+  }
+
+  /** The record cannot be sent, now or ever. */
+  void giveUp(Record record) {
+    lock.lock();
+    try {
+      if (sent.remove(record)) {
+        drop(record);
+      }
     } finally {
       lock.unlock();
     }
@@ -128,29 +201,25 @@ final class HandoffQueue {
     }
   }
 
-  /** The drops that nobody has been told of yet, by kind; they count as told from now on. */
-  Map<String, Long> takeDrops() {
-    lock.lock();
-    try {
-      Map<String, Long> drops = new LinkedHashMap<>(unreportedDrops);
-      unreportedDrops.clear();
-      return drops;
-    } finally {
-      lock.unlock();
-    }
-  }
-
   /** Everything up to {@code seq} has reached the end of its way and may be forgotten. */
   void acknowledge(long seq) {
-    lock.lock();
-    try {
-      while (!sent.isEmpty() && sent.peekFirst().seq() <= seq) {
-        context.apply(sent.pollFirst());
+    boolean more = true;
+    while (more) {
+      lock.lock();
+      try {
+        if (seq > ackedThrough) {
+          ackedThrough = seq;
+          sent.acknowledgedThrough(seq);
+          progressed.signalAll();
+        }
+        Record record = null;
+        for (int done = 0; done < SLICE && (record = sent.pollThrough(seq)) != null; done++) {
+          context.apply(record);
+        }
+        more = record != null;
+      } finally {
+        lock.unlock();
       }
-      ackedThrough = Math.max(ackedThrough, seq);
-      acknowledged.signalAll();
-    } finally {
-      lock.unlock();
     }
   }
 
@@ -159,13 +228,23 @@ final class HandoffQueue {
     lock.lock();
     try {
       long left = TimeUnit.MILLISECONDS.toNanos(millis);
-      while (ackedThrough < seq && !closed) {
-        if (left <= 0) {
-          return false;
-        }
-        left = acknowledged.awaitNanos(left);
+      while (ackedThrough < seq && !closed && left > 0) {
+        left = progressed.awaitNanos(left);
       }
       return ackedThrough >= seq;
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** Waits until all records are in the pipe, at most {@code millis}. */
+  void awaitWritten(long millis) throws InterruptedException {
+    lock.lock();
+    try {
+      long left = TimeUnit.MILLISECONDS.toNanos(millis);
+      while (!(pending.isEmpty() && allWritten) && !closed && left > 0) {
+        left = progressed.awaitNanos(left);
+      }
     } finally {
       lock.unlock();
     }
@@ -194,9 +273,10 @@ final class HandoffQueue {
   Collection<Record> rewind() {
     lock.lock();
     try {
-      while (!sent.isEmpty()) {
-        pending.addFirst(sent.pollLast());
+      for (Record record = sent.pollLast(); record != null; record = sent.pollLast()) {
+        pending.addFirst(record);
       }
+      sent.loseTraces(kind -> drops.count(Drops.HANDOFF, kind, 1));
       return context.records();
     } finally {
       lock.unlock();
@@ -232,32 +312,75 @@ final class HandoffQueue {
     }
   }
 
+  /** The writer looks up, now or, if it is busy, when it would wait next. */
   void wakeWriter() {
     lock.lock();
     try {
+      woken = true;
       changed.signalAll();
     } finally {
       lock.unlock();
     }
   }
 
-  /**
-   * There is no sidecar and there will be none: whoever waits goes on, whatever is held is dropped.
-   *
-   * @return how many records have been dropped so far
-   */
-  long close() {
+  /** There is no sidecar and there will be none: whoever waits goes on, whatever is held is dropped. */
+  void close() {
     lock.lock();
     try {
       closed = true;
-      for (Record record : pending) {
+      for (Record record = pending.pollFirst(); record != null; record = pending.pollFirst()) {
         drop(record);
       }
-      pending.clear();
-      sent.clear();
-      acknowledged.signalAll();
+      sent.loseTraces(kind -> unconfirmed++);
+      while (sent.pollLast() != null) {
+        unconfirmed++;
+      }
+      progressed.signalAll();
       changed.signalAll();
-      return dropped;
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** How many records it holds. */
+  int size() {
+    lock.lock();
+    try {
+      return pending.size() + sent.size();
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  int capacity() {
+    return capacity;
+  }
+
+  /** How many records were dropped, by all that is known. */
+  long dropped() {
+    return drops.total();
+  }
+
+  /** After {@link #close}: how many records the sidecar had been given, of which it has not said what became. */
+  long unconfirmed() {
+    lock.lock();
+    try {
+      return unconfirmed;
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** What was told as a record since this was asked last, or null. */
+  String takeDropNotice() {
+    return drops.takeNotice();
+  }
+
+  /** What was dropped and never told as a record; empty where there is nothing. */
+  String untoldDrops() {
+    lock.lock();
+    try {
+      return drops.unreported();
     } finally {
       lock.unlock();
     }

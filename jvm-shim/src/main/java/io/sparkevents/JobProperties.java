@@ -2,8 +2,6 @@ package io.sparkevents;
 
 import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.IOException;
-import java.util.LinkedHashMap;
-import java.util.Map;
 import java.util.Properties;
 
 /** Those local properties of a job or a stage that say what it belongs to, redacted as Spark does. */
@@ -24,21 +22,23 @@ final class JobProperties {
     this.redaction = redaction;
   }
 
-  Map<String, String> of(Properties all) {
-    Map<String, String> selected = new LinkedHashMap<>();
-    for (String key : KEYS) {
-      String value = all == null ? null : all.getProperty(key);
-      if (value != null) {
-        selected.put(key, Text.cut(redaction.redact(key, value)));
+  /** Their values as they are, in the order of the keys: to redact them is left to the writer's thread. */
+  static String[] select(Properties all) {
+    String[] selected = new String[KEYS.length];
+    if (all != null) {
+      for (int i = 0; i < KEYS.length; i++) {
+        selected[i] = all.getProperty(KEYS[i]);
       }
     }
     return selected;
   }
 
-  static void write(JsonGenerator json, Map<String, String> selected) throws IOException {
+  void write(JsonGenerator json, String[] selected) throws IOException {
     json.writeObjectFieldStart("properties");
-    for (Map.Entry<String, String> property : selected.entrySet()) {
-      json.writeStringField(property.getKey(), property.getValue());
+    for (int i = 0; i < KEYS.length; i++) {
+      if (selected[i] != null) {
+        json.writeStringField(KEYS[i], Text.cut(redaction.redact(KEYS[i], selected[i])));
+      }
     }
     json.writeEndObject();
   }

@@ -21,7 +21,9 @@ final class Record {
   /** What is given up first when the driver has to drop records. */
   enum Worth {
     ROUTINE,
-    LIFECYCLE
+    LIFECYCLE,
+    /** Tells what was lost: never given up itself. */
+    ACCOUNT
   }
 
   private static final JsonFactory JSON = new JsonFactory();

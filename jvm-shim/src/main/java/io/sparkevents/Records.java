@@ -1,6 +1,5 @@
 package io.sparkevents;
 
-import java.util.Map;
 import org.apache.spark.SparkConf;
 import org.apache.spark.scheduler.JobResult;
 import org.apache.spark.scheduler.SparkListenerApplicationEnd;
@@ -74,7 +73,7 @@ final class Records {
   }
 
   Record jobStart(SparkListenerJobStart event) {
-    Map<String, String> selected = properties.of(event.properties());
+    String[] selected = JobProperties.select(event.properties());
     return new Record(
         "job_start",
         Record.Worth.ROUTINE,
@@ -82,7 +81,7 @@ final class Records {
         json -> {
           json.writeNumberField("job_id", event.jobId());
           json.writeNumberField("time", event.time());
-          JobProperties.write(json, selected);
+          properties.write(json, selected);
         });
   }
 

@@ -114,11 +114,15 @@ final class Settings {
   }
 
   int queueSize() {
-    try {
-      return Math.max(1, Integer.parseInt(text("events.dispatcher.queue.size", "1024")));
-    } catch (NumberFormatException wrong) {
-      return 1024;
-    }
+    return Math.max(1, number("events.dispatcher.queue.size", 1024));
+  }
+
+  int mostRestarts() {
+    return Math.max(0, number("events.sidecar.restarts.max", 10));
+  }
+
+  long restartsWindowMillis() {
+    return millis("events.sidecar.restarts.window", 600_000);
   }
 
   long syncTimeoutMillis() {
@@ -136,6 +140,14 @@ final class Settings {
   private String text(String key, String otherwise) {
     Setting setting = settings.get(key);
     return setting == null ? otherwise : setting.value;
+  }
+
+  private int number(String key, int otherwise) {
+    try {
+      return Integer.parseInt(text(key, ""));
+    } catch (NumberFormatException notGivenOrWrong) {
+      return otherwise;
+    }
   }
 
   private long millis(String key, long otherwise) {

@@ -74,11 +74,18 @@ final class SidecarProcess {
       // A reporter's stray print: it belongs to no one, and must not end the conversation.
       return;
     }
+    if (answer == null) {
+      return;
+    }
     synchronized (firstAnswer) {
       if (onAnswer == null) {
         firstAnswer.offer(answer);
       } else {
-        onAnswer.accept(answer);
+        try {
+          onAnswer.accept(answer);
+        } catch (RuntimeException malformed) {
+          // Likewise: the next answer may be right.
+        }
       }
     }
   }
@@ -96,6 +103,26 @@ final class SidecarProcess {
       }
       onAnswer = receiver;
     }
+  }
+
+  /**
+   * Writes the first line. On a thread of its own, because a process that hangs before it reads would
+   * hold up whoever writes more than fits into the pipe; this thread ends with the process.
+   */
+  void greet(byte[] hello) {
+    Thread writer =
+        new Thread(
+            () -> {
+              try {
+                write(hello);
+                flush();
+              } catch (IOException closed) {
+                // It has ended already; its last word, if any, is still to be read.
+              }
+            },
+            "spark-events-hello");
+    writer.setDaemon(true);
+    writer.start();
   }
 
   void write(byte[] line) throws IOException {
@@ -116,11 +143,6 @@ final class SidecarProcess {
 
   boolean hasEnded() {
     return ended.getCount() == 0;
-  }
-
-  /** A process that has exited may have said something that is still to be read. */
-  void awaitLastAnswer(long millis) throws InterruptedException {
-    ended.await(millis, TimeUnit.MILLISECONDS);
   }
 
   /** Waits until the process is gone and its last answers have been received; false when it lives on. */

@@ -2,8 +2,6 @@ package io.sparkevents;
 
 import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.IOException;
-import java.util.Map;
-import java.util.Properties;
 import org.apache.spark.Resubmitted$;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
@@ -26,8 +24,7 @@ final class StageRecords {
   Record submitted(SparkListenerStageSubmitted event) {
     StageInfo stage = event.stageInfo();
     stages.submitted(stage.stageId(), stage.attemptNumber(), stage.numTasks());
-    Properties all = event.properties();
-    Map<String, String> selected = properties.of(all);
+    String[] selected = JobProperties.select(event.properties());
     long time = time(stage.submissionTime());
     return new Record(
         "stage_submitted",
@@ -36,7 +33,7 @@ final class StageRecords {
         json -> {
           writeStage(json, stage);
           json.writeNumberField("time", time);
-          JobProperties.write(json, selected);
+          properties.write(json, selected);
         });
   }
 

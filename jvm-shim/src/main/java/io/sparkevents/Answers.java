@@ -1,0 +1,54 @@
+package io.sparkevents;
+
+import java.util.Map;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * What the sidecar says: acknowledgements, its log, and its reporters' numbers. Comes on the thread that
+ * reads it. What is not understood is skipped, for a newer sidecar may say more.
+ */
+final class Answers {
+  private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
+
+  private final HandoffQueue queue;
+  private final Statistics statistics;
+  private volatile long nextSequence = 1;
+
+  Answers(HandoffQueue queue, Statistics statistics) {
+    this.queue = queue;
+    this.statistics = statistics;
+  }
+
+  /** The number of the event after those that are acknowledged: a new sidecar goes on counting there. */
+  long nextSequence() {
+    return nextSequence;
+  }
+
+  void receive(Map<?, ?> answer) {
+    switch (String.valueOf(answer.get("kind"))) {
+      case "ack":
+        nextSequence = ((Number) answer.get("sequence")).longValue();
+        queue.acknowledge(((Number) answer.get("through")).longValue());
+        break;
+      case "log":
+        log(String.valueOf(answer.get("level")), String.valueOf(answer.get("message")));
+        break;
+      case "stats":
+        statistics.receive(answer);
+        break;
+      default:
+        break;
+    }
+  }
+
+  private static void log(String level, String message) {
+    if ("ERROR".equals(level)) {
+      LOG.error("spark-events: {}", message);
+    } else if ("WARNING".equals(level)) {
+      LOG.warn("spark-events: {}", message);
+    } else {
+      LOG.info("spark-events: {}", message);
+    }
+  }
+}

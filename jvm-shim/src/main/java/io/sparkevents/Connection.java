@@ -1,0 +1,126 @@
+package io.sparkevents;
+
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.SparkConf;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * One application's way to its sidecar, opened by the first that asks: the plugin, which Spark makes
+ * before the listeners, or the listener. Where both are configured, the second one gets nothing, and so
+ * nothing is told twice.
+ */
+final class Connection {
+  private static final Logger LOG = LoggerFactory.getLogger(EventsListener.class);
+
+  /** The one that is open, and for whom; a JVM has one SparkContext at a time. */
+  private static Connection open;
+
+  private final SparkConf conf;
+  private final long shutdownTimeoutMillis;
+  final HandoffQueue queue;
+  final Statistics statistics = new Statistics();
+  final Sidecar sidecar;
+  private final SyncGate gate;
+  private final Thread exitHook = new Thread(this::jvmExits, "spark-events-exit");
+
+  private Connection(SparkConf conf, Settings settings, List<Interpreter> candidates) {
+    this.conf = conf;
+    shutdownTimeoutMillis = settings.shutdownTimeoutMillis();
+    queue = new HandoffQueue(settings.queueSize(), settings.synchronous());
+    gate = new SyncGate(queue, settings.synchronous() ? settings.syncTimeoutMillis() : 0);
+    sidecar = new Sidecar(settings, candidates, queue, statistics);
+  }
+
+  /**
+   * @param conf the application's own, the very object that Spark hands to plugins and listeners
+   * @return null where nothing is to be reported, or another one reports it
+   * @throws IllegalStateException when there can be no events, and spark.events.required is true
+   */
+  static synchronized Connection open(SparkConf conf) {
+    if (open != null && open.conf == conf) {
+      return null;
+    }
+    Settings settings = null;
+    Connection made = null;
+    String failure;
+    try {
+      settings = Settings.read(conf, System.getenv());
+      failure = settings.problem();
+      if (failure != null) {
+        LOG.error("spark-events: no events will be reported, {}", failure);
+      } else if (settings.sidecarEnabled()) {
+        made = new Connection(conf, settings, Interpreter.candidates(settings, conf, System.getenv()));
+        failure = made.start(settings.required());
+        open = made;
+      }
+    } catch (Throwable defect) {
+      failure = defect.toString();
+      LOG.error("spark-events: cannot start, the job goes on without events", defect);
+    }
+    if (failure != null && settings != null && settings.required()) {
+      if (made != null) {
+        made.close();
+      }
+      throw new IllegalStateException(
+          "spark-events cannot start, and spark.events.required is true. " + failure);
+    }
+    return made;
+  }
+
+  private String start(boolean required) throws InterruptedException {
+    sidecar.start();
+    MainThread.watch();
+    Runtime.getRuntime().addShutdownHook(exitHook);
+    return required ? sidecar.awaitStarted() : null;
+  }
+
+  /** Hands the record over; with the dispatcher type sync, waits until it has arrived everywhere. */
+  void hand(Record record) {
+    try {
+      gate.pass(queue.offer(record));
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  /** The last record: nobody waits for it alone, because the end waits for everything. */
+  void close(Record last) {
+    queue.offer(last);
+    close();
+  }
+
+  void close() {
+    forget(this);
+    try {
+      sidecar.finish();
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
+    }
+    try {
+      Runtime.getRuntime().removeShutdownHook(exitHook);
+    } catch (IllegalStateException alreadyShuttingDown) {
+      // The hook finds the queue closed.
+    }
+  }
+
+  private static synchronized void forget(Connection closed) {
+    if (open == closed) {
+      open = null;
+    }
+  }
+
+  /**
+   * The JVM goes down, and perhaps nobody has ended the application or ever will: Spark drops its
+   * ApplicationEnd, too, where a listener queue is full. What is in the pipe, the sidecar still delivers.
+   */
+  private void jvmExits() {
+    queue.offer(Records.jvmShutdown());
+    try {
+      queue.awaitWritten(shutdownTimeoutMillis);
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
+    }
+  }
+}

@@ -1,0 +1,104 @@
+package io.sparkevents;
+
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * Counts what was given up, by place and kind, and makes records of it; used under the {@link
+ * HandoffQueue}'s lock.
+ *
+ * <p>The account is a record like the others: numbered, sent again to a new sidecar, acknowledged. So
+ * what was lost is not lost track of. The first is made at once; while it goes on, one every ten seconds.
+ */
+final class Drops {
+  /** Records that were lost between the listener and the sidecar. */
+  static final String HANDOFF = "handoff";
+  /** Events that Spark itself did not give to its listeners. */
+  static final String LISTENER_QUEUE = "spark-listener-queue";
+
+  private static final long INTERVAL_NANOS = TimeUnit.SECONDS.toNanos(10);
+
+  /** By place, then kind; the counts are arrays, so that counting allocates nothing. */
+  private final Map<String, Map<String, long[]>> unreported = new LinkedHashMap<>();
+  private boolean accountUnderWay;
+  private boolean reportedBefore;
+  private long reportedNanos;
+  private volatile long total;
+  private volatile String notice;
+
+  void count(String where, String kind, long number) {
+    total += number;
+    unreported
+        .computeIfAbsent(where, place -> new LinkedHashMap<>())
+        .computeIfAbsent(kind, unknown -> new long[1])[0] += number;
+  }
+
+  /** All that were dropped, ever; may be read without the lock. */
+  long total() {
+    return total;
+  }
+
+  boolean isDue(long nowNanos, boolean last) {
+    return !unreported.isEmpty()
+        && !accountUnderWay
+        && (last || !reportedBefore || nowNanos - reportedNanos >= INTERVAL_NANOS);
+  }
+
+  /** The account of one place, as a record; its drops count as told from now on. */
+  Record account(long nowNanos) {
+    String where = unreported.keySet().iterator().next();
+    Map<String, long[]> counts = unreported.remove(where);
+    accountUnderWay = true;
+    reportedBefore = true;
+    // With more than one place, the next is told at once.
+    reportedNanos = unreported.isEmpty() ? nowNanos : nowNanos - INTERVAL_NANOS;
+    notice = where + " dropped " + text(counts);
+    return new Record(
+        "dropped",
+        Record.Worth.ACCOUNT,
+        null,
+        json -> {
+          json.writeStringField("where", where);
+          json.writeObjectFieldStart("records");
+          for (Map.Entry<String, long[]> count : counts.entrySet()) {
+            json.writeNumberField(count.getKey(), count.getValue()[0]);
+          }
+          json.writeEndObject();
+        });
+  }
+
+  /** An account has left the queue; the next may enter. */
+  void accountLeft() {
+    accountUnderWay = false;
+  }
+
+  /** For the log, once: the account that was made last, or null. May be called without the lock. */
+  String takeNotice() {
+    String last = notice;
+    if (last != null) {
+      notice = null;
+    }
+    return last;
+  }
+
+  /** What nobody has been told of, as text; empty where there is nothing. */
+  String unreported() {
+    StringBuilder all = new StringBuilder();
+    for (Map.Entry<String, Map<String, long[]>> place : unreported.entrySet()) {
+      all.append(all.length() == 0 ? "" : "; ");
+      all.append(place.getKey()).append(" dropped ").append(text(place.getValue()));
+    }
+    return all.toString();
+  }
+
+  private static String text(Map<String, long[]> counts) {
+    StringBuilder text = new StringBuilder("{");
+    String separator = "";
+    for (Map.Entry<String, long[]> count : counts.entrySet()) {
+      text.append(separator).append(count.getKey()).append('=').append(count.getValue()[0]);
+      separator = ", ";
+    }
+    return text.append('}').toString();
+  }
+}

@@ -1,0 +1,74 @@
+package io.sparkevents;
+
+import java.util.Collections;
+import java.util.Map;
+import org.apache.spark.SparkContext;
+import org.apache.spark.api.plugin.DriverPlugin;
+import org.apache.spark.api.plugin.ExecutorPlugin;
+import org.apache.spark.api.plugin.PluginContext;
+import org.apache.spark.api.plugin.SparkPlugin;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * The listener, and its metrics in Spark's metrics system: {@code spark.plugins=io.sparkevents.EventsPlugin}.
+ *
+ * <p>It does not need {@code spark.extraListeners}; with both, everything is still told once. Spark loads
+ * this class on executors, too, where it does nothing.
+ */
+public final class EventsPlugin implements SparkPlugin {
+  private static final Logger LOG = LoggerFactory.getLogger(EventsPlugin.class);
+
+  @Override
+  public DriverPlugin driverPlugin() {
+    return new Driver();
+  }
+
+  @Override
+  public ExecutorPlugin executorPlugin() {
+    return null;
+  }
+
+  private static final class Driver implements DriverPlugin {
+    private Connection connection;
+    private LostBySpark lostBySpark;
+    private SparkContext spark;
+    private boolean started;
+
+    /** Called before the listener bus starts, so that no event is missed: not even ApplicationStart. */
+    @Override
+    public Map<String, String> init(SparkContext context, PluginContext plugin) {
+      spark = context;
+      connection = Connection.open(plugin.conf());
+      if (connection != null) {
+        try {
+          context.addSparkListener(new EventsListener(plugin.conf(), connection));
+          Metrics.register(plugin.metricRegistry(), connection.queue, connection.sidecar, connection.statistics);
+        } catch (Throwable defect) {
+          LOG.error("spark-events: the plugin cannot do its work, the job goes on without", defect);
+        }
+      }
+      return Collections.emptyMap();
+    }
+
+    /** Called when the application runs. */
+    @Override
+    public void registerMetrics(String applicationId, PluginContext plugin) {
+      started = true;
+      if (connection != null) {
+        lostBySpark = LostBySpark.watch(connection.queue, spark);
+      }
+    }
+
+    @Override
+    public void shutdown() {
+      if (lostBySpark != null) {
+        lostBySpark.stop();
+      }
+      if (connection != null && !started) {
+        // A SparkContext that could not be made: its listener bus will never say that it is over.
+        connection.close();
+      }
+    }
+  }
+}

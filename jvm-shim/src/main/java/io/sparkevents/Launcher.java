@@ -1,0 +1,158 @@
+package io.sparkevents;
+
+import com.fasterxml.jackson.core.JsonGenerator;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+
+/** Finds the Python that can run the sidecar, and starts it. Used by the supervisor's thread. */
+final class Launcher {
+  private static final int PROTOCOL = 1;
+
+  private final Settings settings;
+  private final Answers answers;
+  private final Restarts restarts;
+  private final Deadline deadline;
+  private final Runnable onEnd;
+
+  private List<Interpreter> candidates;
+  private volatile SidecarProcess process;
+  private String failure;
+  private boolean refused;
+
+  Launcher(
+      Settings settings,
+      List<Interpreter> candidates,
+      Answers answers,
+      Restarts restarts,
+      Deadline deadline,
+      Runnable onEnd) {
+    this.settings = settings;
+    this.candidates = candidates;
+    this.answers = answers;
+    this.restarts = restarts;
+    this.deadline = deadline;
+    this.onEnd = onEnd;
+  }
+
+  /** The process that was started last, whether or not it was of any use; null before the first. */
+  SidecarProcess process() {
+    return process;
+  }
+
+  /** How long all candidates together may take, in milliseconds. */
+  long patience() {
+    return settings.startTimeoutMillis() * candidates.size() + 1_000;
+  }
+
+  /** Why {@link #launch} has found none. */
+  String failure() {
+    return failure;
+  }
+
+  /** The first interpreter's sidecar that answers "ready"; or null, with {@link #failure} saying what was tried. */
+  SidecarProcess launch() throws InterruptedException {
+    List<String> tried = new ArrayList<>();
+    for (Interpreter candidate : candidates) {
+      if (deadline.hasPassed()) {
+        failure = "The application ended before the sidecar was ready.";
+        return null;
+      }
+      String objection = candidate.objection();
+      if (objection == null) {
+        objection = start(candidate);
+        if (objection == null) {
+          candidates = Collections.singletonList(candidate);
+          return process;
+        }
+        if (refused) {
+          failure = objection;
+          return null;
+        }
+      }
+      tried.add(candidate + ": " + objection);
+    }
+    failure =
+        "No Python could run the sidecar. Tried: "
+            + String.join("; ", tried)
+            + ". What to do: pip install spark-events into one of these, or set spark.events.python to"
+            + " the python of the environment that has it ("
+            + (Interpreter.packageRoot() == null
+                ? "the jar " + Interpreter.jar() + " lies outside its package"
+                : "the package lies in " + Interpreter.packageRoot())
+            + ").";
+    return null;
+  }
+
+  /** Returns why the interpreter cannot be used, or null. */
+  private String start(Interpreter candidate) throws InterruptedException {
+    SidecarProcess started;
+    try {
+      started = SidecarProcess.start(candidate, onEnd);
+    } catch (IOException noSuchProgram) {
+      return noSuchProgram.getMessage();
+    }
+    // Known from now on: one that hangs before it is ready must be found, too, when the application ends.
+    process = started;
+    String objection;
+    try {
+      started.greet(Record.json(this::writeHello));
+      objection = awaitReady(started);
+    } catch (IOException unwritable) {
+      objection = unwritable.toString();
+    }
+    if (objection != null) {
+      started.destroy();
+    }
+    return objection;
+  }
+
+  private String awaitReady(SidecarProcess started) throws InterruptedException {
+    long most = settings.startTimeoutMillis();
+    Deadline patience = new Deadline();
+    patience.setAfter(most);
+    while (true) {
+      long millis = Math.min(patience.millisLeft(), deadline.millisLeft());
+      Map<?, ?> answer = started.awaitFirstAnswer(millis);
+      if (answer == null) {
+        return deadline.hasPassed()
+            ? "the application ended before it was ready"
+            : "no answer within " + most + " ms (events.sidecar.start-timeout)";
+      }
+      switch (String.valueOf(answer.get("kind"))) {
+        case "ready":
+          started.onAnswer(answers::receive);
+          return null;
+        case "refused":
+          refused = true;
+          return "The configuration is not valid: " + answer.get("reason");
+        case "unusable":
+          return String.valueOf(answer.get("reason"));
+        case "ended":
+          started.awaitExit(1_000);
+          return "ended at once, " + started.describeExit();
+        default:
+          // A reporter that cannot be opened complains at once, perhaps before the sidecar is ready.
+          answers.receive(answer);
+      }
+    }
+  }
+
+  private void writeHello(JsonGenerator json) throws IOException {
+    json.writeStringField("kind", "hello");
+    json.writeNumberField("protocol", PROTOCOL);
+    json.writeNumberField("sequence", answers.nextSequence());
+    json.writeNumberField("restarts", restarts.count());
+    json.writeArrayFieldStart("settings");
+    for (Settings.Setting setting : settings.all()) {
+      json.writeStartObject();
+      json.writeStringField("key", setting.givenKey);
+      json.writeStringField("value", setting.value);
+      json.writeStringField("origin", setting.origin);
+      json.writeEndObject();
+    }
+    json.writeEndArray();
+  }
+}

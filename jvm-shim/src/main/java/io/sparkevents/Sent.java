@@ -1,0 +1,100 @@
+package io.sparkevents;
+
+import java.util.ArrayDeque;
+import java.util.function.Consumer;
+
+/**
+ * Records that were given to the sidecar and are not acknowledged; used under the {@link HandoffQueue}'s
+ * lock.
+ *
+ * <p>Those that had to make room for newer ones live on in the sidecar alone. Their kinds are
+ * remembered, because if the sidecar dies before it acknowledges them they are lost, and that is
+ * counted.
+ */
+final class Sent {
+  /** What is left of a record that made room. */
+  private static final class Trace {
+    final long seq;
+    final String kind;
+
+    Trace(Record record) {
+      seq = record.seq();
+      kind = record.kind;
+    }
+  }
+
+  private final ArrayDeque<Record> records = new ArrayDeque<>();
+  private final ArrayDeque<Trace> traces = new ArrayDeque<>();
+  private final int mostTraces;
+  /** Up to here they have been written, not only taken to be written. */
+  private long writtenThrough;
+  private long ackedThrough;
+
+  Sent(int mostTraces) {
+    this.mostTraces = mostTraces;
+  }
+
+  int size() {
+    return records.size();
+  }
+
+  boolean isEmpty() {
+    return records.isEmpty();
+  }
+
+  void add(Record record) {
+    records.addLast(record);
+  }
+
+  /** What was taken so far is in the pipe. */
+  void allWritten() {
+    Record last = records.peekLast();
+    if (last != null) {
+      writtenThrough = last.seq();
+    }
+  }
+
+  /** The oldest record, if it is in the pipe and so can make room; or null. */
+  Record evict() {
+    Record oldest = records.peekFirst();
+    if (oldest == null || oldest.seq() > writtenThrough) {
+      return null;
+    }
+    if (oldest.seq() > ackedThrough) {
+      if (traces.size() == mostTraces) {
+        traces.pollFirst();
+      }
+      traces.addLast(new Trace(oldest));
+    }
+    return records.pollFirst();
+  }
+
+  /** The oldest record if it is not newer than {@code seq}, or null. */
+  Record pollThrough(long seq) {
+    Record oldest = records.peekFirst();
+    return oldest == null || oldest.seq() > seq ? null : records.pollFirst();
+  }
+
+  /** Up to {@code seq} all is acknowledged, and nothing of it can be lost any more. */
+  void acknowledgedThrough(long seq) {
+    ackedThrough = seq;
+    while (!traces.isEmpty() && traces.peekFirst().seq <= seq) {
+      traces.pollFirst();
+    }
+  }
+
+  /** Tells the kinds of those that made room and were not acknowledged: their sidecar is gone. */
+  void loseTraces(Consumer<String> lost) {
+    for (Trace trace = traces.pollFirst(); trace != null; trace = traces.pollFirst()) {
+      lost.accept(trace.kind);
+    }
+  }
+
+  boolean remove(Record record) {
+    return records.removeLastOccurrence(record);
+  }
+
+  Record pollLast() {
+    return records.pollLast();
+  }
+}

@@ -1,0 +1,96 @@
+package io.sparkevents;
+
+import java.util.HashMap;
+import java.util.Map;
+import java.util.function.BiConsumer;
+
+/**
+ * The numbers of the reporters, as the sidecar tells them about once a second. Read by metrics, on any
+ * thread; what is not known is 0, what is told and not known here is skipped.
+ */
+final class Statistics {
+  /** One reporter's numbers. Its counters go on where they were when the sidecar is started anew. */
+  static final class Reporter {
+    private volatile Map<?, ?> now = java.util.Collections.emptyMap();
+    private final Map<String, Long> before = new HashMap<>();
+
+    /** A number of this moment. */
+    double level(String key) {
+      Object value = now.get(key);
+      return value instanceof Number ? ((Number) value).doubleValue() : 0;
+    }
+
+    /** A number that only grows. */
+    synchronized long count(String key) {
+      return before.getOrDefault(key, 0L) + (long) level(key);
+    }
+
+    /** 0 closed, 1 half-open, 2 open: the higher, the worse. */
+    int breakerState() {
+      switch (String.valueOf(now.get("breaker")).replace('_', '-')) {
+        case "open":
+          return 2;
+        case "half-open":
+          return 1;
+        default:
+          return 0;
+      }
+    }
+
+    private synchronized void sidecarStarted() {
+      for (String key : COUNTERS) {
+        before.put(key, count(key));
+      }
+      now = java.util.Collections.emptyMap();
+    }
+  }
+
+  private static final String[] COUNTERS = {"accepted", "delivered", "dropped", "failures"};
+
+  private final Map<String, Reporter> reporters = new HashMap<>();
+  private BiConsumer<String, Reporter> observer = (name, reporter) -> {};
+
+  /** A new sidecar counts from 0. */
+  synchronized void sidecarStarted() {
+    for (Reporter reporter : reporters.values()) {
+      reporter.sidecarStarted();
+    }
+  }
+
+  synchronized void receive(Map<?, ?> answer) {
+    Object all = answer.get("reporters");
+    if (!(all instanceof Map)) {
+      return;
+    }
+    for (Map.Entry<?, ?> told : ((Map<?, ?>) all).entrySet()) {
+      if (told.getValue() instanceof Map) {
+        reporter(String.valueOf(told.getKey())).now = (Map<?, ?>) told.getValue();
+      }
+    }
+  }
+
+  private Reporter reporter(String name) {
+    Reporter known = reporters.get(name);
+    if (known == null) {
+      known = new Reporter();
+      reporters.put(name, known);
+      observer.accept(name, known);
+    }
+    return known;
+  }
+
+  /** Tells {@code observer} of each reporter: of those that are known at once, of others when they are. */
+  synchronized void observe(BiConsumer<String, Reporter> observer) {
+    this.observer = observer;
+    reporters.forEach(observer);
+  }
+
+  /** Events that reporters had to drop, all together. */
+  synchronized long dropped() {
+    long sum = 0;
+    for (Reporter reporter : reporters.values()) {
+      sum += reporter.count("dropped");
+    }
+    return sum;
+  }
+}

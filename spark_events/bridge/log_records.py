@@ -1,0 +1,314 @@
+"""Lines of Spark's event log to the records that the shim sends of a running application."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from spark_events.bridge import log_shapes as shapes
+from spark_events.bridge.log_failures import LIMIT, TaskFailures, cut
+from spark_events.bridge.records import (
+    ApplicationEnd,
+    ApplicationStart,
+    ExecutorRemoved,
+    JobEnd,
+    JobStart,
+    Progress,
+    QueryIdle,
+    QueryProgress,
+    QueryStarted,
+    QueryTerminated,
+    SourceProgress,
+    StageCompleted,
+    StageSubmitted,
+    StageTasks,
+)
+from spark_events.bridge.tasks import Attempt, TaskCounts
+
+__all__ = ["Handler", "LogRecord", "LogRecords"]
+
+LogRecord: TypeAlias = (
+    ApplicationStart
+    | ApplicationEnd
+    | JobStart
+    | JobEnd
+    | StageSubmitted
+    | StageTasks
+    | StageCompleted
+    | ExecutorRemoved
+    | QueryStarted
+    | QueryProgress
+    | QueryIdle
+    | QueryTerminated
+)
+Handler: TypeAlias = Callable[[bytes], LogRecord | None]
+Line = TypeVar("Line")
+
+_CORE = b"SparkListener"
+_STREAMING = b"org.apache.spark.sql.streaming.StreamingQueryListener$"
+# In a task's end, all that is of use is before this, which stands there as a key and nowhere else: within
+# a text, its quotation marks would be escaped.
+_TASK_METRICS = b',"Accumulables":['
+
+
+class LogRecords:
+    """Makes the records of one application.
+
+    Attributes:
+        handlers: for each kind of event that is of use, by the name in the log, what makes a record of a
+            line of it, or None where there is nothing to tell. They raise whatever is wrong with the line.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0
+        self._version = ""
+        self._host = ""
+        self._tasks = TaskCounts()
+        self._task_failures = TaskFailures()
+        self.handlers = self._all_handlers()
+
+    def _all_handlers(self) -> dict[bytes, Handler]:
+        return {
+            _CORE + b"LogStart": self._handler(shapes.LogStartLine, self._log_start),
+            _CORE + b"EnvironmentUpdate": self._handler(shapes.EnvironmentLine, self._environment),
+            _CORE + b"ApplicationStart": self._handler(shapes.ApplicationStartLine, self._application_start),
+            _CORE + b"ApplicationEnd": self._handler(shapes.ApplicationEndLine, self._application_end),
+            _CORE + b"JobStart": self._handler(shapes.JobStartLine, self._job_start),
+            _CORE + b"JobEnd": self._handler(shapes.JobEndLine, self._job_end),
+            _CORE + b"StageSubmitted": self._handler(shapes.StageSubmittedLine, self._stage_submitted),
+            _CORE + b"StageCompleted": self._handler(shapes.StageCompletedLine, self._stage_completed),
+            _CORE + b"TaskStart": self._handler(shapes.TaskStartLine, self._task_start),
+            _CORE + b"TaskEnd": self._task_end_handler(),
+            _CORE + b"ExecutorRemoved": self._handler(shapes.ExecutorRemovedLine, self._executor_removed),
+            _STREAMING + b"QueryStartedEvent": self._handler(shapes.QueryStartedLine, self._query_started),
+            _STREAMING + b"QueryProgressEvent": self._handler(shapes.QueryProgressLine, self._query_progress),
+            _STREAMING + b"QueryIdleEvent": self._handler(shapes.QueryIdleLine, self._query_idle),
+            _STREAMING + b"QueryTerminatedEvent": self._handler(shapes.QueryTerminatedLine, self._query_terminated),
+        }
+
+    def _handler(self, shape: type[Line], take: Callable[[Line], LogRecord | None]) -> Handler:
+        decode = msgspec.json.Decoder(shape).decode
+
+        def handle(line: bytes) -> LogRecord | None:
+            return take(decode(line))
+
+        return handle
+
+    def _task_end_handler(self) -> Handler:
+        decode_beginning = msgspec.json.Decoder(shapes.TaskEndBeginning).decode
+        whole = self._handler(shapes.TaskEndLine, self._task_end)
+
+        def handle(line: bytes) -> LogRecord | None:
+            metrics = line.find(_TASK_METRICS)
+            if metrics < 0 or line[-2:] != b"}}":
+                return whole(line)
+            try:
+                decoded = decode_beginning(line[:metrics] + b"}}")
+            except msgspec.DecodeError:
+                return whole(line)
+            return self._task_end(decoded)
+
+        return handle
+
+    def _log_start(self, line: shapes.LogStartLine) -> None:
+        self._version = line.spark_version
+
+    def _environment(self, line: shapes.EnvironmentLine) -> None:
+        self._host = line.spark_properties.host or self._host
+
+    def _application_start(self, line: shapes.ApplicationStartLine) -> ApplicationStart:
+        return ApplicationStart(
+            at=self._at(line.timestamp),
+            app_id=line.app_id,
+            app_name=line.app_name,
+            attempt_id=line.app_attempt_id,
+            user=line.user,
+            time=line.timestamp,
+            spark_version=self._version,
+            host=self._host,
+        )
+
+    def _application_end(self, line: shapes.ApplicationEndLine) -> ApplicationEnd:
+        # How it ended, the driver's threads told the shim; the log does not know.
+        at = self._at(line.timestamp)
+        return ApplicationEnd(at=at, time=line.timestamp, ending="UNKNOWN", exit_code=line.exit_code)
+
+    def _job_start(self, line: shapes.JobStartLine) -> JobStart:
+        at, time = self._times(line.submission_time)
+        return JobStart(at=at, job_id=line.job_id, time=time, properties=_properties(line.properties))
+
+    def _job_end(self, line: shapes.JobEndLine) -> JobEnd:
+        at, time = self._times(line.completion_time)
+        result = line.job_result
+        failure = None if result.result == "JobSucceeded" else self._task_failures.of_job(result.exception)
+        return JobEnd(at=at, job_id=line.job_id, time=time, failure=failure)
+
+    def _stage_submitted(self, line: shapes.StageSubmittedLine) -> StageSubmitted:
+        stage = line.stage_info
+        at, time = self._times(stage.submission_time)
+        self._tasks.submitted(stage.stage_id, stage.stage_attempt_id, stage.number_of_tasks)
+        return StageSubmitted(
+            at=at,
+            stage_id=stage.stage_id,
+            attempt=stage.stage_attempt_id,
+            name=stage.stage_name,
+            tasks=stage.number_of_tasks,
+            time=time,
+            properties=_properties(line.properties),
+        )
+
+    def _stage_completed(self, line: shapes.StageCompletedLine) -> StageCompleted:
+        stage = line.stage_info
+        at, time = self._times(stage.completion_time)
+        counted = self._tasks.completed(stage.stage_id, stage.stage_attempt_id)
+        return StageCompleted(
+            at=at,
+            stage_id=stage.stage_id,
+            attempt=stage.stage_attempt_id,
+            name=stage.stage_name,
+            tasks=stage.number_of_tasks,
+            time=time,
+            failed=0 if counted is None else counted.failed,
+            failure_reason=None if stage.failure_reason is None else cut(stage.failure_reason),
+        )
+
+    def _task_start(self, line: shapes.TaskStartLine) -> StageTasks | None:
+        task = line.task_info
+        changed = self._tasks.task_started(line.stage_id, line.stage_attempt_id, task.index)
+        return None if changed is None else self._stage_tasks(changed, task.launch_time)
+
+    def _task_end(self, line: shapes.TaskEndLine | shapes.TaskEndBeginning) -> StageTasks | None:
+        task, reason = line.task_info, line.task_end_reason
+        if task is None:
+            return None
+        if reason.class_name:
+            self._task_failures.note(task.task_id, reason)
+        changed = self._tasks.task_ended(
+            line.stage_id,
+            line.stage_attempt_id,
+            task.index,
+            task.finish_time != 0 and not task.failed and not task.killed,
+            reason.reason == "Resubmitted",
+        )
+        return None if changed is None else self._stage_tasks(changed, task.finish_time)
+
+    def _stage_tasks(self, attempt: Attempt, time: int) -> StageTasks:
+        return StageTasks(
+            at=self._at(time),
+            stage_id=attempt.stage_id,
+            attempt=attempt.number,
+            time=time,
+            status=attempt.status,
+            tasks=attempt.tasks,
+            running=attempt.running,
+            finished=attempt.finished,
+            failed=attempt.failed,
+        )
+
+    def _executor_removed(self, line: shapes.ExecutorRemovedLine) -> ExecutorRemoved:
+        return ExecutorRemoved(
+            at=self._at(line.timestamp),
+            executor_id=line.executor_id,
+            time=line.timestamp,
+            reason=None if line.removed_reason is None else cut(line.removed_reason),
+        )
+
+    def _query_started(self, line: shapes.QueryStartedLine) -> QueryStarted:
+        at = self._at(_millis(line.timestamp))
+        return QueryStarted(at=at, id=line.id, run_id=line.run_id, name=line.name, timestamp=line.timestamp)
+
+    def _query_progress(self, line: shapes.QueryProgressLine) -> QueryProgress:
+        progress = line.progress
+        at = self._at(_millis(progress.timestamp) + progress.duration_ms.get("triggerExecution", 0))
+        return QueryProgress(at=at, progress=_as_spark_tells_it(progress))
+
+    def _query_idle(self, line: shapes.QueryIdleLine) -> QueryIdle:
+        at = self._at(_millis(line.timestamp))
+        return QueryIdle(at=at, id=line.id, run_id=line.run_id, timestamp=line.timestamp)
+
+    def _query_terminated(self, line: shapes.QueryTerminatedLine) -> QueryTerminated:
+        # Spark does not say when: it was at the time of what stands before it, or later.
+        return QueryTerminated(
+            at=self._now,
+            id=line.id,
+            run_id=line.run_id,
+            exception=None if line.exception is None else cut(line.exception),
+            error_class=line.error_class,
+        )
+
+    def _at(self, time: int) -> int:
+        """The clock of the log: what stands later did not happen earlier, whatever its own clock says."""
+        if time > self._now:
+            self._now = time
+        return self._now
+
+    def _times(self, time: int | None) -> tuple[int, int]:
+        """The clock, and the time of the event itself, which is the clock's where it has none."""
+        if time is None or time < 0:
+            return self._now, self._now
+        return self._at(time), time
+
+
+def _properties(properties: shapes.OriginProperties | None) -> dict[str, str]:
+    if properties is None:
+        return {}
+    found: dict[str, str] = msgspec.to_builtins(properties)
+    for key, value in found.items():
+        if len(value) > LIMIT:
+            found[key] = cut(value)
+    return found
+
+
+def _as_spark_tells_it(progress: Progress) -> Progress:
+    """As ``StreamingQueryProgress.json`` has it: the log has offsets as texts, observed rows with their schema."""
+    return msgspec.structs.replace(
+        progress,
+        sources=[_source(source) for source in progress.sources],
+        observed_metrics={name: _row(row) for name, row in progress.observed_metrics.items()},
+    )
+
+
+def _source(source: SourceProgress) -> SourceProgress:
+    return msgspec.structs.replace(
+        source,
+        start_offset=_offset(source.start_offset),
+        end_offset=_offset(source.end_offset),
+        latest_offset=_offset(source.latest_offset),
+    )
+
+
+def _offset(raw: msgspec.Raw) -> msgspec.Raw:
+    text = bytes(raw)
+    if text[:1] == b'"':
+        with contextlib.suppress(msgspec.DecodeError):
+            return msgspec.Raw(msgspec.json.format(msgspec.json.decode(text, type=str).encode(), indent=-1))
+    return raw
+
+
+def _row(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_row(element) for element in value]
+    if not isinstance(value, dict):
+        return value
+    schema, values = value.get("schema"), value.get("values")
+    if not isinstance(schema, dict) or schema.get("type") != "struct":
+        return value
+    if not isinstance(values, list):
+        return {name: _row(element) for name, element in value.items() if name != "schema"}
+    names = [field.get("name", "") for field in schema.get("fields", [])]
+    return {name: _row(element) for name, element in zip(names, values, strict=False)}
+
+
+def _millis(timestamp: str) -> int:
+    """An ISO-8601 timestamp as milliseconds since the epoch; 0 for what is none."""
+    try:
+        moment = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
+    except ValueError:
+        return 0
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    return round(moment.timestamp() * 1000)

@@ -1,0 +1,108 @@
+"""Inputs that fall silent and come back under both policies, a stage that is tried again, batch stages."""
+
+import glob
+import json
+import os
+import time
+
+from control import FOLDER, put, write_down
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+spark = SparkSession.builder.appName("event-time").getOrCreate()
+EVENTS = os.path.join(FOLDER, "events.jsonl")
+
+
+def seen(**wanted):
+    """Whether an event with these attributes has been reported."""
+    with open(EVENTS) as lines:
+        events = [json.loads(line) for line in lines if line.endswith("\n")]
+    wanted = {key.replace("_", "."): value for key, value in wanted.items()}
+    return any(wanted.items() <= event["attributes"].items() for event in events)
+
+
+def rows(second, count=3):
+    return [{"ts": f"2026-01-01T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}Z", "v": 1}] * count
+
+
+def start(policy):
+    spark.conf.set("spark.sql.streaming.multipleWatermarkPolicy", policy)
+    sides = [
+        spark.readStream.schema("ts timestamp, v int")
+        .json(os.path.join(FOLDER, policy, side))
+        .withWatermark("ts", "10 seconds")
+        for side in ("left", "right")
+    ]
+    return (
+        sides[0]
+        .union(sides[1])
+        .groupBy(F.window("ts", "10 seconds"))
+        .count()
+        .writeStream.queryName(policy)
+        .outputMode("append")
+        .format("noop")
+        .option("checkpointLocation", os.path.join(FOLDER, policy, "checkpoint"))
+        .start()
+    )
+
+
+def give(side, number, second):
+    for policy in ("min", "max"):
+        put(os.path.join(FOLDER, policy, side), number, rows(second))
+
+
+give("left", 0, 100)
+give("right", 0, 100)
+queries = [start(policy) for policy in ("min", "max")]
+for query in queries:
+    query.processAllAvailable()
+
+# The right side is silent now, the left one goes on until the timeout has told of it.
+deadline = time.monotonic() + 60
+number = 0
+while time.monotonic() < deadline:
+    number += 1
+    give("left", number, 100 + 20 * number)
+    for query in queries:
+        query.processAllAvailable()
+    idle = {"status_new": "IDLE", "source_index": 1, "watermark_subject": "source"}
+    if (
+        all(seen(**idle, watermark_policy=query.name) for query in queries)
+        and seen(status_new="IDLE", watermark_subject="query", watermark_policy="min")
+        and number > 5
+    ):
+        break
+
+# It comes back with what the maximum of both watermarks has passed long ago.
+give("right", 1, 100)
+for query in queries:
+    query.processAllAvailable()
+give("left", number + 1, 100 + 20 * (number + 1))
+give("right", 2, 100 + 20 * (number + 1))
+for query in queries:
+    query.processAllAvailable()
+    query.stop()
+
+progress = {query.name: [json.loads(p.json()) for p in query._jsq.recentProgress()] for query in queries}
+truth = {
+    name: {
+        "dropped": sum(op["numRowsDroppedByWatermark"] for told in all_told for op in told["stateOperators"]),
+        "last_watermark": all_told[-1]["eventTime"]["watermark"],
+    }
+    for name, all_told in progress.items()
+}
+
+# Several stages in one job.
+spark.sparkContext.setJobDescription("several stages")
+spark.range(0, 1000, 1, 3).groupBy(F.col("id") % 7).count().orderBy("count").collect()
+
+# A stage whose input is gone is tried again, after the stage that makes its input.
+spark.sparkContext.setJobDescription("input lost")
+grouped = spark.sparkContext.parallelize([(n % 5, n) for n in range(100)], 2).groupByKey(2)
+truth["first"] = grouped.count()
+for path in glob.glob(os.path.join(FOLDER, "local", "**", "shuffle_*"), recursive=True):
+    os.remove(path)
+truth["second"] = grouped.count()
+
+write_down(truth)
+spark.stop()

@@ -1,0 +1,149 @@
+"""Silent inputs, late rows, stages and coalesced commits of one real run, compared with what Spark says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark.harness import Lab, Run, file_reporter, two_lines
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+SETTINGS = {
+    "events.watermark.idle-timeout": "4s",
+    "events.batch-commit.min-interval": "5s",
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.dir": "{folder}",
+    "spark.eventLog.compress": "false",
+    "spark.local.dir": "{folder}/local",
+}
+
+
+@pytest.fixture(scope="module")
+def run(lab: Lab) -> Run:
+    """The finished job."""
+    reporter = file_reporter(Path("{folder}/events.jsonl"), "async-queued")
+    found = lab.run("event_time.py", defaults={**two_lines(), **SETTINGS, **reporter})
+    assert found.process.returncode == 0, found.tail()
+    assert found.own_messages == []
+    return found
+
+
+@pytest.fixture(scope="module")
+def spark_log(run: Run) -> list[dict[str, Any]]:
+    """Spark's own event log."""
+    files = [path for path in run.folder.rglob("*local-*") if path.is_file()]
+    (path,) = [path for path in files if path.suffix != ".crc" and not path.name.startswith("appstatus")]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def edges(run: Run, query: str, subject: str, index: int | None = None) -> list[dict[str, Any]]:
+    """What a subject of a query went through."""
+    told = run.named("WatermarkStatusChangeEvent", spark_streaming_query_name=query, watermark_subject=subject)
+    return [event for event in told if event["attributes"].get("source.index") == index]
+
+
+def statuses(told: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(event["attributes"]["status.old"], event["attributes"]["status.new"]) for event in told]
+
+
+@pytest.mark.parametrize("policy", ["min", "max"])
+def test_a_source_that_falls_silent_is_idle_until_it_comes_back(run: Run, policy: str) -> None:
+    """One edge each way, with the policy that Spark was given."""
+    told = edges(run, policy, "source", 1)
+    assert statuses(told) == [("ACTIVE", "IDLE"), ("IDLE", "ACTIVE")]
+    assert {event["attributes"]["watermark.policy"] for event in told} == {policy}
+    idle, active = told
+    assert idle["observed_ts_millis"] - idle["attributes"]["idle.since_millis"] >= 4_000
+    assert active["attributes"]["idle.since_millis"] == idle["attributes"]["idle.since_millis"]
+
+
+def test_under_min_the_silent_source_holds_the_watermark_back(run: Run) -> None:
+    """The query's watermark stands still while rows come, and both events name the source."""
+    source, query = edges(run, "min", "source", 1)[0], edges(run, "min", "query")[0]
+    assert statuses([query]) == [("ACTIVE", "IDLE")]
+    for event in (source, query):
+        assert event["severity"] == "WARN"
+        assert event["attributes"]["watermark.held_back_by"].startswith("source 1 (FileStreamSource[")
+        assert event["attributes"]["watermark"] == "2026-01-01T00:01:30.000Z"
+    assert query["attributes"]["idle.rows_read"] > 0
+    assert query["attributes"]["watermark.lag_ms"] > 10_000
+    assert statuses(edges(run, "min", "query"))[1:] == [("IDLE", "ACTIVE")]
+
+
+def test_under_max_nobody_is_held_back_and_the_late_rows_are_lost(run: Run) -> None:
+    """The watermark goes on without the silent source, and has passed what it brings when it is back."""
+    assert edges(run, "max", "query") == []
+    idle, active = edges(run, "max", "source", 1)
+    assert (idle["severity"], idle["attributes"].get("watermark.held_back_by")) == ("INFO", None)
+    dropped = run.truth()["max"]["dropped"]
+    assert dropped > 0
+    assert (active["severity"], active["attributes"]["rows.dropped_late"]) == ("WARN", dropped)
+    assert f"{dropped:,} rows were dropped as late" in active["body"]
+
+
+def test_the_source_that_goes_on_is_never_idle(run: Run) -> None:
+    """It has brought something all the time."""
+    assert edges(run, "min", "source", 0) == edges(run, "max", "source", 0) == []
+
+
+@pytest.mark.parametrize("policy", ["min", "max"])
+def test_coalesced_commits_stand_for_every_batch_once(run: Run, policy: str) -> None:
+    """Together they are the files in commits/, and they are fewer."""
+    batches: list[int] = []
+    told = run.named("BatchCommitEvent", spark_streaming_query_name=policy)
+    for event in told:
+        says = event["attributes"]
+        last = says["spark.streaming.batch.id"]
+        covered = list(range(says.get("batch.first.id", last), last + 1))
+        assert says["batches"] == len(covered)
+        batches += covered
+    assert batches == run.commits(f"{policy}/checkpoint")
+    assert len(told) < len(batches)
+
+
+def test_stages_are_told_as_spark_s_log_has_them(run: Run, spark_log: list[dict[str, Any]]) -> None:
+    """All tasks of each attempt that works run, then all have finished, with Spark's number of tasks."""
+    streaming = {
+        (entry["Stage Info"]["Stage ID"], entry["Stage Info"]["Stage Attempt ID"])
+        for entry in spark_log
+        if entry["Event"].endswith("StageSubmitted") and "sql.streaming.queryId" in (entry["Properties"] or {})
+    }
+    completed = [entry["Stage Info"] for entry in spark_log if entry["Event"].endswith("StageCompleted")]
+    expected = {
+        (stage["Stage ID"], stage["Stage Attempt ID"]): stage["Number of Tasks"]
+        for stage in completed
+        if "Failure Reason" not in stage and (stage["Stage ID"], stage["Stage Attempt ID"]) not in streaming
+    }
+    said = {
+        (event["attributes"]["spark.stage.id"], event["attributes"]["spark.stage.attempt"]): event["attributes"]
+        for event in run.named("AllSubtasksStatusChangeEvent", status_new="ALL_FINISHED")
+    }
+    assert {key: says["tasks.finished"] for key, says in said.items()} == expected
+    assert len(expected) >= 5
+    running = run.named("AllSubtasksStatusChangeEvent", status_new="ALL_RUNNING_OR_FINISHED")
+    assert {(e["attributes"]["spark.stage.id"], e["attributes"]["spark.stage.attempt"]) for e in running} >= set(said)
+
+
+def test_a_stage_whose_input_is_gone_is_a_warning_that_says_it_is_tried_again(
+    run: Run, spark_log: list[dict[str, Any]]
+) -> None:
+    """The failed attempts are those of Spark's log; the job that they belong to finishes."""
+    failed = [
+        (entry["Stage Info"]["Stage ID"], entry["Stage Info"]["Stage Attempt ID"])
+        for entry in spark_log
+        if entry["Event"].endswith("StageCompleted") and "Failure Reason" in entry["Stage Info"]
+    ]
+    told = run.named("JobFailureEvent")
+    assert [(e["attributes"]["spark.stage.id"], e["attributes"]["spark.stage.attempt"]) for e in told] == failed
+    assert failed
+    for event in told:
+        assert (event["severity"], event["attributes"]["failure.will_retry"]) == ("WARN", True)
+        assert event["attributes"]["exception.type"].endswith("FetchFailedException")
+        assert event["attributes"]["failure.label.type"] == "RESOURCE"
+    truth = run.truth()
+    assert truth["first"] == truth["second"] == 5
+    jobs = run.named("JobStatusChangeEvent", spark_entity="job", spark_job_description="input lost")
+    assert [job["attributes"]["status.new"] for job in jobs] == ["RUNNING", "FINISHED"] * 2

@@ -1,0 +1,166 @@
+"""Live and replayed: the events of a real run, as the listener reported them, and as its event log gives them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark.harness import Lab, Run, file_reporter, spark_version, two_lines
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+#: What Spark writes by default is one of these, depending on its version.
+LOGS = {
+    "plain": {"spark.eventLog.rolling.enabled": "false", "spark.eventLog.compress": "false"},
+    "rolling-zstd": {
+        "spark.eventLog.rolling.enabled": "true",
+        "spark.eventLog.compress": "true",
+        "spark.eventLog.compression.codec": "zstd",
+    },
+}
+#: With these, everything that is counted and translated can be compared.
+EVERYTHING = {"events.streaming-jobs.enabled": "true", "events.streaming-stages.enabled": "true"}
+
+# What only live can know; the list is that of docs/replay.md.
+#: Of the end of an application, the event log has neither reason nor outcome.
+END = {"event_id", "body", "severity", "status.new", "end.reason", "exit.code", "outcome.hint"}
+#: Of the end of a query, it has no time.
+TERMINATED = {"observed_ts_millis"}
+#: A job's exception has no frames of the calling thread, and no names of modules.
+JOB_FAILURE = {"exception.stacktrace", "exception.stacktrace.cut"}
+
+
+@pytest.fixture(scope="module")
+def runs(lab: Lab) -> dict[str, Future[Run]]:
+    """The job that does everything, once for each form of log."""
+    return {name: lab.background(_run, lab, conf) for name, conf in LOGS.items()}
+
+
+def _run(lab: Lab, conf: dict[str, str]) -> Run:
+    folder = lab.folder / f"log-{'-'.join(conf.values())}"
+    folder.mkdir()
+    log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": str(folder), **conf}
+    defaults = {**two_lines(), **log, **EVERYTHING, **file_reporter(Path("{folder}/events.jsonl"))}
+    run = lab.run("catalogue.py", defaults=defaults)
+    folder.rename(run.folder / "eventlog")
+    return run
+
+
+@pytest.fixture(scope="module", params=LOGS)
+def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
+    """The finished job."""
+    found = runs[request.param].result()
+    assert found.process.returncode == 0, found.tail()
+    return found
+
+
+def replay(run: Run, path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    conf = run.folder / "replay.conf"
+    conf.write_text("".join(f"{key} {value}\n" for key, value in EVERYTHING.items()), encoding="utf-8")
+    program = "import sys; from spark_events.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "replay", str(path), "--conf", str(conf), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def replayed(run: Run) -> list[dict[str, Any]]:
+    """The events of the run's event log."""
+    done = replay(run, run.folder / "eventlog")
+    assert done.returncode == 0, done.stderr
+    assert "damaged" not in done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def only_live_knows(event: dict[str, Any]) -> set[str]:
+    """The fields and attributes of an event in which a replay may differ."""
+    entity, says = event["attributes"].get("spark.entity"), event["attributes"]
+    if entity == "application" and says.get("status.new") != "RUNNING":
+        return END
+    if entity == "query" and says.get("status.new") != "RUNNING":
+        return TERMINATED
+    if entity == "job" and event["name"] == "JobFailureEvent":
+        return JOB_FAILURE
+    return set()
+
+
+def differences(live: dict[str, Any], again: dict[str, Any]) -> Iterator[str]:
+    """What differs and should not, by name, with both values."""
+    flat = [{**event, **event["attributes"], "attributes": None} for event in (live, again)]
+    for key in sorted(flat[0].keys() | flat[1].keys()):
+        one, other = (event.get(key) for event in flat)
+        if one != other and key not in only_live_knows(live):
+            yield f"{live['name']} {live['attributes'].get('spark.entity')} {key}: {one!r} != {other!r}"
+
+
+def of_the_run(run: Run) -> list[dict[str, Any]]:
+    """What was reported of Spark; what the dispatch says of itself is no part of the run."""
+    return [event for event in run.events() if event["class_scope"] != "spark_events.dispatch"]
+
+
+def test_the_log_is_in_the_form_that_is_meant(run: Run) -> None:
+    """So that what is compared below is what it says."""
+    names = [path.name for path in (run.folder / "eventlog").rglob("*") if not path.name.startswith(".")]
+    rolling = any(name.startswith("eventlog_v2_") for name in names)
+    assert rolling == any(name.endswith(".zstd") for name in names)
+    assert spark_version() >= (3, 5)
+
+
+def test_a_replay_has_the_events_of_the_live_run_in_their_order(run: Run, replayed: list[dict[str, Any]]) -> None:
+    """None is missing, none is more, and they are the same facts."""
+    live = of_the_run(run)
+    assert [(event["name"], event["sequence"]) for event in replayed] == [(e["name"], e["sequence"]) for e in live]
+    ids = [(e["event_id"], a["event_id"]) for e, a in zip(live, replayed, strict=True) if not only_live_knows(e) & END]
+    assert [one for one, _ in ids] == [other for _, other in ids]
+    # The comparison is worth something: there is one of everything.
+    assert {event["name"] for event in live} == {
+        "JobStatusChangeEvent",
+        "JobFailureEvent",
+        "BatchCommitEvent",
+        "AllSubtasksStatusChangeEvent",
+    }
+    assert {event["attributes"].get("spark.entity") for event in live} >= {"application", "query", "job", "stage"}
+
+
+def test_replayed_events_are_equal_to_live_ones(run: Run, replayed: list[dict[str, Any]]) -> None:
+    """Field by field and attribute by attribute, but for what only live can know."""
+    live = of_the_run(run)
+    found = [text for one, other in zip(live, replayed, strict=True) for text in differences(one, other)]
+    assert not found, "\n".join(found[:20])
+
+
+def test_what_differs_is_near(run: Run, replayed: list[dict[str, Any]]) -> None:
+    """The end of a query is dated a moment earlier; the stack trace of a job begins alike."""
+    for live, again in zip(of_the_run(run), replayed, strict=True):
+        if only_live_knows(live) == TERMINATED:
+            assert 0 <= live["observed_ts_millis"] - again["observed_ts_millis"] < 10_000
+        if only_live_knows(live) == JOB_FAILURE:
+            traces = [event["attributes"]["exception.stacktrace"].splitlines()[0] for event in (live, again)]
+            assert traces[0] == traces[1]
+
+
+def test_the_end_is_truthful(replayed: list[dict[str, Any]]) -> None:
+    """The log does not know how the application ended, so it is ENDED, not FINISHED."""
+    (end,) = [e for e in replayed if e["attributes"].get("spark.entity") == "application" and e["sequence"] > 1]
+    assert end["attributes"]["status.new"] == "ENDED"
+    assert end["attributes"]["end.reason"] == "UNKNOWN"
+
+
+def test_a_log_that_was_cut_off_gives_the_events_before_the_cut(run: Run, replayed: list[dict[str, Any]]) -> None:
+    """Whatever the form: in the middle of a line, in the middle of a compressed block."""
+    files = [path for path in (run.folder / "eventlog").rglob("*local-*") if path.is_file()]
+    (whole,) = [path for path in files if not path.name.startswith((".", "appstatus_"))]
+    cut = run.folder / "cut-off"
+    content = whole.read_bytes()
+    cut.write_bytes(content[: len(content) * 2 // 3])
+    done = replay(run, cut)
+    assert done.returncode == 0, done.stderr
+    assert "cut off" in done.stderr
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert 0 < len(events) < len(replayed)
+    assert events == replayed[: len(events)]

@@ -1,0 +1,549 @@
+"""What is read from Spark's event logs, and what becomes of logs that are damaged, cut off or strange."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from spark_events.bridge import records as r
+from spark_events.bridge.event_log import EventLogReader
+from spark_events.bridge.log_files import find_logs
+from spark_events.bridge.log_records import LogRecord
+
+FIXTURES = Path(__file__).parent / "fixtures"
+STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
+T = 1_500_000_000_000
+
+
+def line(event: str, **fields: Any) -> dict[str, Any]:
+    """A line as Spark writes it; ``_`` in a name stands for a blank."""
+    return {"Event": event, **{name.replace("_", " "): value for name, value in fields.items()}}
+
+
+def text(*lines: dict[str, Any] | str, separators: tuple[str, str] = (",", ":")) -> str:
+    return "".join((one if isinstance(one, str) else json.dumps(one, separators=separators)) + "\n" for one in lines)
+
+
+def task(index: int, **fields: Any) -> dict[str, Any]:
+    times = {"Launch Time": T, "Getting Result Time": 0, "Finish Time": 0, "Failed": False, "Killed": False}
+    return {"Task ID": index, "Index": index, "Attempt": 0, **times, **fields, "Accumulables": []}
+
+
+def stage(number: int = 0, tasks: int = 1, **fields: Any) -> dict[str, Any]:
+    return {"Stage ID": number, "Stage Attempt ID": 0, "Stage Name": "count", "Number of Tasks": tasks, **fields}
+
+
+class Reading:
+    """One log, read to its end."""
+
+    def __init__(self, path: Path) -> None:
+        (log,) = find_logs(path)
+        self.complaints: list[str] = []
+        self.reader = EventLogReader(log, self.complaints.append)
+        self.records: list[LogRecord] = list(self.reader.records())
+
+    def of(self, kind: type) -> list[Any]:
+        return [record for record in self.records if type(record) is kind]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "local-1"
+
+
+def read(path: Path, content: str | bytes) -> Reading:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return Reading(path)
+
+
+# --- real logs ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["3.5", "4.3"])
+def test_a_real_batch_job(version: str) -> None:
+    """A job that fails in a UDF: its start, its stage with every edge of its tasks, and why it failed."""
+    reading = Reading(FIXTURES / f"batch_udf-{version}.jsonl")
+    assert reading.complaints == []
+    assert [type(record).__name__ for record in reading.records] == [
+        "ApplicationStart",
+        "JobStart",
+        "StageSubmitted",
+        "StageTasks",
+        *["StageTasks"] * (len(reading.of(r.StageTasks)) - 1),
+        "StageCompleted",
+        "JobEnd",
+        "ApplicationEnd",
+    ]
+    (start,), (job,), (end,) = reading.of(r.ApplicationStart), reading.of(r.JobEnd), reading.of(r.ApplicationEnd)
+    assert start.app_name == "mat-batch_udf"
+    assert start.user == "ada"
+    assert start.spark_version.startswith(version)
+    assert start.host
+    assert "bad batch udf value" in job.failure.trace
+    assert job.failure.chain[0].type.startswith("org.apache.spark.")
+    assert "Caused by: " in job.failure.trace or version == "4.3"
+    assert end.ending == "UNKNOWN"
+    assert end.exit_code == (None if version == "3.5" else 0)
+
+
+@pytest.mark.parametrize("version", ["3.5", "4.3"])
+def test_a_real_streaming_query(version: str) -> None:
+    """Start, progress and end of a query; offsets are JSON, as in Spark's own account of a progress."""
+    reading = Reading(FIXTURES / f"foreachbatch-{version}.jsonl")
+    assert reading.complaints == []
+    (started,), (terminated,) = reading.of(r.QueryStarted), reading.of(r.QueryTerminated)
+    progress = reading.of(r.QueryProgress)[0].progress
+    assert progress.run_id == started.run_id == terminated.run_id
+    assert bytes(progress.sources[0].end_offset) == b'{"logOffset":0}'
+    assert bytes(progress.sources[0].start_offset) == b"null"
+    assert "bad foreachBatch value" in terminated.exception
+    jobs = [job for job in reading.of(r.JobStart) if "streaming.sql.batchId" in job.properties]
+    assert {job.properties["sql.streaming.queryId"] for job in jobs} == {started.id}
+
+
+@pytest.mark.parametrize("fixture", sorted(FIXTURES.glob("*.jsonl")), ids=lambda path: path.stem)
+def test_the_clock_never_goes_back(fixture: Path) -> None:
+    """Each record's moment is not before that of the record before it; there is one for all but the first."""
+    at = [record.at for record in Reading(fixture).records]
+    assert at == sorted(at)
+    assert at[0] > 0
+
+
+# --- shapes of other versions -------------------------------------------------------------------
+
+
+def test_a_log_of_spark_2(path: Path) -> None:
+    """What Spark 2 did not write has its default; what it wrote otherwise is understood."""
+    reading = read(
+        path,
+        text(
+            line("SparkListenerLogStart", Spark_Version="2.3.0"),
+            line("SparkListenerEnvironmentUpdate", Spark_Properties={"spark.driver.host": "d1"}, System_Properties={}),
+            {
+                **line(
+                    "SparkListenerApplicationStart", App_Name="shop", App_ID="application_1_2", Timestamp=T, User="u"
+                ),
+                "App Attempt ID": "2",
+                "Driver Logs": {"stdout": "http://d1/stdout"},
+            },
+            line("SparkListenerJobStart", Job_ID=0, Submission_Time=T + 1, Stage_Infos=[], Stage_IDs=[0]),
+            line("SparkListenerStageSubmitted", Stage_Info=stage(), Properties={}),
+            line("SparkListenerTaskStart", Stage_ID=0, Stage_Attempt_ID=0, Task_Info=task(0)),
+            {
+                **line(
+                    "SparkListenerTaskEnd", Stage_ID=0, Task_Type="ResultTask", Task_End_Reason={"Reason": "Success"}
+                ),
+                # Without `Killed`, `Stage Attempt ID` and metrics.
+                "Task Info": {"Task ID": 0, "Index": 0, "Finish Time": T + 5, "Failed": False, "Accumulables": []},
+            },
+            line("SparkListenerStageCompleted", Stage_Info=stage(**{"Completion Time": T + 6})),
+            line("SparkListenerJobEnd", Job_ID=0, Completion_Time=T + 7, Job_Result={"Result": "JobSucceeded"}),
+            line("SparkListenerExecutorRemoved", Timestamp=T + 8, Executor_ID="7", Removed_Reason="killed"),
+            line("SparkListenerApplicationEnd", Timestamp=T + 9),
+        ),
+    )
+    assert reading.complaints == []
+    start, job = reading.records[0], reading.records[1]
+    assert start == r.ApplicationStart(
+        at=T,
+        app_id="application_1_2",
+        app_name="shop",
+        attempt_id="2",
+        user="u",
+        time=T,
+        spark_version="2.3.0",
+        host="d1",
+    )
+    assert job == r.JobStart(at=T + 1, job_id=0, time=T + 1, properties={})
+    assert [(edge.status, edge.time) for edge in reading.of(r.StageTasks)] == [
+        ("ALL_RUNNING_OR_FINISHED", T),
+        ("ALL_FINISHED", T + 5),
+    ]
+    # The stage has no time of its own: it is that of what stands before it.
+    assert reading.of(r.StageSubmitted)[0].time == T + 1
+    assert reading.of(r.ExecutorRemoved) == [r.ExecutorRemoved(at=T + 8, executor_id="7", time=T + 8, reason="killed")]
+
+
+def test_a_progress_of_spark_2(path: Path) -> None:
+    """Without names, sink rows and state memory, and with rates that are no numbers."""
+    progress = {
+        "id": "q1",
+        "runId": "r1",
+        "name": None,
+        "timestamp": "2017-07-14T02:40:00.000Z",
+        "batchId": 3,
+        "durationMs": {"addBatch": 40, "triggerExecution": 100},
+        "eventTime": {},
+        "stateOperators": [{"numRowsTotal": 1, "numRowsUpdated": 1}],
+        "sources": [
+            {
+                "description": "KafkaV2[Subscribe[t]]",
+                "startOffset": None,
+                "endOffset": '{"t": {"0": 5}}',
+                "numInputRows": 5,
+                "inputRowsPerSecond": "NaN",
+                "processedRowsPerSecond": "Infinity",
+            }
+        ],
+        "sink": {"description": "ForeachSink"},
+    }
+    reading = read(path, text(line(STREAMING + "QueryProgressEvent", progress=progress)))
+    (record,) = reading.of(r.QueryProgress)
+    assert record.at == T + 100
+    assert record.progress.sink.num_output_rows == -1
+    assert bytes(record.progress.sources[0].end_offset) == b'{"t":{"0":5}}'
+
+
+def test_streaming_events_of_spark_2_0_are_unknown_rather_than_damaged(path: Path) -> None:
+    """They had the same names and other contents; Spark's own history server skips them."""
+    reading = read(path, text(line(STREAMING + "QueryStartedEvent", queryStatus={"name": "q", "id": 1})))
+    assert reading.complaints == []
+    assert dict(reading.reader.unknown) == {"streaming events of Spark 2.0": 1}
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (
+            {"values": [5, 2.5, None], "schema": {"type": "struct", "fields": [{"name": n} for n in "abc"]}},
+            [5, 2.5, None],
+        ),
+        ({"a": 5, "b": 2.5, "c": None, "schema": {"type": "struct", "fields": []}}, [5, 2.5, None]),
+    ],
+    ids=["values", "fields"],
+)
+def test_observed_rows_are_what_spark_tells_listeners(path: Path, row: dict[str, Any], expected: list[Any]) -> None:
+    """The log has them with their schema, in one of two forms."""
+    progress = {"id": "q", "runId": "r", "timestamp": "", "batchId": 0, "observedMetrics": {"stats": row}}
+    (record,) = read(path, text(line(STREAMING + "QueryProgressEvent", progress=progress))).of(r.QueryProgress)
+    assert record.progress.observed_metrics == {"stats": dict(zip("abc", expected, strict=True))}
+
+
+def test_json_with_blanks_and_another_order_is_read_as_well(path: Path) -> None:
+    """Spark writes the event's name first and no blanks; a tool that has rewritten a log may not."""
+    lines = [json.loads(one) for one in (FIXTURES / "batch_udf-4.3.jsonl").read_text(encoding="utf-8").splitlines()]
+    turned = [{key: one[key] for key in reversed(one)} for one in lines]
+    expected = Reading(FIXTURES / "batch_udf-4.3.jsonl").records
+    assert read(path, text(*lines, separators=(", ", ": "))).records == expected
+    assert read(path, text(*turned)).records == expected
+
+
+def test_the_end_of_a_task_is_read_the_same_with_and_without_its_metrics(path: Path) -> None:
+    """All that counts stands before the metrics; a text that looks like them does not mislead."""
+    reason = {
+        "Reason": "ExceptionFailure",
+        "Class Name": "a.B",
+        "Description": 'x,"Accumulables":[y',
+        "Stack Trace": [],
+    }
+    start = [line("SparkListenerStageSubmitted", Stage_Info=stage(tasks=2))]
+    ended = task(0, **{"Finish Time": T + 5, "Failed": True})
+    end = line("SparkListenerTaskEnd", Stage_ID=0, Stage_Attempt_ID=0, Task_End_Reason=reason, Task_Info=ended)
+    metrics = {"Task Metrics": {"Accumulables": [1, {"a": 2}], "Updated Blocks": []}}
+    completed = line("SparkListenerStageCompleted", Stage_Info=stage(tasks=2))
+    short = read(path, text(*start, end, completed)).records
+    long = read(path, text(*start, {**end, **metrics}, completed)).records
+    assert short == long
+    assert short[-1].failed == 1  # type: ignore[union-attr]
+
+
+# --- failures of jobs ---------------------------------------------------------------------------
+
+
+def job_end(message: str) -> dict[str, Any]:
+    frame = {"Declaring Class": "a.B", "Method Name": "c", "File Name": "B.scala", "Line Number": 7}
+    native = {"Declaring Class": "a.B", "Method Name": "d", "File Name": None, "Line Number": -2}
+    exception = {"Message": message, "Stack Trace": [frame, native]}
+    return line("SparkListenerJobEnd", Job_ID=0, Job_Result={"Result": "JobFailed", "Exception": exception})
+
+
+def task_failure(task_id: int, name: str, description: str, trace: str) -> dict[str, Any]:
+    reason = {
+        "Reason": "ExceptionFailure",
+        "Class Name": name,
+        "Description": description,
+        "Full Stack Trace": trace,
+    }
+    ended = task(task_id, **{"Failed": True, "Finish Time": T})
+    return line("SparkListenerTaskEnd", Stage_ID=0, Stage_Attempt_ID=0, Task_End_Reason=reason, Task_Info=ended)
+
+
+def test_a_job_that_was_aborted_has_its_task_s_exception_as_cause(path: Path) -> None:
+    """The log has neither type nor causes of a job's exception; the task that it names has."""
+    trace = "java.io.IOException: disk\n\tat x.Y.z(Y.java:1)\nCaused by: x.Z: deep\n\tat x.Z.a(Z.java:2)\n"
+    message = "Job aborted due to stage failure: Task 3 in stage 0.0 failed 4 times, most recent failure: Lost task 3.3"
+    reading = read(
+        path,
+        text(
+            task_failure(12, "java.io.IOException", "disk", trace),
+            task_failure(13, "java.lang.Error", "other", "java.lang.Error: other\n"),
+            job_end(f"{message} in stage 0.0 (TID 12, host, executor 1): java.io.IOException: disk"),
+        ),
+    )
+    (job,) = reading.of(r.JobEnd)
+    assert job.failure.chain[0].type == "org.apache.spark.SparkException"
+    assert job.failure.trace.startswith(f"org.apache.spark.SparkException: {message}")
+    assert (
+        "\n\tat a.B.c(B.scala:7)\n\tat a.B.d(Native Method)\nCaused by: java.io.IOException: disk\n"
+        in job.failure.trace
+    )
+
+
+def test_a_user_s_error_that_spark_4_hands_on_has_the_type_that_its_task_had(path: Path) -> None:
+    """The message is the task's own; so is the type, and so are the causes."""
+    trace = "a.UserError: [X] wrong\n\tat x.Y.z(Y.java:1)\nCaused by: x.Z: deep\n"
+    reading = read(path, text(task_failure(1, "a.UserError", "[X] wrong", trace), job_end("[X] wrong")))
+    (job,) = reading.of(r.JobEnd)
+    assert job.failure.chain[0].type == "a.UserError"
+    assert job.failure.trace == (
+        "a.UserError: [X] wrong\n\tat a.B.c(B.scala:7)\n\tat a.B.d(Native Method)\nCaused by: x.Z: deep\n"
+    )
+
+
+def test_a_type_that_cannot_be_told_is_not_made_up(path: Path) -> None:
+    """Nothing names the exception: there is its message."""
+    (job,) = read(path, text(job_end("no such thing"))).of(r.JobEnd)
+    assert job.failure.chain[0].type == ""
+    assert job.failure.trace.startswith("no such thing\n\tat a.B.c")
+
+
+# --- what is damaged ----------------------------------------------------------------------------
+
+SOUND = text(
+    line("SparkListenerApplicationStart", App_Name="a", App_ID="local-1", Timestamp=T, User="u"),
+    line("SparkListenerApplicationEnd", Timestamp=T + 1),
+)
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ('{"Event":"SparkListenerJobStart","Job I', "the line has no end"),
+        ('{"Event":"SparkListenerUnpersistRDD","RDD I', "the line has no end"),
+        ('{"Event":"SparkListenerJobStart","Job ID":"zero"}', "the line is no event of Spark: Expected `int`"),
+        ('{"Event":"SparkListenerJobStart"}', "the line is no event of Spark: Object missing required field `Job ID`"),
+        ('{"Event":"SparkListenerJobStart",,}', "the line is not JSON"),
+        ("[1, 2]", "the line has no end"),
+        ("\x00\x00\x00", "the line has no end"),
+        ('{"a":1}', "the line is no event of Spark: Object missing required field `Event`"),
+    ],
+)
+def test_a_damaged_line_is_named_and_left_out(path: Path, damage: str, reason: str) -> None:
+    """File, line and reason; what is before and behind is read."""
+    first, second = SOUND.splitlines()
+    reading = read(path, text(first, damage, second))
+    assert [type(record).__name__ for record in reading.records] == ["ApplicationStart", "ApplicationEnd"]
+    assert reading.reader.damaged == 1
+    (complaint,) = reading.complaints
+    assert complaint.startswith(f"{path}:2: {reason}")
+
+
+def test_text_that_is_not_utf_8_is_a_damaged_line(path: Path) -> None:
+    """In a value that is used; elsewhere it does no harm."""
+    first, second = SOUND.encode().splitlines()
+    bad = b'{"Event":"SparkListenerExecutorRemoved","Timestamp":1,"Executor ID":"\xff\xfe","Removed Reason":""}'
+    assert read(path, b"\n".join([first, bad, second, b""])).reader.damaged == 1
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_line_ends_and_blank_lines_of_every_kind(path: Path, end: str) -> None:
+    """A log that went through another system is the same log."""
+    reading = read(path, SOUND.replace("\n", end + end))
+    assert [type(record).__name__ for record in reading.records] == ["ApplicationStart", "ApplicationEnd"]
+    assert reading.complaints == []
+
+
+def test_a_line_that_is_cut_off_at_the_end_is_counted_and_named(path: Path) -> None:
+    """Everything before it is used."""
+    reading = read(path, SOUND + '{"Event":"SparkListenerJobSt')
+    assert len(reading.records) == 2
+    assert (reading.reader.cut_off, reading.reader.damaged) == (1, 0)
+    assert reading.complaints == [f"{path}:3: cut off in the middle of the line"]
+
+
+def test_a_whole_last_line_without_its_line_end_is_used(path: Path) -> None:
+    """It may be that only the line end is missing."""
+    reading = read(path, SOUND.rstrip())
+    assert len(reading.records) == 2
+    assert reading.reader.lines == 2
+    assert reading.complaints == []
+
+
+@pytest.mark.parametrize("cut", range(0, len(SOUND), 7))
+def test_a_log_can_be_cut_anywhere(path: Path, cut: int) -> None:
+    """The whole lines before the cut are used, whatever is behind them."""
+    reading = read(path, SOUND[:cut])
+    assert len(reading.records) in (SOUND[:cut].count("\n"), SOUND[:cut].count("\n") + 1)
+    assert reading.reader.damaged == 0
+
+
+def test_unknown_kinds_are_counted_by_name_and_spark_s_own_are_not(path: Path) -> None:
+    """Vendors add events of their own; that Spark has kinds that are of no use here is no news."""
+    reading = read(
+        path,
+        text(
+            line("SparkListenerBlockUpdated", Block={}),
+            line("org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd", executionId=1),
+            *[line("com.vendor.CostEvent", cost=1)] * 3,
+        ),
+    )
+    assert dict(reading.reader.unknown) == {"com.vendor.CostEvent": 3}
+    assert reading.reader.recognised
+    assert reading.complaints == []
+
+
+def test_a_file_that_is_no_log_is_not_recognised(path: Path) -> None:
+    """Every line is named, none is fatal."""
+    reading = read(path, "Readme\n\nSome text\n")
+    assert not reading.reader.recognised
+    assert reading.reader.damaged == 2
+
+
+def test_very_long_lines_are_skipped_without_being_held(path: Path) -> None:
+    """A plan of many megabytes is passed over; what follows it is read, on the right line."""
+    import tracemalloc
+
+    plan = "x" * 40_000_000
+    first, second = SOUND.splitlines()
+    kind = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
+    path.write_text(text(first, line(kind, physicalPlanDescription=plan), '{"Event":"Spark', second), encoding="utf-8")
+    tracemalloc.start()
+    reading = Reading(path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(reading.records) == 2
+    assert reading.complaints == [f"{path}:3: the line has no end"]
+    assert peak < 10_000_000
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def parts(folder: Path, indexes: list[int], application: str = "local-1") -> list[str]:
+    """A real log in several files; returns the text of each."""
+    lines = (FIXTURES / "foreachbatch-4.3.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    folder.mkdir()
+    size = -(-len(lines) // len(indexes))
+    texts = ["".join(lines[i * size : (i + 1) * size]) for i in range(len(indexes))]
+    for index, content in zip(indexes, texts, strict=True):
+        (folder / f"events_{index}_{application}").write_text(content, encoding="utf-8")
+    (folder / f"appstatus_{application}").touch()
+    (folder / f".events_1_{application}.crc").write_bytes(b"crc")
+    return texts
+
+
+def test_rolling_logs_are_one_log_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    """Ten comes after nine."""
+    parts(tmp_path / "eventlog_v2_local-1", list(range(1, 13)))
+    reading = Reading(tmp_path / "eventlog_v2_local-1")
+    assert reading.records == Reading(FIXTURES / "foreachbatch-4.3.jsonl").records
+    assert reading.complaints == []
+
+
+def test_a_compacted_file_stands_for_all_before_it(tmp_path: Path) -> None:
+    """Those may still be there; they are not read again."""
+    folder = tmp_path / "eventlog_v2_local-1"
+    texts = parts(folder, [1, 2, 3, 4])
+    (folder / "events_2_local-1.compact").write_text("".join(texts[:2]), encoding="utf-8")
+    (log,) = find_logs(folder)
+    assert [file.name for file in log.files] == ["events_2_local-1.compact", "events_3_local-1", "events_4_local-1"]
+    assert Reading(folder).records == Reading(FIXTURES / "foreachbatch-4.3.jsonl").records
+
+
+def test_a_missing_part_is_named(tmp_path: Path) -> None:
+    """The others are read."""
+    folder = tmp_path / "eventlog_v2_local-1"
+    parts(folder, [1, 2, 3])
+    (folder / "events_2_local-1").unlink()
+    assert Reading(folder).complaints[0] == f"{folder}: events_2_* is missing"
+
+
+def test_a_part_that_is_cut_off_does_not_hide_the_next(tmp_path: Path) -> None:
+    """Its last line is named; the next file is read from its beginning."""
+    folder = tmp_path / "eventlog_v2_local-1"
+    texts = parts(folder, [1, 2])
+    (folder / "events_1_local-1").write_text(texts[0][:-50], encoding="utf-8")
+    reading = Reading(folder)
+    assert reading.reader.cut_off == 1
+    assert reading.of(r.ApplicationEnd)
+
+
+def test_a_folder_of_logs_has_single_files_and_rolling_folders(tmp_path: Path) -> None:
+    """Spark's log directory, as it is; hidden files and other folders are not logs."""
+    parts(tmp_path / "eventlog_v2_local-2", [1])
+    (tmp_path / "local-1.zstd.inprogress").touch()
+    (tmp_path / ".local-1.crc").touch()
+    (tmp_path / "other").mkdir()
+    logs = find_logs(tmp_path)
+    assert [log.path.name for log in logs] == ["eventlog_v2_local-2", "local-1.zstd.inprogress"]
+    assert [log.in_progress for log in logs] == [False, True]
+
+
+def test_a_file_that_cannot_be_read_is_named(path: Path) -> None:
+    """It counts as unreadable; nothing is raised."""
+    path.write_text(SOUND, encoding="utf-8")
+    (log,) = find_logs(path)
+    path.unlink()
+    complaints: list[str] = []
+    reader = EventLogReader(log, complaints.append)
+    assert list(reader.records()) == []
+    assert reader.unreadable == 1
+    assert complaints == [f"{path}: cannot be read: No such file or directory"]
+
+
+# --- whatever a log holds -----------------------------------------------------------------------
+
+REAL = [
+    line
+    for name in ("batch_udf-3.5", "foreachbatch-4.3")
+    for line in (FIXTURES / f"{name}.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_lines_in_any_order_twice_or_missing_are_never_fatal(tmp_path: Path, data: st.DataObject) -> None:
+    """They make records, none of them is called damaged, and the clock still never goes back."""
+    lines = data.draw(st.lists(st.sampled_from(REAL), max_size=40))
+    reading = read(tmp_path / "local-1", "".join(lines))
+    assert reading.complaints == []
+    at = [record.at for record in reading.records]
+    assert at == sorted(at)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(line=st.sampled_from(REAL), data=st.data())
+def test_damage_of_any_kind_is_never_fatal(tmp_path: Path, line: str, data: st.DataObject) -> None:
+    """Bytes that are lost, doubled or others: at most this line is lost, and what is behind it is read."""
+    raw = bytearray(line.rstrip("\n").encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        start = data.draw(st.integers(0, len(raw)))
+        end = min(len(raw), start + data.draw(st.integers(0, 30)))
+        raw[start:end] = data.draw(st.binary(max_size=8)).replace(b"\n", b" ")
+    reading = read(tmp_path / "local-1", bytes(raw) + b"\n" + SOUND.encode())
+    assert [type(record).__name__ for record in reading.records][-2:] == ["ApplicationStart", "ApplicationEnd"]
+    assert reading.reader.damaged == len(reading.complaints) <= 1
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        line("SparkListenerStageSubmitted", Stage_Info=stage(tasks=-5)),
+        line("SparkListenerStageSubmitted", Stage_Info=stage(tasks=10**30)),
+        line("SparkListenerTaskStart", Stage_ID=0, Stage_Attempt_ID=0, Task_Info=task(-1)),
+        line("SparkListenerTaskStart", Stage_ID=0, Stage_Attempt_ID=0, Task_Info=task(10**30)),
+        line("SparkListenerApplicationEnd", Timestamp=10**30),
+        line(STREAMING + "QueryStartedEvent", id="q", runId="r", timestamp="9999-99-99"),
+        line(STREAMING + "QueryStartedEvent", id="q", runId="r", timestamp="0001-01-01T00:00:00+23:59"),
+    ],
+)
+def test_numbers_and_times_that_cannot_be_are_never_fatal(path: Path, strange: dict[str, Any]) -> None:
+    """They are JSON, and of the right types, and nonsense."""
+    around = [line("SparkListenerStageSubmitted", Stage_Info=stage()), strange]
+    reading = read(path, text(*around) + SOUND)
+    assert [type(record).__name__ for record in reading.records][-2:] == ["ApplicationStart", "ApplicationEnd"]

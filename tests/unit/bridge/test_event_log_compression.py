@@ -1,0 +1,195 @@
+"""Compressed event logs: as Spark writes them, in standard frames, cut off, damaged, and without the libraries."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import cramjam
+import lz4.block
+import lz4.frame
+import pytest
+
+from spark_events.bridge.compression import CutOffError, DamagedError, pieces
+from spark_events.errors import MissingExtraError
+
+zstd = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
+
+FIXTURES = Path(__file__).parent / "fixtures"
+#: Lines that differ, so that blocks do, too; several pieces long.
+TEXT = b"".join(b"line %d of some text\n" % number for number in range(60_000))
+
+
+def lz4_java(text: bytes, block: int = 32 * 1024) -> bytes:
+    """``LZ4BlockOutputStream`` of lz4-java, every third block stored as it is; with its end mark."""
+    made = b""
+    for number, start in enumerate(range(0, len(text), block)):
+        part = text[start : start + block]
+        packed = part if number % 3 == 2 else lz4.block.compress(part, store_size=False)
+        made += b"LZ4Block" + struct.pack("<BiiI", 0x15 if packed is part else 0x25, len(packed), len(part), 0) + packed
+    return made + b"LZ4Block" + struct.pack("<BiiI", 0x15, 0, 0, 0)
+
+
+def snappy_java(text: bytes, block: int = 32 * 1024) -> bytes:
+    """``SnappyOutputStream`` of snappy-java."""
+    made = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+    for start in range(0, len(text), block):
+        packed = bytes(cramjam.snappy.compress_raw(text[start : start + block]))
+        made += struct.pack(">i", len(packed)) + packed
+    return made
+
+
+def zstd_frames(text: bytes) -> bytes:
+    """Several frames, one behind the other."""
+    return b"".join(zstd.compress(text[start : start + 500_000]) for start in range(0, len(text), 500_000))
+
+
+CODECS: dict[str, Callable[[bytes], bytes]] = {
+    "zstd": zstd.compress,
+    "zstd frames": zstd_frames,
+    "lz4-java": lz4_java,
+    "lz4-java, two streams": lambda text: lz4_java(text[:99_999]) + lz4_java(text[99_999:]),
+    "lz4 frame": lz4.frame.compress,
+    "snappy-java": snappy_java,
+    "snappy-java, two streams": lambda text: snappy_java(text[:99_999]) + snappy_java(text[99_999:]),
+    "snappy framed": lambda text: bytes(cramjam.snappy.compress(text)),
+    "gzip": gzip.compress,
+    "gzip members": lambda text: gzip.compress(text[:99_999]) + gzip.compress(text[99_999:]),
+    "plain": lambda text: text,
+}
+
+
+class Unpacked:
+    """What a file gives until it ends, one way or another."""
+
+    def __init__(self, path: Path, content: bytes | None = None) -> None:
+        if content is not None:
+            path.write_bytes(content)
+        self.complaints: list[str] = []
+        self.pieces: list[bytes] = []
+        self.error: Exception | None = None
+        with path.open("rb") as file:
+            try:
+                for piece in pieces(file, self.complaints.append):
+                    self.pieces.append(piece)
+            except (CutOffError, DamagedError, MissingExtraError) as error:
+                self.error = error
+
+    @property
+    def text(self) -> bytes:
+        return b"".join(self.pieces)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec_is_told_by_its_first_bytes(tmp_path: Path, codec: str) -> None:
+    """Whatever the file is called."""
+    unpacked = Unpacked(tmp_path / "local-1", CODECS[codec](TEXT))
+    assert unpacked.text == TEXT
+    assert unpacked.error is None
+    assert unpacked.complaints == []
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_no_piece_is_large(tmp_path: Path, codec: str) -> None:
+    """However well it is compressed: the memory that is needed does not depend on the file."""
+    unpacked = Unpacked(tmp_path / "local-1", CODECS[codec](b"\n" * 20_000_000))
+    assert sum(map(len, unpacked.pieces)) == 20_000_000
+    assert max(map(len, unpacked.pieces)) <= 1 << 18
+
+
+@pytest.mark.parametrize("name", ["zstd", "lz4", "snappy"])
+def test_what_spark_itself_has_compressed(name: str) -> None:
+    """Files written by Spark's own codecs."""
+    expected = (FIXTURES / "batch_udf-4.3.jsonl").read_bytes()
+    assert Unpacked(FIXTURES / f"batch_udf-4.3.{name}").text == expected
+
+
+@pytest.mark.parametrize("name", ["zstd", "snappy"])
+def test_what_spark_has_flushed_of_a_log_in_progress(name: str) -> None:
+    """All of it is there, though the stream has no end yet."""
+    expected = (FIXTURES / "batch_udf-4.3.jsonl").read_bytes()
+    unpacked = Unpacked(FIXTURES / f"batch_udf-4.3.{name}.inprogress")
+    assert expected.startswith(unpacked.text)
+    assert len(unpacked.text) > len(expected) // 2
+    assert unpacked.error is None or isinstance(unpacked.error, CutOffError)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "plain"])
+@pytest.mark.parametrize("share", [0.3, 0.77])
+def test_what_is_cut_off_is_read_up_to_the_cut(tmp_path: Path, codec: str, share: float) -> None:
+    """Whole blocks before it are given, and then the cut is told."""
+    whole = CODECS[codec](TEXT)
+    unpacked = Unpacked(tmp_path / "local-1", whole[: round(len(whole) * share)])
+    assert TEXT.startswith(unpacked.text)
+    assert len(unpacked.text) > len(TEXT) * (share - 0.3)
+    assert isinstance(unpacked.error, CutOffError)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("cut", [*range(30), 100])
+def test_a_file_may_be_cut_anywhere(tmp_path: Path, codec: str, cut: int) -> None:
+    """In its header, too: nothing else is ever raised, nothing is made up."""
+    whole = CODECS[codec](b"some text, some text, some text\n" * 10)
+    unpacked = Unpacked(tmp_path / "local-1", whole[:cut])
+    if cut >= 10:
+        assert (b"some text, some text, some text\n" * 10).startswith(unpacked.text)
+
+
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "plain"])
+def test_damage_is_told_and_never_fatal(tmp_path: Path, codec: str) -> None:
+    """What is before it is read; with independent blocks, what is behind it as well."""
+    whole = bytearray(CODECS[codec](TEXT))
+    middle = len(whole) // 2
+    whole[middle : middle + 40] = b"\xff" * 40
+    unpacked = Unpacked(tmp_path / "local-1", bytes(whole))
+    assert TEXT.startswith(unpacked.text[: len(TEXT) // 4])
+    assert unpacked.complaints or unpacked.error is not None or len(unpacked.text) == len(TEXT)
+
+
+def test_a_damaged_block_is_left_out_and_the_next_is_read(tmp_path: Path) -> None:
+    """snappy's blocks know their length, so one that is damaged does not hide the others."""
+    whole = bytearray(snappy_java(b"a" * 1000 + b"b" * 1000 + b"c" * 1000, block=1000))
+    # Its length in four bytes stands before it; its own first bytes say how long the text is.
+    second = whole.index(b"b") - 3
+    whole[second : second + 6] = b"\xff" * 6
+    unpacked = Unpacked(tmp_path / "local-1", bytes(whole))
+    assert unpacked.text == b"a" * 1000 + b"c" * 1000
+    assert len(unpacked.complaints) == 1
+
+
+def test_lzf_is_named_as_what_it_is(tmp_path: Path) -> None:
+    """The one codec of Spark's that is not supported."""
+    unpacked = Unpacked(tmp_path / "local-1", b"ZV\x01\x00\x10\x00\x20")
+    assert str(unpacked.error) == "it is compressed with lzf, which is not supported"
+
+
+@pytest.mark.parametrize(
+    ("codec", "module"),
+    [
+        ("zstd", zstd.__name__),
+        ("lz4-java", "lz4.block"),
+        ("lz4 frame", "lz4.frame"),
+        ("snappy-java", "cramjam"),
+        ("snappy framed", "cramjam"),
+    ],
+)
+def test_a_missing_library_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, module: str
+) -> None:
+    """What to install is in the message; other files can still be read."""
+    monkeypatch.setitem(sys.modules, module, None)
+    error = Unpacked(tmp_path / "local-1", CODECS[codec](TEXT)).error
+    assert isinstance(error, MissingExtraError)
+    assert "pip install 'spark-events[replay]'" in str(error)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "plain"])
+def test_gzip_and_plain_text_need_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
+    """The extra is for the others."""
+    for module in (zstd.__name__, "lz4.block", "lz4.frame", "cramjam"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert Unpacked(tmp_path / "local-1", CODECS[codec](TEXT)).text == TEXT

@@ -1,0 +1,64 @@
+"""spark-defaults.conf is a Java properties file, and is read like one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spark_events.cli.defaults import default_path, read_settings
+from spark_events.errors import SparkEventsError
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("events.x.y  a b", "a b"),
+        ("events.x.y=a=b", "a=b"),
+        ("events.x.y = a", "a"),
+        ("events.x.y:a", "a"),
+        ("  events.x.y\ta  ", "a"),
+        ("events.x.y", ""),
+        ("events.x.y a \\\n      b", "a b"),
+        ("events.x.y C\\:\\\\logs", "C:\\logs"),
+        ("events.x.y \\u00e9\\t!", "é\t!"),
+        ("spark.events.x.y a", "a"),
+        ("events.x.y a\nspark.events.x.y b", "b"),
+        ("spark.events.x.y b\nevents.x.y a", "b"),
+        ("# events.x.y no\n! events.x.y no\nevents.x.y a", "a"),
+        ("events.x.y a\r\nevents.x.z b\r\n", "a"),
+    ],
+)
+def test_lines(tmp_path: Path, line: str, value: str) -> None:
+    """Separators, continuations, escapes, comments; spark.events.* wins."""
+    path = tmp_path / "spark-defaults.conf"
+    path.write_text(line, encoding="utf-8", newline="")
+    assert read_settings(path).value("events.x.y") == value
+
+
+def test_what_is_none_of_ours_and_what_is_left_out(tmp_path: Path) -> None:
+    """Spark's own keys, and those that the caller takes away; what it adds wins."""
+    path = tmp_path / "spark-defaults.conf"
+    path.write_text("spark.master yarn\nevents.a.b 1\nevents.c.d 2\nspark.events.e.f 3\n", encoding="utf-8")
+    settings = read_settings(path, without=("events.c.",), extra={"events.e.f": "4"})
+    assert settings.value("events.a.b") == "1"
+    assert settings.value("events.c.d") is None
+    assert settings.value("events.e.f") == "4"
+    assert settings.value("master") is None
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """One sentence with its name."""
+    with pytest.raises(SparkEventsError, match=r"cannot read .*nowhere: No such file"):
+        read_settings(tmp_path / "nowhere")
+
+
+def test_where_spark_looks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPARK_CONF_DIR, then the conf folder of SPARK_HOME."""
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    assert default_path() is None
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    assert default_path() == Path("/opt/spark/conf/spark-defaults.conf")
+    monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")
+    assert default_path() == Path("/etc/spark/spark-defaults.conf")

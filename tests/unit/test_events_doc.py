@@ -1,0 +1,183 @@
+"""docs/events.md and the code agree on every event and every attribute, both ways."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pytest
+from fakes import (
+    ROOT,
+    START,
+    application_end,
+    application_start,
+    decoded,
+    query_progress,
+    query_started,
+    query_terminated,
+)
+from property.applications import Application
+
+from spark_events import Event
+from spark_events.translate.config import BatchCommitConfig, FailureConfig, TranslateConfig
+from spark_events.translate.dispatch_reports import final_report, reporter_status
+from spark_events.translate.enrichers import FailureContext, TypeEnricher
+from spark_events.translate.translator import Translator
+
+TEXT = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
+TYPES: Mapping[str, tuple[type, ...]] = {
+    "text": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "any": (str, int, float, bool),
+}
+LONG = "a.B: [SOME_CLASS] x. SQLSTATE: 22012\n" + "\tat a.B.c(D.java:1)\n" * 50
+ALL, QUERIES, JOBS = (
+    "On every event",
+    "On every event of a streaming query",
+    "On every event of a job or a stage",
+)
+
+
+class Row(NamedTuple):
+    """One attribute of one table."""
+
+    section: str
+    key: str
+    type: str
+    example: str
+
+    def stands_for(self, key: str) -> bool:
+        pattern = re.sub(r"<\w+>", ".+", re.escape(self.key).replace("\\<", "<").replace("\\>", ">"))
+        return re.fullmatch(pattern, key) is not None
+
+
+def sections() -> dict[str, str]:
+    parts = re.split(r"^## (.+)$", TEXT, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def rows() -> list[Row]:
+    found = []
+    for section, text in sections().items():
+        for key, kind, example in re.findall(r"^\| `([^`]+)` \| (\w+) \| .+ \| `(.+)` \|$", text, re.MULTILINE):
+            found.append(Row(section, key, kind, example))
+    return found
+
+
+ROWS = rows()
+
+
+class Owner:
+    def enrich(self, failure: FailureContext) -> Mapping[str, str]:
+        return {"owner": "payments"}
+
+
+def story() -> list[Event]:
+    """Records that make every event with every attribute at least once."""
+    failures = FailureConfig(stacktrace_limit=256, enrichers=(TypeEnricher(), Owner()))
+    everything = TranslateConfig(failure=failures, streaming_jobs=True, streaming_stages=True)
+    application = Application()
+    for second in range(40):
+        application.passes(5_000)
+        application.trigger(0, [4, 4 if second < 5 else 0], 1, 10)
+    application.trigger(0, [4, 4], 0, 0)
+    application.ends(0, True)
+    application.trigger(0, [4, 4], 0, 0)
+    application.ends(0, False)
+    application.job({"spark.job.description": "d", "spark.jobGroup.id": "g", "callSite.short": "c"}, True, 1)
+    application.job({"spark.sql.execution.id": "3"}, False, 0)
+    records = [application_start(attempt_id="1"), *application.records[1:]]
+    state = {"numRowsTotal": 1, "numRowsUpdated": 1, "numRowsRemoved": 1, "memoryUsedBytes": 1}
+    source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5}}, "numInputRows": 1, "startOffset": 0}
+    times = {"watermark": "2026-01-01T00:00:00.000Z", "min": "2026-01-01", "max": "2026-01-02", "avg": "2026-01-01"}
+    rich = {"stateOperators": [state], "sources": [source], "eventTime": times, "observedMetrics": {"m": {"n": 1.5}}}
+    records += [
+        query_started("r9", "q9"),
+        query_progress(0, "r9", "q9", sink={"description": "s", "numOutputRows": 1}, **rich),
+        query_terminated(
+            "r9", "q9", exception="a.B: [SOME_CLASS] x. SQLSTATE: 22012\n" + "\tat a.B.c(D.java:1)\n" * 50
+        ),
+        {"kind": "dropped", "at": START, "records": {"job_start": 1}},
+        {"kind": "job_start", "job_id": 900, "time": START},
+        {"kind": "job_end", "job_id": 900, "time": START, "failure": {"chain": [{"type": "a.B"}]}},
+    ]
+    ended = Translator(everything)
+    events = told(ended, [*records, application_end("SUBMIT_STOPPED")])
+    failure = {"chain": [{"type": "java.io.IOException", "message": "disk"}]}
+    failed = [application_start(), *records[-2:], application_end(exit_code=3, failure=failure)]
+    events += told(Translator(everything), failed)
+    coalesced = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=60)))
+    events += told(
+        coalesced, [application_start(), query_started(), *map(query_progress, range(3)), query_terminated()]
+    )
+    books = {"audit": {"accepted": 3, "delivered": 1, "held": 1, "dropped.mailbox-full": 1}}
+    drafts = [reporter_status("audit", "closed", "open", "5 failures in a row", START), final_report(books, START)]
+    return events + [ended.emit(draft) for draft in drafts]
+
+
+def told(translator: Translator, records: list[dict[str, object]]) -> list[Event]:
+    return [event for record in records for event in translator.translate(decoded(record))]
+
+
+@pytest.fixture(scope="module")
+def events() -> list[Event]:
+    return story()
+
+
+def sections_of(event: Event) -> set[str]:
+    """Where the attributes of an event may be documented."""
+    own = {event.name, ALL}
+    if event.class_scope in ("spark.job", "spark.stage"):
+        own |= {JOBS, QUERIES}
+    return own | {QUERIES} if event.class_scope.startswith("spark.streaming") else own
+
+
+def test_the_tables_can_be_read() -> None:
+    """Every row of a table of attributes has a key, a type, a meaning and an example."""
+    for section, text in sections().items():
+        table = re.findall(r"^\| `.+$", text, re.MULTILINE)
+        assert len(table) == len([row for row in ROWS if row.section == section]), section
+    assert {row.type for row in ROWS} <= TYPES.keys()
+    assert len({(row.section, row.key) for row in ROWS}) == len(ROWS)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.section}-{row.key}")
+def test_an_example_is_of_its_type(row: Row) -> None:
+    """Whole numbers are digits, booleans are true or false."""
+    if row.type == "integer":
+        assert re.fullmatch(r"-?\d+", row.example)
+    elif row.type == "boolean":
+        assert row.example in ("true", "false")
+
+
+def test_every_attribute_that_is_told_is_documented_with_its_type(events: list[Event]) -> None:
+    """In the table of its event, or of what all such events carry."""
+    for event in events:
+        candidates = [row for row in ROWS if row.section in sections_of(event)]
+        for key, value in event.attributes.items():
+            # A name in full wins over a pattern.
+            fitting = sorted((row for row in candidates if row.stands_for(key)), key=lambda row: "<" in row.key)
+            assert fitting, f"{event.name}: {key} = {value!r} is not documented"
+            assert type(value) in TYPES[fitting[0].type], f"{event.name}: {key} = {value!r} is no {fitting[0].type}"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.section}-{row.key}")
+def test_every_attribute_that_is_documented_is_told(events: list[Event], row: Row) -> None:
+    """Nothing is promised that no record leads to."""
+    names = {event.name for event in events}
+    about = [event for event in events if event.name == row.section or row.section not in names]
+    assert any(row.stands_for(key) for event in about for key in event.attributes)
+
+
+def test_every_event_has_its_heading_and_its_scopes(events: list[Event]) -> None:
+    """The names and scopes that filters are written with."""
+    names = {event.name for event in events}
+    documented = {section for section in sections() if section.endswith("Event")}
+    assert documented == names
+    for name in names:
+        line = re.search(r"^Scopes?: (.+)\.$", sections()[name], re.MULTILINE)
+        assert line is not None, name
+        assert set(re.findall(r"`([^`]+)`", line[1])) == {e.class_scope for e in events if e.name == name}
