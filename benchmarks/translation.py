@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from spark_events.bridge.event_log import EventLogReader
@@ -53,7 +54,7 @@ def _shifted(line: str, number: int) -> str:
     )
 
 
-def _later(shift: int):  # type: ignore[no-untyped-def]
+def _later(shift: int) -> Callable[[re.Match[str]], str]:
     return lambda match: f'"{match[1]}":{int(match[2]) + shift}'
 
 

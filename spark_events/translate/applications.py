@@ -73,7 +73,7 @@ class Applications:
                 "spark.app.name": record.app_name,
                 "spark.app.attempt_id": record.attempt_id,
                 "spark.user": record.user,
-                "spark.version": record.spark_version,
+                "spark.version": record.spark_version or None,
                 "host.name": record.host or None,
             }
         )

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_events.bridge.pipe import Answers, RecordPipe
@@ -93,6 +93,7 @@ def test_a_line_longer_than_a_pipe_s_buffer_arrives_whole(pipe: Pipe) -> None:
     writer.join()
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=20).filter(lambda b: b"\n" not in b), max_size=10), st.data())
 def test_lines_do_not_depend_on_how_they_are_cut(lines: list[bytes], data: st.DataObject) -> None:
     """However the bytes are cut into chunks, the same lines come out in the same order."""

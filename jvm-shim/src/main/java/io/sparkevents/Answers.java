@@ -31,6 +31,9 @@ final class Answers {
         nextSequence = ((Number) answer.get("sequence")).longValue();
         queue.acknowledge(((Number) answer.get("through")).longValue());
         break;
+      case "answered":
+        queue.answered(((Number) answer.get("through")).longValue());
+        break;
       case "log":
         log(String.valueOf(answer.get("level")), String.valueOf(answer.get("message")));
         break;

@@ -40,6 +40,8 @@ final class HandoffQueue {
   private boolean allWritten = true;
   private long lastSeq;
   private long ackedThrough;
+  /** Up to here every reporter has answered, though something may be held back for a later event. */
+  private long answeredThrough;
   private long unconfirmed;
 
   /**
@@ -209,6 +211,7 @@ final class HandoffQueue {
       try {
         if (seq > ackedThrough) {
           ackedThrough = seq;
+          answeredThrough = Math.max(answeredThrough, seq);
           sent.acknowledgedThrough(seq);
           progressed.signalAll();
         }
@@ -223,15 +226,26 @@ final class HandoffQueue {
     }
   }
 
-  /** Waits for the acknowledgement of {@code seq}; false when it did not come in time. */
-  boolean awaitAcknowledged(long seq, long millis) throws InterruptedException {
+  /** Who waits for the answers up to {@code seq} need not wait for the acknowledgement. */
+  void answered(long seq) {
+    lock.lock();
+    try {
+      answeredThrough = Math.max(answeredThrough, seq);
+      progressed.signalAll();
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** Waits until every reporter has answered for {@code seq}; false when that was not in time. */
+  boolean awaitAnswered(long seq, long millis) throws InterruptedException {
     lock.lock();
     try {
       long left = TimeUnit.MILLISECONDS.toNanos(millis);
-      while (ackedThrough < seq && !closed && left > 0) {
+      while (answeredThrough < seq && !closed && left > 0) {
         left = progressed.awaitNanos(left);
       }
-      return ackedThrough >= seq;
+      return answeredThrough >= seq;
     } finally {
       lock.unlock();
     }
@@ -260,10 +274,10 @@ final class HandoffQueue {
     }
   }
 
-  boolean isAcknowledged(long seq) {
+  boolean isAnswered(long seq) {
     lock.lock();
     try {
-      return ackedThrough >= seq;
+      return answeredThrough >= seq;
     } finally {
       lock.unlock();
     }

@@ -62,6 +62,10 @@ final class Stages {
         if (finished.get(index)) {
           finished.clear(index);
           finishedTasks--;
+          if (running[index] > 0) {
+            // A speculative copy still runs, and counts again.
+            runningTasks++;
+          }
         }
         return;
       }

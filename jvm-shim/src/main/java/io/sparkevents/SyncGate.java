@@ -25,10 +25,10 @@ final class SyncGate {
   }
 
   void pass(long seq) throws InterruptedException {
-    if (timeoutMillis == 0 || seq == 0 || !queue.isAcknowledged(behind)) {
+    if (timeoutMillis == 0 || seq == 0 || !queue.isAnswered(behind)) {
       return;
     }
-    if (!queue.awaitAcknowledged(seq, timeoutMillis) && !queue.isClosed()) {
+    if (!queue.awaitAnswered(seq, timeoutMillis) && !queue.isClosed()) {
       behind = seq;
       if (!warned) {
         warned = true;

@@ -1,0 +1,67 @@
+"""What the driver may forget, and what it need not wait for."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from spark_events.bridge.acknowledgements import Acknowledgements
+from spark_events.bridge.pipe import Answers
+
+
+class Told:
+    """A pipe, and what was said on it."""
+
+    def __init__(self) -> None:
+        self._read, self.write = os.pipe()
+        os.set_blocking(self._read, False)
+
+    def answers(self) -> list[dict[str, Any]]:
+        try:
+            return [json.loads(line) for line in os.read(self._read, 65_536).splitlines()]
+        except BlockingIOError:
+            return []
+
+    def close(self) -> None:
+        os.close(self._read)
+        os.close(self.write)
+
+
+@pytest.fixture
+def told() -> Iterator[Told]:
+    pipe = Told()
+    yield pipe
+    pipe.close()
+
+
+def test_an_acknowledgement_carries_the_number_after_its_record(told: Told) -> None:
+    """A successor counts on from the last record that is done with, not from the last that was read."""
+    acknowledgements = Acknowledgements(Answers(told.write), 1)
+    for record, following in ((1, 3), (2, 3), (3, 7)):
+        acknowledgements.translated(record, following)
+    acknowledgements.complete(2)
+    assert told.answers() == [{"kind": "ack", "through": 2, "sequence": 3}]
+    acknowledgements.complete(3)
+    assert told.answers() == [{"kind": "ack", "through": 3, "sequence": 7}]
+
+
+def test_what_is_held_back_is_answered_but_not_acknowledged(told: Told) -> None:
+    """A driver that waits goes on; one that must send again still has what was held."""
+    acknowledgements = Acknowledgements(Answers(told.write), 1)
+    for record in range(1, 6):
+        acknowledgements.translated(record, record + 1)
+    acknowledgements.hold(3)
+    acknowledgements.complete(5)
+    assert told.answers() == [
+        {"kind": "answered", "through": 5},
+        {"kind": "ack", "through": 2, "sequence": 3},
+    ]
+    acknowledgements.complete(5)
+    assert told.answers() == []
+    acknowledgements.hold(None)
+    acknowledgements.complete(5)
+    assert told.answers() == [{"kind": "ack", "through": 5, "sequence": 6}]
