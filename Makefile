@@ -27,8 +27,14 @@ check: setup ## lint, formatting, types, and the rule which way imports point
 	$(call in,.venv) -m mypy
 	$(call in,.venv) -m pytest -q tests/unit/test_import_rule.py
 
+# Without arguments: what needs no Spark on both cores first, then Spark, which wants both for itself.
 test: setup ## every test, on the newest Spark
+ifeq ($(ARGS),)
+	$(call in,.venv) -m pytest -q -n 2 --dist loadfile -m "not spark"
+	$(call in,.venv) -m pytest -m spark
+else
 	$(call in,.venv) -m pytest $(ARGS)
+endif
 
 # One after the other: timing tests want both cores. In a hurry: make -j2 -O test-matrix
 test-matrix: $(MATRIX:%=test-on-%) ## the tests that need Spark, on 3.5, 4.0 and the newest

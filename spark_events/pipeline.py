@@ -103,7 +103,7 @@ def build(settings: Settings, hooks: Hooks | None = None, on_watch: Callable[[],
     dispatcher_config = settings.read(DispatcherConfig, "events.dispatcher")
     configured = settings.names_below(_REPORTER)
     plans = {name: _read_reporter(settings, name) for name in configured}
-    active = configured if config is None or config.reporters is None else list(config.reporters)
+    active = _active(settings, config, configured)
     for name in active:
         if name not in plans:
             known = ", ".join(configured) or "none"
@@ -126,6 +126,14 @@ def build(settings: Settings, hooks: Hooks | None = None, on_watch: Callable[[],
     settings.check()
     made = tuple(delivery for delivery in deliveries if delivery is not None)
     return Pipeline(config, translation, create(dispatcher_config, made, on_watch), made)
+
+
+def _active(settings: Settings, config: EventsConfig | None, configured: list[str]) -> list[str]:
+    """The names of the reporters that are wanted, also where something else below ``events.`` is wrong."""
+    if config is not None:
+        return configured if config.reporters is None else list(config.reporters)
+    given = settings.value("events.reporters") or ""
+    return [name.strip() for name in given.split(",") if name.strip()]
 
 
 def _read_reporter(settings: Settings, name: str) -> _Plan | None:

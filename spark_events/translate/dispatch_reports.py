@@ -34,24 +34,27 @@ def final_report(books: Mapping[str, Mapping[str, int]], at: int) -> Draft:
     """
     attributes: dict[str, AttributeValue] = {}
     sentences = []
-    lost_by_all = 0
+    lost_by_all = held_by_all = 0
     for name, account in books.items():
         lost = sum(count for key, count in account.items() if key.startswith("dropped."))
         lost_by_all += lost
         attributes.update({f"reporter.{name}.{key}": count for key, count in account.items()})
         held = account.get("held", 0)
+        held_by_all += held
         sentences.append(
             f"{name} {account['delivered']:,} of {account['accepted']:,} delivered"
             + (f", {lost:,} lost" if lost else "")
-            + (f", {held:,} still held" if held else "")
+            + (f", {held:,} not delivered in time" if held else "")
         )
     attributes["lost"] = lost_by_all
+    # What the end did not wait for is as good as lost.
+    attributes["undelivered"] = held_by_all
     return Draft(
         name="DispatcherReportEvent",
         class_scope=_SCOPE,
         key=("report", at),
         body=f"Events by reporter: {'; '.join(sentences)}",
-        severity=Severity.WARN if lost_by_all else Severity.INFO,
+        severity=Severity.WARN if lost_by_all or held_by_all else Severity.INFO,
         observed_ts_millis=at,
         attributes=attributes,
     )

@@ -26,6 +26,15 @@ final class Answers {
   }
 
   void receive(Map<?, ?> answer) {
+    try {
+      understand(answer);
+    } catch (RuntimeException malformed) {
+      // A field is missing, or of another type: the next answer may be right.
+      LOG.debug("spark-events: an answer of the sidecar was not understood: {}", answer, malformed);
+    }
+  }
+
+  private void understand(Map<?, ?> answer) {
     switch (String.valueOf(answer.get("kind"))) {
       case "ack":
         nextSequence = ((Number) answer.get("sequence")).longValue();

@@ -56,10 +56,6 @@ final class Launcher {
   SidecarProcess launch() throws InterruptedException {
     List<String> tried = new ArrayList<>();
     for (Interpreter candidate : candidates) {
-      if (deadline.hasPassed()) {
-        failure = "The application ended before the sidecar was ready.";
-        return null;
-      }
       String objection = candidate.objection();
       if (objection == null) {
         objection = start(candidate);
@@ -69,6 +65,10 @@ final class Launcher {
         }
         if (refused) {
           failure = objection;
+          return null;
+        }
+        if (deadline.hasPassed()) {
+          failure = "The application ended before the sidecar was ready.";
           return null;
         }
       }
@@ -117,9 +117,7 @@ final class Launcher {
       long millis = Math.min(patience.millisLeft(), deadline.millisLeft());
       Map<?, ?> answer = started.awaitFirstAnswer(millis);
       if (answer == null) {
-        return deadline.hasPassed()
-            ? "the application ended before it was ready"
-            : "no answer within " + most + " ms (events.sidecar.start-timeout)";
+        return "no answer within " + most + " ms (events.sidecar.start-timeout)";
       }
       switch (String.valueOf(answer.get("kind"))) {
         case "ready":

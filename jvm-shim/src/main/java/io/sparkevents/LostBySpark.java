@@ -21,19 +21,22 @@ import scala.Option;
  *
  * <p>Spark has no call that says so, only a metric, which it shows in two places that are public: as an
  * MBean where a JmxSink is configured, and below {@code /metrics/json} of its UI, where it always is.
- * Asked for on a thread of its own; a place that does not answer is not asked again.
+ * Asked for on a thread of its own; a place that does not answer is not asked for ever.
  */
 final class LostBySpark {
   private static final String METRIC = "LiveListenerBus.queue.shared.numDroppedEvents";
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final long MBEAN_MILLIS = 1_000;
   private static final long PAGE_MILLIS = 5_000;
-  private static final int PATIENCE_MILLIS = 1_000;
+  private static final int PATIENCE_MILLIS = 2_000;
+  /** While the application starts, the UI's pages are not what they are later. */
+  private static final int MOST_REFUSALS = 5;
 
   private final HandoffQueue queue;
   private final MBeanServer beans = ManagementFactory.getPlatformMBeanServer();
   private final CountDownLatch stopped = new CountDownLatch(1);
   private URL page;
+  private int refusals;
   private long known;
 
   private LostBySpark(HandoffQueue queue, Option<String> ui) {
@@ -61,7 +64,7 @@ final class LostBySpark {
 
   private void run() {
     try {
-      long pause = 0;
+      long pause = MBEAN_MILLIS;
       while (!stopped.await(pause, TimeUnit.MILLISECONDS)) {
         long lost = fromBean();
         pause = MBEAN_MILLIS;
@@ -108,14 +111,16 @@ final class LostBySpark {
         for (Iterator<String> names = counters.fieldNames(); names.hasNext(); ) {
           String name = names.next();
           if (name.endsWith(METRIC)) {
+            refusals = 0;
             return counters.path(name).path("count").asLong(-1);
           }
         }
       }
     } catch (IOException | RuntimeException refused) {
       // Behind a login, a proxy, a certificate of its own: without the MBean it cannot be known.
-      page = null;
+      refusals++;
     }
+    page = refusals < MOST_REFUSALS ? page : null;
     return -1;
   }
 }

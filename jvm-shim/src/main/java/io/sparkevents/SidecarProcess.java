@@ -81,11 +81,7 @@ final class SidecarProcess {
       if (onAnswer == null) {
         firstAnswer.offer(answer);
       } else {
-        try {
-          onAnswer.accept(answer);
-        } catch (RuntimeException malformed) {
-          // Likewise: the next answer may be right.
-        }
+        onAnswer.accept(answer);
       }
     }
   }

@@ -1,0 +1,76 @@
+"""What the listener costs a job of 20,000 tiny tasks: real Spark, with and without it, in pairs.
+
+The runs of a pair follow each other and the order within pairs alternates, so that a machine that is busy
+for a while is so for both sides. What counts is the job alone, after a smaller one has warmed the JVM up.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from spark_events.jars import jar_path
+
+_PAIRS = int(os.environ.get("TINY_TASKS_PAIRS", "5"))
+_TASKS = 20_000
+# The JVM's own tasks: those of Python would take so long that nothing else could be seen.
+_JOB = f"""
+import json, sys, time
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.appName("tiny tasks").getOrCreate()
+spark.range(0, 2000, 1, 2000).count()
+start = time.monotonic()
+for _ in range(4):
+    spark.range(0, {_TASKS // 4}, 1, {_TASKS // 4}).write.format("noop").mode("overwrite").save()
+print(json.dumps({{"seconds": time.monotonic() - start}}))
+spark.stop()
+"""
+
+
+def _seconds(folder: Path, with_listener: bool) -> float:
+    job = folder / "tiny_tasks_job.py"
+    job.write_text(_JOB, encoding="utf-8")
+    settings = {"spark.master": "local[2]", "spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+    if with_listener:
+        settings |= {
+            "spark.extraListeners": "io.sparkevents.EventsListener",
+            "spark.driver.extraClassPath": str(jar_path()),
+            "spark.events.required": "true",
+            "spark.events.dispatcher.type": "async-queued",
+            "spark.events.reporter.audit.type": "file",
+            "spark.events.reporter.audit.path": str(folder / "events.jsonl"),
+        }
+    options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    home = Path(spec.origin).parent
+    environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+    command = [str(home / "bin" / "spark-submit"), *options, str(job)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return float(json.loads(done.stdout.splitlines()[-1])["seconds"])
+
+
+def run() -> None:
+    """Prints the times of both sides and the ratio of their medians; 1.01 is promised."""
+    without: list[float] = []
+    with_it: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for pair in range(_PAIRS):
+            for listening in (False, True) if pair % 2 == 0 else (True, False):
+                (with_it if listening else without).append(_seconds(Path(folder), listening))
+            print(f"pair {pair + 1}: without {without[-1]:.2f} s, with {with_it[-1]:.2f} s", flush=True)
+    medians = statistics.median(without), statistics.median(with_it)
+    paired = statistics.median(b / a for a, b in zip(without, with_it, strict=True))
+    print(f"{_TASKS} tasks: median {medians[0]:.2f} s without, {medians[1]:.2f} s with the listener")
+    print(f"ratio of medians {medians[1] / medians[0]:.3f}, median of the pairs' ratios {paired:.3f}")
+
+
+if __name__ == "__main__":
+    run()

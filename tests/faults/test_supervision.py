@@ -1,0 +1,144 @@
+"""Sidecars that die again and again, that never become ready: the job does not notice, and the log says it once."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import pytest
+from spark.harness import Lab, Run, two_lines
+from spark.sidecar_double import make, records, starts
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(300)]
+
+GIVEN_UP = "no more events will be reported"
+
+
+def poisoned(lab: Lab) -> Run:
+    """Every sidecar dies of the same record, until there is no other."""
+    lines = {**two_lines(), **make(lab.folder / "poisoned", "dies of jobs"), "events.sidecar.restarts.max": "3"}
+    run = lab.start("ending.py", "wait", defaults={**lines, "events.dispatcher.type": "async-queued"})
+    run.wait_for("the end of the restarts", lambda: GIVEN_UP in run.log)
+    run.tell("stop")
+    run.wait()
+    return run
+
+
+def poisoned_once(lab: Lab) -> Run:
+    """None is started again."""
+    lines = {**two_lines(), **make(lab.folder / "once", "dies of jobs"), "spark.events.sidecar.restarts.max": "0"}
+    run = lab.start("ending.py", "wait", defaults=lines)
+    run.wait_for("the end", lambda: GIVEN_UP in run.log)
+    run.tell("stop")
+    run.wait()
+    return run
+
+
+def poisoned_in_the_drain(lab: Lab) -> Run:
+    """The application is over by the time that the third sidecar takes what two have died of."""
+    folder = lab.folder / "drain"
+    return lab.run("ending.py", defaults={**two_lines(), **make(folder, "dies twice of jobs")})
+
+
+def hanging(lab: Lab) -> tuple[Run, float]:
+    """Returns how long the end of the application took."""
+    lines = {**two_lines(), **make(lab.folder / "hanging", "hangs"), "events.shutdown.timeout": "1s"}
+    run = lab.start("ending.py", defaults={**lines, "events.dispatcher.type": "async-queued"})
+    run.wait_until_said("counted")
+    counted = time.monotonic()
+    run.wait()
+    return run, time.monotonic() - counted
+
+
+def hanging_for_a_while(lab: Lab) -> Run:
+    """With a start timeout that passes while the job runs."""
+    lines = {**two_lines(), **make(lab.folder / "late", "hangs"), "events.sidecar.start-timeout": "500ms"}
+    run = lab.start("ending.py", "wait", defaults={**lines, "events.dispatcher.type": "async-queued"})
+    run.wait_for("the end of the patience", lambda: run.own_messages)
+    assert run.sidecars() == []
+    run.tell("stop")
+    run.wait()
+    return run
+
+
+FAULTS: dict[str, Callable[[Lab], Run]] = {
+    "poisoned": poisoned,
+    "poisoned-once": poisoned_once,
+    "poisoned-in-the-drain": poisoned_in_the_drain,
+    "hanging-for-a-while": hanging_for_a_while,
+}
+
+
+@pytest.fixture(scope="module")
+def hung(lab: Lab) -> Future[tuple[Run, float]]:
+    """A sidecar that was still starting when the application ended."""
+    return lab.background(hanging, lab)
+
+
+@pytest.fixture(scope="module")
+def runs(lab: Lab, hung: Future[tuple[Run, float]]) -> dict[str, Future[Run]]:
+    """Everything else."""
+    return {name: lab.background(start, lab) for name, start in FAULTS.items()}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_job_does_not_notice(runs: dict[str, Future[Run]], fault: str) -> None:
+    """Whatever its sidecars do, a job succeeds."""
+    run = runs[fault].result()
+    assert run.process.returncode == 0, run.tail()
+
+
+@pytest.mark.parametrize(("fault", "most"), [("poisoned", 3), ("poisoned-once", 0)])
+def test_restarts_have_an_end(lab: Lab, runs: dict[str, Future[Run]], fault: str, most: int) -> None:
+    """A sidecar that dies of the same record each time is started again so often, and no more."""
+    run = runs[fault].result()
+    folder = lab.folder / fault.removeprefix("poisoned-")
+    assert starts(folder) == most + 1
+    errors = [message for message in run.own_messages if " ERROR " in message]
+    assert len(errors) == 1
+    assert GIVEN_UP in errors[0]
+    assert f"events.sidecar.restarts.max = {most}" in errors[0]
+
+
+def test_pauses_grow(runs: dict[str, Future[Run]]) -> None:
+    """Each restart is said, with a pause twice as long as the one before."""
+    run = runs["poisoned"].result()
+    pauses = [int(pause) for pause in re.findall(r"started again in (\d+) ms", run.log)]
+    assert pauses == [100, 200, 400]
+
+
+@pytest.mark.parametrize("fault", ["poisoned", "poisoned-once"])
+def test_what_is_lost_is_counted_at_the_end(runs: dict[str, Future[Run]], fault: str) -> None:
+    """The last message says how many records of which kind are in no event."""
+    run = runs[fault].result()
+    assert "Records that are in no event: handoff dropped {" in run.own_messages[-1]
+    assert "application_end=1" in run.own_messages[-1]
+
+
+def test_the_last_records_survive_deaths_in_the_drain(lab: Lab, runs: dict[str, Future[Run]]) -> None:
+    """At the end nobody waits between restarts, and the sidecar that lives gets everything."""
+    run = runs["poisoned-in-the-drain"].result()
+    folder = lab.folder / "drain"
+    assert starts(folder) == 3
+    assert records(folder)[-1]["kind"] == "goodbye"
+    assert records(folder)[-2]["kind"] == "application_end"
+    assert not [message for message in run.own_messages if " ERROR " in message]
+
+
+def test_a_sidecar_that_never_starts_holds_nobody_up(hung: Future[tuple[Run, float]]) -> None:
+    """The end of the application waits for events.shutdown.timeout, a second here; the sidecar is gone with it."""
+    run, took = hung.result()
+    assert run.process.returncode == 0, run.tail()
+    # Spark's own end on a busy machine is most of it; without a deadline it would be 30 s, the start timeout.
+    assert took < 15
+    (message,) = run.own_messages
+    assert "The application ended before the sidecar was ready" in message
+
+
+def test_a_start_that_hangs_is_said_once(runs: dict[str, Future[Run]]) -> None:
+    """After its start timeout it is killed, and the log names the setting."""
+    (message,) = runs["hanging-for-a-while"].result().own_messages
+    assert "no answer within 500 ms (events.sidecar.start-timeout)" in message
+    assert "the job goes on without them" in message

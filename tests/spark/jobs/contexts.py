@@ -1,0 +1,44 @@
+"""Several SparkContexts one after another in one JVM, the first of which cannot be made.
+
+Writes down, after each has stopped, the threads of spark-events and the pipes that the JVM has open.
+"""
+
+import contextlib
+import os
+
+from control import write_down
+from pyspark import SparkConf, SparkContext
+
+
+def pipes(folder):
+    count = 0
+    for name in os.listdir(folder):
+        with contextlib.suppress(OSError):  # closed meanwhile
+            count += os.readlink(os.path.join(folder, name)).startswith("pipe:")
+    return count
+
+
+try:
+    SparkContext(conf=SparkConf().setMaster("local[no number]").setAppName("broken"))
+except Exception as error:
+    if "local[no number]" not in str(error):
+        raise
+else:
+    raise AssertionError("a broken master was accepted")
+
+after = []
+for number in range(4):
+    sc = SparkContext(conf=SparkConf().setMaster("local[1]").setAppName(f"context {number}"))
+    assert sc.parallelize(range(10), 2).count() == 10
+    jvm = sc._jvm
+    sc.stop()
+    names = [thread.getName() for thread in jvm.java.lang.Thread.getAllStackTraces().keySet()]
+    pid = int(jvm.java.lang.ProcessHandle.current().pid())
+    after.append(
+        {
+            "threads": sorted(name for name in names if name.startswith("spark-events")),
+            "children": int(jvm.java.lang.ProcessHandle.current().children().count()),
+            "pipes": pipes(f"/proc/{pid}/fd"),
+        }
+    )
+write_down(after)

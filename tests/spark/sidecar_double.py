@@ -1,0 +1,92 @@
+"""Stands in for the sidecar at the other end of the shim's pipe; ``spark.events.python`` names a script that runs it.
+
+``SIDECAR_DOUBLE`` says how it behaves, and it keeps a diary in the folder that it was made for: each start, and
+every record that it was sent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+STATS = {
+    "audit": {
+        "accepted": 10,
+        "delivered": 9,
+        "dropped": 1,
+        "failures": 2,
+        "latency_ms": 1.5,
+        "breaker": "open",
+        "spooled": 4,
+        "in_flight": 0,
+        "oldest_age_ms": 250,
+        "of_a_newer_version": {"a": [1]},
+    },
+    "on-call": {"delivered": 7},
+}
+
+
+def make(folder: Path, how: str) -> dict[str, str]:
+    """Makes the script, and returns the settings that let the shim run it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / "double"
+    paths = [str(Path(__file__).parent)]
+    script.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path[:0] = {paths!r}\n"
+        f"import sidecar_double\nsidecar_double.play({str(folder)!r}, {how!r})\n",
+        encoding="utf-8",
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return {"spark.events.python": str(script)}
+
+
+def starts(folder: Path) -> int:
+    """How many doubles were started."""
+    diary = folder / "starts"
+    return len(diary.read_text().splitlines()) if diary.exists() else 0
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    """What they were sent."""
+    diary = folder / "records"
+    return [json.loads(line) for line in diary.read_text().splitlines()] if diary.exists() else []
+
+
+def _say(**answer: Any) -> None:
+    os.write(1, json.dumps(answer).encode() + b"\n")
+
+
+def play(folder: str, how: str) -> None:
+    """What the script does."""
+    with open(os.path.join(folder, "starts"), "a") as diary:
+        print(os.getpid(), file=diary)
+    if how == "hangs":
+        while True:
+            time.sleep(60)
+    hello = sys.stdin.readline()
+    assert json.loads(hello)["kind"] == "hello"
+    _say(kind="ready", version="0", pid=os.getpid())
+    if how == "talks":
+        _say(kind="stats", reporters=STATS, surprise=True)
+        _say(kind="of_a_newer_version", x=1)
+        os.write(1, b"null\n[]\n17\nnot json\n" + b'{"kind":"ack"}\n{"kind":"stats","reporters":7}\n')
+    with open(os.path.join(folder, "records"), "a") as diary:
+        for line in sys.stdin:
+            diary.write(line)
+            diary.flush()
+            record = json.loads(line)
+            if how == "dies of jobs" and record["kind"] == "job_start":
+                os._exit(9)
+            if how == "dies twice of jobs" and record["kind"] == "job_start" and starts(Path(folder)) < 3:
+                os._exit(9)
+            if how == "is slow":
+                time.sleep(0.2)
+            if record.get("seq"):
+                _say(kind="ack", through=record["seq"], sequence=record["seq"] + 1)
+            if record["kind"] == "goodbye":
+                break

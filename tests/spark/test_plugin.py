@@ -1,0 +1,182 @@
+"""The plugin: it listens by itself, never twice, and its numbers are in Spark's own metrics system."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+from spark.harness import SMALL_SPARK, Lab, Run, file_reporter, two_lines
+from spark.sidecar_double import make, records
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+PLUGIN = {"spark.plugins": "io.sparkevents.EventsPlugin"}
+REPORTER = file_reporter(Path("{folder}/events.jsonl"), "async-queued")
+ALONE = {"spark.driver.extraClassPath": two_lines()["spark.driver.extraClassPath"], **PLUGIN}
+METRICS = {
+    **SMALL_SPARK,
+    "spark.ui.enabled": "true",
+    "spark.ui.port": "0",
+    "spark.metrics.conf.*.sink.prometheusServlet.class": "org.apache.spark.metrics.sink.PrometheusServlet",
+    "spark.metrics.conf.*.sink.prometheusServlet.path": "/metrics/prometheus",
+    "spark.metrics.conf.*.sink.csv.class": "org.apache.spark.metrics.sink.CsvSink",
+    "spark.metrics.conf.*.sink.csv.directory": "{folder}/csv",
+    "spark.metrics.conf.*.sink.csv.period": "1",
+}
+#: Where a listener's events that Spark has dropped can be seen.
+COUNTED_BY = {
+    "mbean": {"spark.metrics.conf.driver.sink.jmx.class": "org.apache.spark.metrics.sink.JmxSink"},
+    "ui": {"spark.ui.enabled": "true", "spark.ui.port": "0"},
+}
+
+
+def watched(lab: Lab) -> Run:
+    folder = lab.folder / "talking"
+    return lab.run("watched.py", defaults={**ALONE, **make(folder, "talks")}, small=METRICS)
+
+
+def flooded(lab: Lab, by: str) -> tuple[Run, list[dict[str, object]]]:
+    """With sync and a sidecar that takes its time, Spark's own queue is full soon."""
+    folder = lab.folder / f"slow-{by}"
+    lines = {**ALONE, **make(folder, "is slow"), "spark.scheduler.listenerbus.eventqueue.shared.capacity": "10"}
+    run = lab.start("flood.py", defaults=lines, small={**SMALL_SPARK, **COUNTED_BY[by]})
+
+    def told() -> list[dict[str, object]]:
+        return [record for record in records(folder) if record.get("where") == "spark-listener-queue"]
+
+    run.wait_for("the drops to be told", told, 90)
+    run.tell("stop")
+    run.wait()
+    return run, told()
+
+
+@pytest.fixture(scope="module")
+def alone(lab: Lab) -> Future[Run]:
+    """The plugin without a listener in spark.extraListeners."""
+    return lab.background(lab.run, "ending.py", defaults={**ALONE, **REPORTER})
+
+
+@pytest.fixture(scope="module")
+def both(lab: Lab) -> Future[Run]:
+    """Plugin and listener."""
+    return lab.background(lab.run, "ending.py", defaults={**two_lines(), **PLUGIN, **REPORTER})
+
+
+@pytest.fixture(scope="module")
+def several(lab: Lab) -> Future[Run]:
+    """Contexts one after another, with both."""
+    return lab.background(lab.run, "contexts.py", defaults={**two_lines(), **PLUGIN, **REPORTER})
+
+
+@pytest.fixture(scope="module")
+def prometheus(lab: Lab) -> Future[Run]:
+    """A job with Spark's Prometheus servlet and CSV sink, and a sidecar whose numbers are known."""
+    return lab.background(watched, lab)
+
+
+@pytest.fixture(scope="module")
+def floods(lab: Lab) -> dict[str, Future[tuple[Run, list[dict[str, object]]]]]:
+    """Jobs whose listener could not keep up."""
+    return {by: lab.background(flooded, lab, by) for by in COUNTED_BY}
+
+
+def assert_told_once(run: Run) -> None:
+    """The application from its start to its end, with its jobs between, and nothing twice."""
+    assert run.process.returncode == 0, run.tail()
+    told = [event["attributes"] for event in run.named("JobStatusChangeEvent")]
+    facts = [(a["spark.entity"], a.get("spark.job.id"), a["status.new"]) for a in told]
+    assert facts[0] == ("application", None, "RUNNING")
+    assert facts[-1] == ("application", None, "FINISHED")
+    assert ("job", 0, "RUNNING") in facts
+    assert ("job", 0, "FINISHED") in facts
+    assert len(facts) == len(set(facts))
+    assert Counter(event["event_id"] for event in run.events()).most_common(1)[0][1] == 1
+    assert run.own_messages == []
+
+
+def metrics_of(run: Run) -> dict[str, float]:
+    """Our gauges in the Prometheus text, by the end of their names."""
+    found = re.findall(r"_driver_plugin_io_sparkevents_EventsPlugin_(\w+)_Value\S* (\S+)", run.truth())
+    return {name: float(value) for name, value in found}
+
+
+def test_the_plugin_alone_misses_nothing(alone: Future[Run]) -> None:
+    """Without a listener configured, the application is told from its start to its end."""
+    assert_told_once(alone.result())
+
+
+def test_plugin_and_listener_tell_nothing_twice(both: Future[Run]) -> None:
+    """With both configured, every event is there once."""
+    assert_told_once(both.result())
+
+
+def test_each_context_of_a_jvm_is_told(several: Future[Run]) -> None:
+    """Applications one after another in one JVM are told one after another, each once."""
+    run = several.result()
+    assert run.process.returncode == 0, run.tail()
+    names = [
+        (event["attributes"]["spark.app.name"], event["attributes"]["status.new"])
+        for event in run.named("JobStatusChangeEvent", spark_entity="application")
+    ]
+    assert names == [(f"context {n}", status) for n in range(4) for status in ("RUNNING", "FINISHED")]
+
+
+def test_a_context_leaves_nothing_behind(several: Future[Run]) -> None:
+    """No thread, no process and no pipe stays after a context has stopped, or could not be made."""
+    after = several.result().truth()
+    assert [left["threads"] for left in after] == [[]] * 4
+    assert after[-1]["children"] == after[0]["children"]
+    assert after[-1]["pipes"] == after[0]["pipes"]
+
+
+def test_the_queue_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None:
+    """Drops, share and size of the queue, and restarts, under the names of FLIP-545 and its like."""
+    run = prometheus.result()
+    assert run.process.returncode == 0, run.tail()
+    metrics = metrics_of(run)
+    assert metrics["events_droppedCount"] == 1  # the reporter's
+    assert 0 <= metrics["events_dispatcher_queue_currentUsage"] <= 1
+    assert metrics["events_dispatcher_queue_size"] == 1024
+    assert metrics["events_sidecar_restarts"] == 0
+
+
+def test_a_reporter_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None:
+    """What the sidecar tells of a reporter is there, though it is known only when the job runs."""
+    metrics = metrics_of(prometheus.result())
+    audit = {name.removeprefix("events_reporter_audit_"): v for name, v in metrics.items() if "_audit_" in name}
+    assert audit == {
+        "latency": 1.5,
+        "failureCount": 2,
+        "droppedCount": 1,
+        "deliveredCount": 9,
+        "breakerState": 2,
+        "spoolDepth": 4,
+        "oldestUndeliveredAge": 250,
+    }
+    assert metrics["events_reporter_on_call_deliveredCount"] == 7
+
+
+def test_any_other_sink_has_them_too(prometheus: Future[Run]) -> None:
+    """Spark's CSV sink writes a file for each of them."""
+    names = {path.name.partition(".EventsPlugin.")[2] for path in (prometheus.result().folder / "csv").iterdir()}
+    assert {
+        "events.droppedCount.csv",
+        "events.dispatcher.queue.currentUsage.csv",
+        "events.reporter.audit.latency.csv",
+        "events.reporter.audit.failureCount.csv",
+        "events.reporter.on-call.breakerState.csv",
+    } <= names
+
+
+@pytest.mark.parametrize("by", COUNTED_BY)
+def test_what_spark_drops_before_its_listeners_is_told(
+    floods: dict[str, Future[tuple[Run, list[dict[str, object]]]]], by: str
+) -> None:
+    """A listener queue of Spark's that is full makes numbered records with the count, and one warning at first."""
+    run, told = floods[by].result()
+    assert run.process.returncode == 0, run.tail()
+    assert all(record["records"]["event"] > 0 and record["seq"] > 0 for record in told)  # type: ignore[index]
+    assert any("spark.scheduler.listenerbus.eventqueue.capacity" in message for message in run.own_messages)

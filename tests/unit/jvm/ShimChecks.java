@@ -1,0 +1,393 @@
+package io.sparkevents;
+
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.spark.SparkConf;
+
+/** Checks of the shim's parts, run by test_shim.py: each method of the name check… prints one line. */
+public final class ShimChecks {
+  private static Record routine() {
+    return new Record("routine", Record.Worth.ROUTINE, null, json -> {});
+  }
+
+  private static Record lifecycle() {
+    return new Record("lifecycle", Record.Worth.LIFECYCLE, null, json -> {});
+  }
+
+  private static List<Record> take(HandoffQueue queue) throws InterruptedException {
+    List<Record> taken = new ArrayList<>();
+    queue.take(taken, 0);
+    return taken;
+  }
+
+  private static List<Record> takeAll(HandoffQueue queue) throws InterruptedException {
+    List<Record> all = new ArrayList<>();
+    for (List<Record> some = take(queue); !some.isEmpty(); some = take(queue)) {
+      all.addAll(some);
+    }
+    return all;
+  }
+
+  private static void is(Object actual, Object expected) {
+    if (!String.valueOf(actual).equals(String.valueOf(expected))) {
+      throw new AssertionError("expected " + expected + ", got " + actual);
+    }
+  }
+
+  private static String kinds(List<Record> records) {
+    StringBuilder text = new StringBuilder();
+    for (Record record : records) {
+      text.append(record.kind.charAt(0)).append(record.seq()).append(' ');
+    }
+    return text.toString().trim();
+  }
+
+  /** Producers, a writer, an acknowledger, deaths: never too many, none unaccounted for, all in order. */
+  public static void checkQueueUnderThreads() throws Exception {
+    int capacity = 50;
+    HandoffQueue queue = new HandoffQueue(capacity, false);
+    AtomicBoolean running = new AtomicBoolean(true);
+    AtomicLong offered = new AtomicLong();
+    ConcurrentLinkedQueue<Throwable> wrong = new ConcurrentLinkedQueue<>();
+    ConcurrentLinkedQueue<Long> written = new ConcurrentLinkedQueue<>();
+    Set<Long> delivered = Collections.synchronizedSet(new TreeSet<>());
+    List<Thread> producers = new ArrayList<>();
+    for (int i = 0; i < 2; i++) {
+      Random random = new Random(i);
+      producers.add(
+          start(
+              wrong,
+              () -> {
+                for (int n = 0; n < 60_000; n++) {
+                  queue.offer(random.nextInt(4) == 0 ? lifecycle() : routine());
+                  offered.incrementAndGet();
+                  if (queue.size() > capacity) {
+                    throw new AssertionError("holds " + queue.size());
+                  }
+                }
+              }));
+    }
+    AtomicLong accounts = new AtomicLong();
+    Thread writer =
+        start(
+            wrong,
+            () -> {
+              Random random = new Random(7);
+              long last = 0;
+              while (running.get() || queue.hasPending()) {
+                List<Record> some = new ArrayList<>();
+                queue.take(some, 5);
+                for (Record record : some) {
+                  if (record.seq() <= last) {
+                    throw new AssertionError(record.seq() + " after " + last);
+                  }
+                  last = record.seq();
+                  if (record.worth == Record.Worth.ACCOUNT) {
+                    accounts.incrementAndGet();
+                  }
+                  written.add(record.seq());
+                }
+                if (random.nextInt(200) == 0) {
+                  Thread.sleep(1);
+                }
+              }
+            });
+    Thread acknowledger =
+        start(
+            wrong,
+            () -> {
+              while (running.get() || !written.isEmpty()) {
+                Long seq = written.poll();
+                if (seq == null) {
+                  Thread.yield();
+                } else {
+                  delivered.add(seq);
+                  queue.acknowledge(seq);
+                }
+              }
+            });
+    for (Thread producer : producers) {
+      producer.join();
+    }
+    queue.finish();
+    running.set(false);
+    writer.join();
+    acknowledger.join();
+    is(wrong, "[]");
+    is(queue.isAcknowledgedEntirely(), true);
+    is(delivered.size() - accounts.get() + queue.dropped(), offered.get());
+  }
+
+  private interface Work {
+    void run() throws Exception;
+  }
+
+  private static Thread start(ConcurrentLinkedQueue<Throwable> wrong, Work work) {
+    Thread thread =
+        new Thread(
+            () -> {
+              try {
+                work.run();
+              } catch (Throwable failure) {
+                wrong.add(failure);
+              }
+            });
+    thread.start();
+    return thread;
+  }
+
+  /** A full queue gives up routine records first, the oldest first, and status changes only for status changes. */
+  public static void checkTheLeastWorthyGoFirst() throws Exception {
+    HandoffQueue queue = new HandoffQueue(3, true);
+    queue.offer(lifecycle());
+    queue.offer(routine());
+    queue.offer(routine());
+    queue.offer(routine()); // 2 goes
+    queue.offer(lifecycle()); // 3 goes
+    queue.offer(lifecycle()); // 4 goes
+    is(queue.offer(routine()), 0); // itself
+    queue.offer(lifecycle()); // 1 goes
+    is(queue.dropped(), 5);
+    queue.finish();
+    is(kinds(takeAll(queue)), "l5 l6 l8 d9");
+  }
+
+  /** What was written makes room before anything is dropped; what is being written does not. */
+  public static void checkWhatIsWrittenMakesRoom() throws Exception {
+    HandoffQueue queue = new HandoffQueue(2, true);
+    queue.offer(routine());
+    queue.offer(routine());
+    is(kinds(take(queue)), "r1");
+    is(kinds(take(queue)), "r2"); // so 1 is written
+    queue.offer(routine());
+    is(queue.dropped(), 0);
+    queue.offer(routine()); // 2 is being written, 3 goes
+    is(queue.dropped(), 1);
+    is(queue.size(), 2);
+  }
+
+  /** What had made room and was not acknowledged is lost with the sidecar, and counted; the rest is sent again. */
+  public static void checkDeathCostsOnlyWhatHadMadeRoom() throws Exception {
+    HandoffQueue queue = new HandoffQueue(2, true);
+    for (int i = 0; i < 4; i++) {
+      queue.offer(routine());
+      take(queue);
+      take(queue);
+    }
+    queue.acknowledge(1);
+    queue.rewind();
+    is(queue.dropped(), 1); // 2; 1 was acknowledged, 3 and 4 are here
+    queue.finish();
+    is(kinds(takeAll(queue)), "r3 r4 d5");
+  }
+
+  /** Accounts of drops are rare while it goes on, and the last comes before the end. */
+  public static void checkAccounts() throws Exception {
+    HandoffQueue queue = new HandoffQueue(1, true);
+    for (int i = 0; i < 3; i++) {
+      queue.offer(routine());
+    }
+    is(kinds(takeAll(queue)), "r3 d4");
+    is(queue.takeDropNotice(), "handoff dropped {routine=2}");
+    is(queue.takeDropNotice(), null);
+    for (int i = 0; i < 3; i++) {
+      queue.offer(routine());
+    }
+    is(kinds(takeAll(queue)), "r7");
+    queue.countDropped("elsewhere", "thing", 5);
+    queue.finish();
+    is(kinds(takeAll(queue)), "d8 d9");
+    is(queue.dropped(), 9);
+    is(queue.untoldDrops(), "");
+  }
+
+  /** An account of drops that a sidecar died with is sent again. */
+  public static void checkAnAccountSurvives() throws Exception {
+    HandoffQueue queue = new HandoffQueue(1, true);
+    queue.offer(routine());
+    queue.offer(routine());
+    is(kinds(takeAll(queue)), "r2 d3");
+    queue.rewind();
+    is(kinds(takeAll(queue)).endsWith("d3"), true);
+  }
+
+  /** A writer that was busy when it was woken does not wait; one that waits is woken by all there is. */
+  public static void checkNoWakeUpIsLost() throws Exception {
+    for (boolean prompt : new boolean[] {true, false}) {
+      HandoffQueue queue = new HandoffQueue(10, prompt);
+      queue.wakeWriter();
+      takesAtMost(1_000, () -> queue.take(new ArrayList<>(), 60_000));
+      for (Work wake : Arrays.<Work>asList(queue::wakeWriter, () -> queue.offer(routine()), queue::finish)) {
+        Thread writer = start(new ConcurrentLinkedQueue<>(), () -> queue.take(new ArrayList<>(), 60_000));
+        while (writer.getState() != Thread.State.TIMED_WAITING && writer.isAlive()) {
+          Thread.yield();
+        }
+        wake.run();
+        takesAtMost(5_000, writer::join);
+      }
+    }
+  }
+
+  private static void takesAtMost(long millis, Work work) throws Exception {
+    long start = System.nanoTime();
+    work.run();
+    long took = (System.nanoTime() - start) / 1_000_000;
+    if (took > millis) {
+      throw new AssertionError("took " + took + " ms");
+    }
+  }
+
+  /** Whoever waits for an acknowledgement goes on when there will be none. */
+  public static void checkCloseReleasesAll() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10, true);
+    long seq = queue.offer(routine());
+    ConcurrentLinkedQueue<Throwable> wrong = new ConcurrentLinkedQueue<>();
+    Thread one = start(wrong, () -> is(queue.awaitAcknowledged(seq, 60_000), false));
+    Thread other = start(wrong, () -> queue.awaitWritten(60_000));
+    queue.close();
+    takesAtMost(5_000, one::join);
+    takesAtMost(5_000, other::join);
+    is(wrong, "[]");
+    is(queue.offer(routine()), 0);
+    is(queue.untoldDrops(), "handoff dropped {routine=2}");
+  }
+
+  /** Tasks that are speculated, fail and are resubmitted: each edge once, and the counts end where they began. */
+  public static void checkStages() {
+    Stages stages = new Stages();
+    stages.submitted(1, 0, 2);
+    is(stages.taskStarted(1, 0, 0), null);
+    is(stages.taskStarted(1, 0, 1).status, "ALL_RUNNING_OR_FINISHED");
+    is(stages.taskStarted(1, 0, 1), null); // speculation
+    is(stages.taskEnded(1, 0, 1, true, false), null);
+    is(stages.taskEnded(1, 0, 1, false, false), null); // the other attempt is killed
+    is(stages.taskEnded(1, 0, 0, true, false).status, "ALL_FINISHED");
+    is(stages.taskEnded(1, 0, 0, false, true).status, "NOT_ALL_RUNNING_OR_FINISHED"); // its executor is gone
+    is(stages.taskStarted(1, 0, 0).status, "ALL_RUNNING_OR_FINISHED");
+    Stages.Attempt last = stages.taskEnded(1, 0, 0, true, false);
+    is(last.status + " " + last.runningTasks() + " " + last.finishedTasks(), "ALL_FINISHED 0 2");
+    is(stages.taskStarted(1, 0, 2), null); // no such task
+    is(stages.taskStarted(1, 1, 0), null); // no such attempt
+  }
+
+  /** Pauses double up to 30 s; so many deaths in the window and no more; older ones are forgiven. */
+  public static void checkRestarts() {
+    Restarts restarts = new Restarts(10, 600_000);
+    List<Long> pauses = new ArrayList<>();
+    for (int i = 0; i < 11; i++) {
+      pauses.add(restarts.nextPauseMillis(i));
+    }
+    is(pauses, "[100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, -1]");
+    is(restarts.nextPauseMillis(601_000_000_000L), 100);
+    is(restarts.count(), 11);
+    is(new Restarts(0, 1).nextPauseMillis(5), -1);
+    Restarts many = new Restarts(100, 600_000);
+    for (int i = 0; i < 99; i++) {
+      many.nextPauseMillis(i);
+    }
+    is(many.nextPauseMillis(99), 30_000);
+  }
+
+  /** What the driver needs of the settings is read leniently: the sidecar says what is wrong. */
+  public static void checkSettings() {
+    SparkConf conf = new SparkConf(false);
+    conf.set("spark.events.sidecar.restarts.max", "3").set("spark.events.sidecar.restarts.window", "2 min");
+    conf.set("spark.events.shutdown.timeout", "soon").set("spark.events.dispatcher.queue.size", "-5");
+    Settings settings = Settings.read(conf, Collections.emptyMap());
+    is(settings.mostRestarts(), 3);
+    is(settings.restartsWindowMillis(), 120_000);
+    is(settings.shutdownTimeoutMillis(), 10_000);
+    is(settings.queueSize(), 1);
+    is(settings.synchronous(), true);
+    Settings none = Settings.read(new SparkConf(false), Collections.emptyMap());
+    is(none.mostRestarts() + " " + none.restartsWindowMillis() + " " + none.queueSize(), "10 600000 1024");
+  }
+
+  /** A Python that the user has named is the only one; what is no Python is not tried. */
+  public static void checkInterpreters() {
+    SparkConf conf = new SparkConf(false).set("spark.pyspark.python", "/env/bin/python3");
+    Map<String, String> environment = Collections.singletonMap("PYSPARK_DRIVER_PYTHON", "jupyter");
+    List<Interpreter> found =
+        Interpreter.candidates(Settings.read(conf, environment), conf, environment);
+    is(found.get(0).path + " " + found.get(0).objection(), "/env/bin/python3 null");
+    is(found.get(1).path + " " + found.get(1).objection(), "jupyter not a Python interpreter");
+    conf.set("spark.events.python", "/my/own");
+    found = Interpreter.candidates(Settings.read(conf, environment), conf, environment);
+    is(found.size() + " " + found.get(0).path + " " + found.get(0).objection(), "1 /my/own null");
+  }
+
+  /** Counters go on when a new sidecar counts from 0; levels do not; what is not a number is 0. */
+  public static void checkStatistics() {
+    Statistics statistics = new Statistics();
+    List<String> seen = new ArrayList<>();
+    Map<String, Statistics.Reporter> reporters = new HashMap<>();
+    statistics.observe((name, reporter) -> { seen.add(name); reporters.put(name, reporter); });
+    statistics.receive(told("delivered", 5, "spooled", 2, "breaker", "half_open"));
+    statistics.receive(told("delivered", 6, "spooled", 3, "breaker", "open"));
+    is(reporters.get("a").breakerState(), 2);
+    statistics.sidecarStarted();
+    is(reporters.get("a").count("delivered") + " " + reporters.get("a").level("spooled"), "6 0.0");
+    statistics.receive(told("delivered", 1, "spooled", "many", "dropped", 4));
+    is(reporters.get("a").count("delivered") + " " + reporters.get("a").level("spooled"), "7 0.0");
+    is(reporters.get("a").breakerState() + " " + statistics.dropped(), "0 4");
+    statistics.receive(Collections.singletonMap("reporters", 7));
+    is(seen, "[a]");
+  }
+
+  private static Map<?, ?> told(Object... numbers) {
+    Map<Object, Object> one = new HashMap<>();
+    for (int i = 0; i < numbers.length; i += 2) {
+      one.put(numbers[i], numbers[i + 1]);
+    }
+    return Collections.singletonMap("reporters", Collections.singletonMap("a", one));
+  }
+
+  /** Threads as they were recorded: who ends the application is told from their frames. */
+  public static void checkEndings() {
+    String submit = "org.apache.spark.deploy.SparkSubmit.runMain org.apache.spark.deploy.SparkSubmit$.main";
+    String hooks = "java.lang.ApplicationShutdownHooks.runHooks ";
+    is(ending("Thread-4", "org.apache.spark.SparkContext.stop py4j.GatewayConnection.run"), "STOPPED");
+    is(ending("DestroyJavaVM", hooks + "java.lang.Shutdown.shutdown"), "RETURNED");
+    is(ending("main", hooks + "java.lang.Shutdown.exit " + "org.apache.spark.deploy.SparkSubmit.doSubmit"), "PROGRAM_FAILED");
+    is(ending("main", hooks + "java.lang.Shutdown.exit App.main " + submit), "EXITED");
+    is(ending("SIGTERM handler", hooks + "java.lang.Shutdown.exit java.lang.Terminator$1.handle jdk.internal.misc.Signal$1.run"), "SIGTERM");
+    is(ending("main", "java.lang.Thread.sleep"), "UNKNOWN");
+    is(ending("main", hooks + "java.lang.Shutdown.exit org.apache.spark.api.python.PythonGatewayServer$.main"), "GATEWAY_CLOSED");
+  }
+
+  private static Ending ending(String thread, String frames) {
+    ArrayDeque<StackTraceElement> stack = new ArrayDeque<>();
+    for (String frame : frames.split(" ")) {
+      int dot = frame.lastIndexOf('.');
+      stack.add(new StackTraceElement(frame.substring(0, dot), frame.substring(dot + 1), null, 1));
+    }
+    Thread dead = new Thread(thread);
+    return Ending.of(Collections.singletonMap(dead, stack.toArray(new StackTraceElement[0])), false);
+  }
+
+  public static void main(String[] arguments) throws Exception {
+    for (Method method : ShimChecks.class.getDeclaredMethods()) {
+      if (method.getName().startsWith("check")) {
+        try {
+          method.invoke(null);
+          System.out.println(method.getName() + "\tok");
+        } catch (InvocationTargetException failed) {
+          System.out.println(method.getName() + "\t" + failed.getCause());
+        }
+      }
+    }
+  }
+}
