@@ -255,7 +255,7 @@ public final class ShimChecks {
     HandoffQueue queue = new HandoffQueue(10, true);
     long seq = queue.offer(routine());
     ConcurrentLinkedQueue<Throwable> wrong = new ConcurrentLinkedQueue<>();
-    Thread one = start(wrong, () -> is(queue.awaitAcknowledged(seq, 60_000), false));
+    Thread one = start(wrong, () -> is(queue.awaitAnswered(seq, 60_000), false));
     Thread other = start(wrong, () -> queue.awaitWritten(60_000));
     queue.close();
     takesAtMost(5_000, one::join);
