@@ -11,6 +11,7 @@ import java.util.function.IntConsumer;
 import java.util.function.IntFunction;
 import org.apache.spark.SparkConf;
 import org.apache.spark.Success$;
+import org.apache.spark.TaskState;
 import org.apache.spark.scheduler.JobSucceeded$;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
@@ -39,7 +40,6 @@ public final class ListenerBenchmark {
   /** A burst is what a micro-batch makes; then the sidecar has time to take it. */
   private static final int BURST = 64;
   private static final long PAUSE_NANOS = 2_000_000;
-  private static final int TASKS = 20_000;
 
   private final SparkConf conf = new SparkConf(false);
   private final SparkListenerJobStart jobStart;
@@ -154,22 +154,24 @@ public final class ListenerBenchmark {
     new ProcessBuilder("kill", "-" + name, String.valueOf(process.pid())).start().waitFor();
   }
 
-  /** Stages of 20,000 tasks: all start and end events of each, timed as a whole. */
-  private void tasks() throws Exception {
+  /** All start and end events of a stage, timed as a whole. Large stages are slower: their events are out of the caches. */
+  private void tasks(int tasks, int rounds) throws Exception {
     EventsListener listener = new EventsListener(conf.clone());
-    double[] starts = new double[ROUNDS];
-    double[] ends = new double[ROUNDS];
-    for (int round = -WARM_UP; round < ROUNDS; round++) {
-      int stage = round + WARM_UP;
-      SparkListenerTaskStart[] started = new SparkListenerTaskStart[TASKS];
-      SparkListenerTaskEnd[] ended = new SparkListenerTaskEnd[TASKS];
-      for (int i = 0; i < TASKS; i++) {
+    double[] starts = new double[rounds];
+    double[] ends = new double[rounds];
+    int warmUp = rounds;
+    for (int round = -warmUp; round < rounds; round++) {
+      int stage = round + warmUp;
+      SparkListenerTaskStart[] started = new SparkListenerTaskStart[tasks];
+      SparkListenerTaskEnd[] ended = new SparkListenerTaskEnd[tasks];
+      for (int i = 0; i < tasks; i++) {
         TaskInfo task = new TaskInfo(i, i, 0, i, 1L, "1", "host", TaskLocality.PROCESS_LOCAL(), false);
+        task.markFinished(TaskState.FINISHED(), 2L);
         started[i] = new SparkListenerTaskStart(stage, 0, task);
         ended[i] = new SparkListenerTaskEnd(stage, 0, "ResultTask", Success$.MODULE$, task, null, null);
       }
       StageInfo info =
-          new StageInfo(stage, 0, "stage", TASKS, none(), none(), "", null, none(), Option.empty(), 0, false, 0);
+          new StageInfo(stage, 0, "stage", tasks, none(), none(), "", null, none(), Option.empty(), 0, false, 0);
       listener.onStageSubmitted(new SparkListenerStageSubmitted(info, new Properties()));
       long start = System.nanoTime();
       for (SparkListenerTaskStart event : started) {
@@ -182,20 +184,29 @@ public final class ListenerBenchmark {
       long end = System.nanoTime();
       listener.onStageCompleted(new SparkListenerStageCompleted(info));
       if (round >= 0) {
-        starts[round] = (double) (middle - start) / TASKS;
-        ends[round] = (double) (end - middle) / TASKS;
+        starts[round] = (double) (middle - start) / tasks;
+        ends[round] = (double) (end - middle) / tasks;
       }
     }
-    Arrays.sort(starts);
-    Arrays.sort(ends);
-    System.out.printf("task start: median %.1f ns, worst round %.1f ns%n", starts[ROUNDS / 2], starts[ROUNDS - 1]);
-    System.out.printf("task end:   median %.1f ns, worst round %.1f ns%n", ends[ROUNDS / 2], ends[ROUNDS - 1]);
+    print("start", tasks, starts);
+    print("end", tasks, ends);
+    ProcessHandle.current().children().forEach(ProcessHandle::destroyForcibly);
+  }
+
+  private static void print(String what, int tasks, double[] nanos) {
+    Arrays.sort(nanos);
+    System.out.printf(
+        "task %-5s (stages of %6d): median %.1f ns, p99 %.1f ns%n",
+        what, tasks, nanos[nanos.length / 2], nanos[(int) (0.99 * (nanos.length - 1))]);
   }
 
   public static void main(String[] arguments) throws Exception {
     ListenerBenchmark benchmark = new ListenerBenchmark(arguments[0], arguments[1]);
-    benchmark.tasks();
-    benchmark.callbacks();
+    benchmark.tasks(1_000, 200);
+    benchmark.tasks(20_000, 50);
+    if (arguments.length < 3) {
+      benchmark.callbacks();
+    }
     System.out.flush();
     // The sidecars have been ended; there is nothing to wait for.
     Runtime.getRuntime().halt(0);
