@@ -37,6 +37,11 @@ _SENTENCES = {
     "NOT_ALL_RUNNING_OR_FINISHED": "no longer all {tasks} tasks of {name} are running or have finished",
     "ALL_FINISHED": "all {tasks} tasks of {name} have finished",
 }
+_SENTENCES_OF_ONE = {
+    "ALL_RUNNING_OR_FINISHED": "the one task of {name} is running",
+    "NOT_ALL_RUNNING_OR_FINISHED": "the one task of {name} is no longer running",
+    "ALL_FINISHED": "the one task of {name} has finished",
+}
 
 
 class _Attempt:
@@ -104,7 +109,9 @@ class Stages:
         if attempt.origin.is_streaming and not self._streaming:
             return
         name = _name(record.stage_id, record.attempt, attempt.name)
-        sentence = _SENTENCES[record.status].format(tasks=record.tasks, name=name)
+        sentence = (_SENTENCES if record.tasks != 1 else _SENTENCES_OF_ONE)[record.status].format(
+            tasks=record.tasks, name=name
+        )
         yield Draft(
             name="AllSubtasksStatusChangeEvent",
             class_scope=_SCOPE,
