@@ -114,6 +114,8 @@ final class Sidecar {
 
   private void supervise() throws InterruptedException {
     while (true) {
+      // Before there is one: its first numbers may come as soon as it is ready.
+      statistics.sidecarStarted();
       SidecarProcess process = launcher.launch();
       if (process == null) {
         failure = launcher.failure();
@@ -123,7 +125,6 @@ final class Sidecar {
       }
       ready = true;
       firstStart.countDown();
-      statistics.sidecarStarted();
       if (feed.run(process) && drained(process)) {
         return;
       }
