@@ -12,6 +12,7 @@ from pathlib import Path
 
 from spark_events.bridge.event_log import EventLogReader
 from spark_events.bridge.log_files import EventLog, find_logs, looks_like_a_log
+from spark_events.cli.arguments import add_min_severity
 from spark_events.cli.defaults import default_path, read_settings
 from spark_events.cli.outlets import JsonLines, Outlet, Reporters
 from spark_events.cli.progress import Progress
@@ -55,13 +56,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         metavar="NAME",
         help="only this reporter of the configuration (can be repeated; without --conf, of Spark's own file)",
     )
-    parser.add_argument(
-        "--min-severity",
-        type=str.upper,
-        choices=[severity.value for severity in Severity],
-        default=Severity.TRACE.value,
-        help="leave out what is less severe",
-    )
+    add_min_severity(parser)
     parser.add_argument(
         "--name",
         action="append",

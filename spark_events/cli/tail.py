@@ -11,6 +11,7 @@ from typing import TextIO
 
 import msgspec
 
+from spark_events.cli.arguments import add_min_severity
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event, Severity
 from spark_events.reporters.log import format_event
@@ -34,13 +35,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument("path", type=Path, help="the file, as events.reporter.<name>.path names it")
     parser.add_argument("-f", "--follow", action="store_true", help="go on as the file grows")
     parser.add_argument("-n", "--lines", type=int, metavar="N", help="only the last N events")
-    parser.add_argument(
-        "--min-severity",
-        type=str.upper,
-        choices=[severity.value for severity in Severity],
-        default=Severity.TRACE.value,
-        help="leave out what is less severe",
-    )
+    add_min_severity(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="with all attributes")
     parser.set_defaults(run=_run)
 

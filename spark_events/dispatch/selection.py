@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from fnmatch import translate as glob
 from typing import NamedTuple
 
+import msgspec
+
 from spark_events.config import Kind, option
 from spark_events.dispatch.mailbox import Entry
 from spark_events.event import Attributes, Event, Severity
@@ -138,13 +140,4 @@ class Selection:
 
     def _dressed(self, event: Event) -> Event:
         kept = {key: value for key, value in event.attributes.items() if key not in self._excluded}
-        return Event(
-            name=event.name,
-            class_scope=event.class_scope,
-            body=event.body,
-            severity=event.severity,
-            observed_ts_millis=event.observed_ts_millis,
-            event_id=event.event_id,
-            sequence=event.sequence,
-            attributes=Attributes({**kept, **self._additional}),
-        )
+        return msgspec.structs.replace(event, attributes=Attributes({**kept, **self._additional}))

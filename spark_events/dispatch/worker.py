@@ -145,11 +145,10 @@ class Worker:
         await self._pause(self._breaker.pause())
         try:
             try:
-                await self._attempt(call)
+                await self._try(call, verb)
             except PermanentError:
                 raise
             except Exception as error:
-                self._failed(verb, error)
                 await self._retry(call, verb, error)
         except PermanentError as error:
             # The destination has answered: it is the events that are wrong.
@@ -158,6 +157,7 @@ class Worker:
             _LOG.error("reporter %s: %s, not tried again: %s", self.name, verb, _describe(error))
             return "rejected"
         except Exception:
+            # The time for trying is over; why it failed was counted and said when it did.
             return "shutdown"
         self._breaker.succeeded()
         if self._in_failure:
@@ -165,19 +165,23 @@ class Worker:
             _LOG.warning("reporter %s: works again", self.name)
         return None
 
+    async def _try(self, call: Call, verb: str) -> None:
+        """One attempt; a failure that may pass is noted before it is raised."""
+        try:
+            await self._attempt(call)
+        except PermanentError:
+            raise
+        except Exception as error:
+            self._failed(verb, error)
+            raise
+
     async def _retry(self, call: Call, verb: str, first: Exception) -> None:
         pending: list[Exception] = [first]
 
         async def again() -> None:
             if pending:
                 raise pending.pop()
-            try:
-                await self._attempt(call)
-            except PermanentError:
-                raise
-            except Exception as error:
-                self._failed(verb, error)
-                raise
+            await self._try(call, verb)
 
         await tenacity.AsyncRetrying(
             sleep=self._pause,
