@@ -196,11 +196,18 @@ class Sidecar:
         # Those that can be delivered are; the report on that is the last thing the others are given.
         dispatcher.drain(deadline - patience * _REPORT_SHARE)
         self._tell_of_breakers()
-        report = final_report(account(dispatcher.books()), time.time_ns() // 1_000_000)
+        report = final_report(account(dispatcher.books()), self._doubtful(), time.time_ns() // 1_000_000)
         dispatcher.dispatch([Entry(self._last_record, self._translator.emit(report))], self._last_record)
         dispatcher.stop(deadline)
         self._acknowledge()
         self._observation.numbers(dispatcher.books, at_once=True)
+
+    def _doubtful(self) -> dict[str, int]:
+        return {
+            "illegal": self._translator.illegal,
+            "defective": self._translator.defects,
+            "unknown": sum(self._unknown.values()),
+        }
 
     def _tell_of_breakers(self) -> None:
         for change in self._observation.take_changes():

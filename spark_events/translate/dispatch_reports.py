@@ -25,11 +25,12 @@ def reporter_status(name: str, old: str, new: str, why: str, at: int) -> Draft:
     )
 
 
-def final_report(books: Mapping[str, Mapping[str, int]], at: int) -> Draft:
+def final_report(books: Mapping[str, Mapping[str, int]], doubtful: Mapping[str, int], at: int) -> Draft:
     """The books of every reporter at the end: accepted = delivered + dropped + held.
 
     Args:
         books: by reporter: ``accepted``, ``delivered``, ``held``, and ``dropped.<reason>``.
+        doubtful: records that made no event they should have made, by what was wrong with them.
         at: milliseconds since the epoch.
     """
     attributes: dict[str, AttributeValue] = {}
@@ -49,6 +50,7 @@ def final_report(books: Mapping[str, Mapping[str, int]], at: int) -> Draft:
     attributes["lost"] = lost_by_all
     # What the end did not wait for is as good as lost.
     attributes["undelivered"] = held_by_all
+    attributes.update({f"records.{what}": count for what, count in doubtful.items()})
     return Draft(
         name="DispatcherReportEvent",
         class_scope=_SCOPE,

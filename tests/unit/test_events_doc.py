@@ -114,7 +114,10 @@ def story() -> list[Event]:
         coalesced, [application_start(), query_started(), *map(query_progress, range(3)), query_terminated()]
     )
     books = {"audit": {"accepted": 3, "delivered": 1, "held": 1, "dropped.mailbox-full": 1}}
-    drafts = [reporter_status("audit", "closed", "open", "5 failures in a row", START), final_report(books, START)]
+    drafts = [
+        reporter_status("audit", "closed", "open", "5 failures in a row", START),
+        final_report(books, {"illegal": 0, "defective": 0, "unknown": 0}, START),
+    ]
     return events + [ended.emit(draft) for draft in drafts]
 
 

@@ -76,6 +76,16 @@ def test_a_whole_application_is_reported_and_acknowledged(driver: FakeDriver, pa
     assert report["body"] == "Events by reporter: audit 5 of 5 delivered"
 
 
+def test_the_report_counts_records_that_made_no_event(driver: FakeDriver, path: Path) -> None:
+    """What was told twice and what is not known is no crash, but it is not hidden either."""
+    driver.tell(application_start(), query_started(), query_started(), {"kind": "of_the_future"}, application_end())
+    driver.send(goodbye(within_ms=60_000))
+    assert driver.await_exit(within=20) == 0
+    *_, report = read_events(path)
+    counted = {key: value for key, value in report["attributes"].items() if key.startswith("records.")}
+    assert counted == {"records.illegal": 1, "records.defective": 0, "records.unknown": 1}
+
+
 def test_acknowledgements_rise_and_carry_the_next_number(driver: FakeDriver) -> None:
     """A successor can go on counting from the last acknowledgement."""
     for record in (application_start(), {"kind": "of_the_future"}, query_started()):

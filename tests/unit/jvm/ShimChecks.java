@@ -286,6 +286,29 @@ public final class ShimChecks {
     is(stages.taskStarted(1, 1, 0), null); // no such attempt
   }
 
+  /** Properties are redacted as Spark does it: by key and by value, before they leave the driver. */
+  public static void checkRedaction() throws Exception {
+    java.util.Properties local = new java.util.Properties();
+    local.setProperty("spark.job.description", "load with password=hunter2");
+    local.setProperty("spark.jobGroup.id", "nightly");
+    local.setProperty("spark.hadoop.fs.s3a.secret.key", "hunter3");
+    JobProperties properties = new JobProperties(new Redaction(Redaction.SPARK_DEFAULT));
+    String line = line(properties, local);
+    is(line.contains("hunter"), false);
+    is(line.contains("*********(redacted)"), true);
+    is(line.contains("nightly"), true);
+    // The user's own expression takes the place of Spark's, as in Spark.
+    is(line(new JobProperties(new Redaction("nightly")), local).contains("hunter2"), true);
+    is(line(new JobProperties(new Redaction("nightly")), local).contains("nightly"), false);
+    // One that cannot be compiled lets nothing through.
+    is(line(new JobProperties(new Redaction("[")), local).contains("nightly"), false);
+  }
+
+  private static String line(JobProperties properties, java.util.Properties local) throws Exception {
+    String[] selected = JobProperties.select(local);
+    return new String(Record.json(json -> properties.write(json, selected)), "UTF-8");
+  }
+
   /** Pauses double up to 30 s; so many deaths in the window and no more; older ones are forgiven. */
   public static void checkRestarts() {
     Restarts restarts = new Restarts(10, 600_000);
