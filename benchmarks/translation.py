@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from spark_events.bridge.event_log import EventLogReader
-from spark_events.bridge.log_files import find_logs
+from spark_events.bridge.event_log.files import find_logs
+from spark_events.bridge.event_log.reader import EventLogReader
 from spark_events.cli.replay import replayed
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.translator import Translator

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from spark_events.bridge.event_log import EventLogReader
-from spark_events.bridge.log_files import EventLog, find_logs, looks_like_a_log
+from spark_events.bridge.event_log.files import EventLog, find_logs, looks_like_a_log
+from spark_events.bridge.event_log.reader import EventLogReader
 from spark_events.cli.arguments import add_min_severity
 from spark_events.cli.defaults import default_path, read_settings
 from spark_events.cli.outlets import JsonLines, Outlet, Reporters

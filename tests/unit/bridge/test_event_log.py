@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spark_events.bridge import records as r
-from spark_events.bridge.event_log import EventLogReader
-from spark_events.bridge.log_files import find_logs
-from spark_events.bridge.log_records import LogRecord
+from spark_events.bridge.event_log.files import find_logs
+from spark_events.bridge.event_log.reader import EventLogReader
+from spark_events.bridge.event_log.records import LogRecord
 
 FIXTURES = Path(__file__).parent / "fixtures"
 STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"

@@ -9,8 +9,9 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from spark_events.bridge import log_shapes as shapes
-from spark_events.bridge.log_failures import LIMIT, TaskFailures, cut
+from spark_events.bridge.event_log import shapes
+from spark_events.bridge.event_log.failures import LIMIT, TaskFailures, cut
+from spark_events.bridge.event_log.tasks import Attempt, TaskCounts
 from spark_events.bridge.records import (
     ApplicationEnd,
     ApplicationStart,
@@ -27,7 +28,6 @@ from spark_events.bridge.records import (
     StageSubmitted,
     StageTasks,
 )
-from spark_events.bridge.tasks import Attempt, TaskCounts
 
 __all__ = ["Handler", "LogRecord", "LogRecords"]
 

@@ -14,7 +14,7 @@ import lz4.block
 import lz4.frame
 import pytest
 
-from spark_events.bridge.compression import CutOffError, DamagedError, pieces
+from spark_events.bridge.event_log.compression import CutOffError, DamagedError, pieces
 from spark_events.errors import MissingExtraError
 
 zstd = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")

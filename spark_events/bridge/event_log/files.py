@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from spark_events.bridge.compression import CutOffError, DamagedError, pieces
+from spark_events.bridge.event_log.compression import CutOffError, DamagedError, pieces
 from spark_events.errors import MissingExtraError
 
 __all__ = ["EventLog", "find_logs", "looks_like_a_log"]

@@ -13,11 +13,11 @@ from typing import BinaryIO
 
 import msgspec
 
-from spark_events.bridge.compression import CutOffError, DamagedError, pieces
-from spark_events.bridge.log_files import EventLog
-from spark_events.bridge.log_lines import Lines
-from spark_events.bridge.log_records import LogRecord, LogRecords
-from spark_events.bridge.log_shapes import Kind
+from spark_events.bridge.event_log.compression import CutOffError, DamagedError, pieces
+from spark_events.bridge.event_log.files import EventLog
+from spark_events.bridge.event_log.lines import Lines
+from spark_events.bridge.event_log.records import LogRecord, LogRecords
+from spark_events.bridge.event_log.shapes import Kind
 from spark_events.errors import MissingExtraError
 
 __all__ = ["EventLogReader"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_events.bridge.tasks import Attempt, TaskCounts
+from spark_events.bridge.event_log.tasks import Attempt, TaskCounts
 
 NOT_ALL, ALL, FINISHED = "NOT_ALL_RUNNING_OR_FINISHED", "ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"
 

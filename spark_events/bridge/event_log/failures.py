@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 
-from spark_events.bridge.log_shapes import ExceptionJson, FrameJson, TaskEndReason
+from spark_events.bridge.event_log.shapes import ExceptionJson, FrameJson, TaskEndReason
 from spark_events.bridge.records import ExceptionLink, Failure
 
 __all__ = ["LIMIT", "TaskFailures", "cut"]

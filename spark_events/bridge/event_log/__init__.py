@@ -1,0 +1,1 @@
+"""From Spark's event logs to the same records that the shim sends: files, lines, their shapes, records."""
