@@ -5,6 +5,7 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Supplier;
 
 /**
  * Between Spark's listener thread and the writer: bounded, and it keeps every record until the
@@ -195,12 +196,7 @@ final class HandoffQueue {
   }
 
   boolean hasPending() {
-    lock.lock();
-    try {
-      return !pending.isEmpty();
-    } finally {
-      lock.unlock();
-    }
+    return locked(() -> !pending.isEmpty());
   }
 
   /** Everything up to {@code seq} has reached the end of its way and may be forgotten. */
@@ -266,21 +262,11 @@ final class HandoffQueue {
 
   /** Nothing is left that a new sidecar would have to be sent. */
   boolean isAcknowledgedEntirely() {
-    lock.lock();
-    try {
-      return pending.isEmpty() && sent.isEmpty();
-    } finally {
-      lock.unlock();
-    }
+    return locked(() -> pending.isEmpty() && sent.isEmpty());
   }
 
   boolean isAnswered(long seq) {
-    lock.lock();
-    try {
-      return answeredThrough >= seq;
-    } finally {
-      lock.unlock();
-    }
+    return locked(() -> answeredThrough >= seq);
   }
 
   /** A new sidecar starts from the last acknowledgement: what was sent is to be sent again. */
@@ -309,21 +295,11 @@ final class HandoffQueue {
   }
 
   boolean isFinished() {
-    lock.lock();
-    try {
-      return finishing && pending.isEmpty();
-    } finally {
-      lock.unlock();
-    }
+    return locked(() -> finishing && pending.isEmpty());
   }
 
   boolean isClosed() {
-    lock.lock();
-    try {
-      return closed;
-    } finally {
-      lock.unlock();
-    }
+    return locked(() -> closed);
   }
 
   /** The writer looks up, now or, if it is busy, when it would wait next. */
@@ -358,12 +334,7 @@ final class HandoffQueue {
 
   /** How many records it holds. */
   int size() {
-    lock.lock();
-    try {
-      return pending.size() + sent.size();
-    } finally {
-      lock.unlock();
-    }
+    return locked(() -> pending.size() + sent.size());
   }
 
   int capacity() {
@@ -377,12 +348,7 @@ final class HandoffQueue {
 
   /** After {@link #close}: how many records the sidecar had been given, of which it has not said what became. */
   long unconfirmed() {
-    lock.lock();
-    try {
-      return unconfirmed;
-    } finally {
-      lock.unlock();
-    }
+    return locked(() -> unconfirmed);
   }
 
   /** What was told as a record since this was asked last, or null. */
@@ -395,6 +361,16 @@ final class HandoffQueue {
     lock.lock();
     try {
       return drops.unreported();
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** An answer that nothing changes while it is given. */
+  private <T> T locked(Supplier<T> answer) {
+    lock.lock();
+    try {
+      return answer.get();
     } finally {
       lock.unlock();
     }
