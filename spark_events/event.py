@@ -13,7 +13,7 @@ import msgspec
 
 from spark_events.errors import InvalidEventError
 
-__all__ = ["AttributeValue", "Attributes", "Event", "EventBuilder", "Severity"]
+__all__ = ["AttributeValue", "Attributes", "Event", "EventBuilder", "Severity", "decode_event", "encode_event"]
 
 AttributeValue: TypeAlias = str | int | float | bool
 
@@ -86,6 +86,28 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     def builder(class_scope: str | type, name: str) -> EventBuilder:
         """The same as ``EventBuilder(class_scope, name)``."""
         return EventBuilder(class_scope, name)
+
+
+def _attributes(_: type, value: Any) -> Attributes:
+    return Attributes(value)
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Event, dec_hook=_attributes)
+
+
+def encode_event(event: Event) -> bytes:
+    """The event as one JSON object, in UTF-8 and without line breaks."""
+    return _ENCODER.encode(event)
+
+
+def decode_event(data: bytes) -> Event:
+    """The inverse of :func:`encode_event`.
+
+    Raises:
+        msgspec.MsgspecError: it is not an event.
+    """
+    return _DECODER.decode(data)
 
 
 class EventBuilder:

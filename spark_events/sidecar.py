@@ -24,8 +24,8 @@ from spark_events.bridge.records import Decoder, Goodbye, Hello, JvmShutdown, Re
 from spark_events.config import Setting, Settings
 from spark_events.dispatch.books import account
 from spark_events.dispatch.delivery import Hooks
-from spark_events.dispatch.mailbox import Entry
 from spark_events.dispatch.observation import Observation
+from spark_events.dispatch.store import Entry
 from spark_events.errors import ConfigError, ProtocolError
 from spark_events.event import Event
 from spark_events.pipeline import Pipeline, build
@@ -87,11 +87,12 @@ class Sidecar:
                 " take the jar that `spark-events conf` names"
             )
         settings = Settings(Setting(s.key, s.value, s.origin) for s in hello.settings)
-        self._pipeline = build(settings, Hooks(self._acknowledge, self._observation.breaker_changed), self._observe)
+        hooks = Hooks(self._acknowledge, self._observation.breaker_changed)
+        self._pipeline = build(settings, hooks, self._observe, hello.application)
         self._translator = Translator(self._pipeline.translation, hello.sequence)
         self._acknowledgements = Acknowledgements(self._answers, hello.sequence)
         self._pipeline.dispatcher.start()
-        self._answers.send("ready", version=__version__, pid=os.getpid())
+        self._answers.send("ready", version=__version__, pid=os.getpid(), awaited=self._pipeline.awaited())
         self._process(lines[1:])
         while self._goodbye is None and not self._pipe.closed:
             self._process(self._pipe.read(self._patience()))
@@ -180,7 +181,8 @@ class Sidecar:
             return []
 
     def _acknowledge(self) -> None:
-        self._acknowledgements.complete(self._pipeline.dispatcher.completed_through())
+        dispatcher = self._pipeline.dispatcher
+        self._acknowledgements.complete(dispatcher.completed_through(), dispatcher.answered_through())
 
     def _observe(self) -> None:
         self._observation.numbers(self._pipeline.dispatcher.books)

@@ -19,9 +19,12 @@ from spark_events.errors import PermanentError, ThrottledError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
 
-__all__ = ["Source", "Worker"]
+__all__ = ["SHUTDOWN", "Source", "Worker"]
 
 _LOG = logging.getLogger(__name__)
+
+#: Why events were given up: the time for trying was over.
+SHUTDOWN = "shutdown"
 
 Call = Callable[[], Awaitable[None] | None]
 
@@ -29,8 +32,15 @@ Call = Callable[[], Awaitable[None] | None]
 class Source(Protocol):
     """Where a worker gets events from, and where it says what became of them."""
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether what was not delivered is kept for a later time."""
+
     def take(self, worker: Worker, most: int) -> list[Event]:
         """The oldest events; none for a worker that was replaced."""
+
+    def is_exhausted(self, worker: Worker) -> bool:
+        """Whether nothing is left; otherwise the worker is woken when there is more to take."""
 
     def settle(self, worker: Worker, dropped: str | None, seconds: float) -> None:
         """What was taken is delivered, or dropped for a reason."""
@@ -117,11 +127,16 @@ class Worker:
 
     async def _deliver(self) -> None:
         opened = await self._persistently(self._reporter.open, "cannot be opened")
+        if opened is not None and self._source.is_durable:
+            # What is on disk is kept for one that can be opened.
+            return
         while not self._abandoned and (events := await self._next()):
             began = time.monotonic()
             # One that can never be opened gives up at once, so that nobody waits for it.
             dropped = await self._report(events) if opened is None else opened
             self._source.settle(self, dropped, time.monotonic() - began)
+            if dropped == SHUTDOWN:
+                break
         if not self._abandoned:
             try:
                 await self._attempt(self._reporter.close)
@@ -136,7 +151,7 @@ class Worker:
             self._work.clear()
             if events := self._source.take(self, self._config.batch_size):
                 return events
-            if self._stopping:
+            if self._stopping and self._source.is_exhausted(self):
                 return []
             await self._work.wait()
 
@@ -158,7 +173,7 @@ class Worker:
             return "rejected"
         except Exception:
             # The time for trying is over; why it failed was counted and said when it did.
-            return "shutdown"
+            return SHUTDOWN
         self._breaker.succeeded()
         if self._in_failure:
             self._in_failure = False

@@ -13,7 +13,7 @@ from fakes import event
 from spark_events import ConfigError, Event, Reporter
 from spark_events.config import Settings, option, text
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher, SyncDispatcher
-from spark_events.dispatch.mailbox import Entry
+from spark_events.dispatch.store import Entry
 from spark_events.pipeline import Pipeline, build
 from spark_events.reporters.file import FileReporter
 from spark_events.reporters.log import LogReporter

@@ -26,7 +26,7 @@ from fakes import (
 from spark_events import Reporter
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
-from spark_events.dispatch.mailbox import Entry
+from spark_events.dispatch.store import Entry
 
 QUICK = {"retry_initial": 0.001, "retry_max": 0.002, "timeout": 20.0}
 Start = Callable[..., Delivery]

@@ -237,6 +237,8 @@ final class HandoffQueue {
   boolean awaitAnswered(long seq, long millis) throws InterruptedException {
     lock.lock();
     try {
+      // A writer that looks by itself would do so too late for one who waits.
+      changed.signal();
       long left = TimeUnit.MILLISECONDS.toNanos(millis);
       while (answeredThrough < seq && !closed && left > 0) {
         left = progressed.awaitNanos(left);
