@@ -78,10 +78,10 @@ class _Plan:
 
     factory: ReporterFactory
     own: object
-    delivery: DeliveryConfig = DeliveryConfig()
-    selection: SelectionConfig = SelectionConfig()
-    breaker: BreakerConfig = BreakerConfig()
-    spool: SpoolConfig = SpoolConfig()
+    delivery: DeliveryConfig = dataclasses.field(default_factory=DeliveryConfig)
+    selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
+    breaker: BreakerConfig = dataclasses.field(default_factory=BreakerConfig)
+    spool: SpoolConfig = dataclasses.field(default_factory=SpoolConfig)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ _QUICK_SECONDS = 0.01
 _GRACE_SECONDS = 0.5
 #: Threads that a reporter may block for ever before it is not given another one.
 _MOST_HUNG = 8
-#: What is safe need not be tried until the last moment, in seconds.
+#: How long what is safe is still tried at the end, in seconds.
 _LAST_TRY_SECONDS = 1.0
 #: At the end, what is kept for the disk, in seconds.
 _CLOSE_SECONDS = 0.1
@@ -189,10 +189,16 @@ class Delivery:
             self._deadline = deadline
             if self._store.is_durable:
                 deadline -= min(_CLOSE_SECONDS, max(0.0, (deadline - time.monotonic()) / 2))
-                if self._worker.in_failure:
-                    deadline = min(deadline, time.monotonic() + _LAST_TRY_SECONDS)
             self._stop_by = deadline
             self._worker.request_stop(deadline)
+            if self._worker.in_failure:
+                self._hurry()
+
+    def _hurry(self) -> None:
+        """What is safe need not be tried until the last moment."""
+        if self._store.is_durable:
+            self._stop_by = min(self._stop_by, time.monotonic() + _LAST_TRY_SECONDS)
+            self._worker.request_stop(self._stop_by)
 
     def join(self) -> None:
         """Waits for the thread until the deadline; what has not been delivered by then is dropped."""
@@ -234,6 +240,8 @@ class Delivery:
         with self._lock:
             if worker is self._worker:
                 self._failures += 1
+                if self._deadline is not None:
+                    self._hurry()
 
     def _successor(self) -> Worker:
         return Worker(self.name, self._make(), self._config, self._breaker, self)

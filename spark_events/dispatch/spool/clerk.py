@@ -32,6 +32,7 @@ class Desk(Protocol):
 
     def await_work(self, failing: bool, timeout: float | None) -> bool: ...
     def to_write(self, most: int) -> list[Waiting]: ...
+    def has_to_write(self) -> bool: ...
     def to_remove(self) -> list[Done]: ...
     def written(self, count: int, added: int, shed: int, removed: int) -> None: ...
     def not_written(self) -> None: ...
@@ -84,6 +85,8 @@ class Clerk:
         # Whatever has failed before: this is the last chance.
         self._retry_at = None
         self._turn()
+        while not self.is_failing and self._desk.has_to_write():
+            self._turn()
         self._leave()
 
     def _leave(self) -> None:
@@ -140,30 +143,28 @@ class Clerk:
         return database
 
     def _write(self, database: Database) -> None:
-        while True:
-            waiting = self._desk.to_write(_BATCH)
-            done = self._desk.to_remove()
-            if not waiting and not done:
-                return
-            rows = [
-                NewRow(one.event.event_id, worth_of(one.event), one.accepted, encode_event(one.event))
-                for one in waiting
-            ]
-            appended = database.append(rows, done, self._read_through, self._config.max_size)
-            if appended.shed and not self._full:
-                self._full = True
-                _LOG.error(
-                    "reporter %s: its spool has reached spool.max-size (%d bytes), what is worth least is dropped",
-                    self._reporter,
-                    self._config.max_size,
-                )
-            self._desk.written(len(rows), appended.added, appended.shed, len(done))
-            if not database.count:
-                self._full = False
-                database.shrink()
+        waiting = self._desk.to_write(_BATCH)
+        done = self._desk.to_remove()
+        if not waiting and not done:
+            return
+        rows = [
+            NewRow(one.event.event_id, worth_of(one.event), one.accepted, encode_event(one.event)) for one in waiting
+        ]
+        appended = database.append(rows, done, self._read_through, self._config.max_size)
+        if appended.shed and not self._full:
+            _LOG.error(
+                "reporter %s: its spool has reached spool.max-size (%d bytes), what is worth least is dropped",
+                self._reporter,
+                self._config.max_size,
+            )
+        self._full = self._full or appended.shed > 0
+        self._desk.written(len(rows), appended.added, appended.shed, len(done))
+        if not database.count:
+            self._full = False
+            database.shrink()
 
     def _read(self, database: Database) -> None:
-        while (room := self._desk.to_read()) and (rows := database.read(self._read_through, room)):
+        if (room := self._desk.to_read()) and (rows := database.read(self._read_through, room)):
             found, unreadable = _decoded(rows)
             self._read_through = rows[-1].id
             self._desk.was_read(found, unreadable)

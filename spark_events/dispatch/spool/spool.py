@@ -170,6 +170,11 @@ class Spool:
             new = self._front.take_entries(most)
             return [*self._recalled, *(Waiting(entry.event, now, None, entry.record) for entry in new)]
 
+    def has_to_write(self) -> bool:
+        """Whether something is on no disk yet, or still to be removed from it."""
+        with self._lock:
+            return bool(self._done or self._front.holds_any)
+
     def to_remove(self) -> list[Done]:
         """Rows that are settled; they stay on the list until they are removed."""
         with self._lock:
