@@ -4,29 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from pathlib import Path
 
-from spark_events.config import Kind, boolean, option, text
+from spark_events.config import boolean, option, size, text
 
 __all__ = ["SpoolConfig", "default_directory"]
-
-_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-
-def _parse_size(value: str) -> int:
-    match = re.fullmatch(r"(\d{1,9})\s*([kmg])b?", value.lower())
-    if match is None or int(match[1]) == 0:
-        raise ValueError
-    return int(match[1]) * _UNITS[match[2]]
-
-
-def _format_size(size: int) -> str:
-    unit = next((unit for unit in ("g", "m") if size % _UNITS[unit] == 0), "k")
-    return f"{size // _UNITS[unit]}{unit}"
-
-
-_SIZE: Kind[int] = Kind("a whole number above 0 with a unit (k, m, g), say 256m", _parse_size, _format_size)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,7 +22,7 @@ class SpoolConfig:
         doc="With at-least-once, where events wait; below $XDG_STATE_HOME or ~/.local/state, if it is not set.",
     )
     max_size: int = option(
-        "spool.max-size", _SIZE, 256 << 20, doc="How large the spool may become; then what is worth least goes first."
+        "spool.max-size", size, 256 << 20, doc="How large the spool may become; then what is worth least goes first."
     )
     fsync: bool = option(
         "spool.fsync",
