@@ -129,9 +129,8 @@ class Settings:
         near = difflib.get_close_matches(key, self._known, n=1, cutoff=0.8)
         siblings = sorted(known for known in self._known if known.rpartition(".")[0] == key.rpartition(".")[0])
         hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(siblings)}" if siblings else ""
-        return f"{setting.key}: unknown key, given {shown(setting.key, setting.value)}; set in {setting.origin}; {hint}".rstrip(
-            "; "
-        )
+        given = shown(setting.key, setting.value)
+        return f"{setting.key}: unknown key, given {given}; set in {setting.origin}; {hint}".rstrip("; ")
 
 
 def _wrong(setting: Setting, kind: Kind[Any], error: ValueError) -> str:
