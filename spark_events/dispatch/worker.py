@@ -128,7 +128,8 @@ class Worker:
     async def _deliver(self) -> None:
         opened = await self._persistently(self._reporter.open, "cannot be opened")
         if opened is not None and self._source.is_durable:
-            # What is on disk is kept for one that can be opened.
+            # What is on disk is kept for one that can be opened; nobody is to wait for this one.
+            self._in_failure = True
             return
         while not self._abandoned and (events := await self._next()):
             began = time.monotonic()

@@ -1,4 +1,4 @@
-"""What the reporter gets next: events that have been read from the disk, or have passed it by."""
+"""What the reporter gets next: events that are in memory, whether or not they are on disk as well."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ __all__ = ["Waiting"]
 
 
 class Waiting(NamedTuple):
-    """An event that waits in memory.
+    """An event in memory.
 
     Attributes:
+        id: its place among all events of the spool, and the key of its row.
         event: what the reporter gets.
         accepted: seconds since the epoch.
-        done: how its row is removed; None for an event that is on no disk.
         record: of an event that is on no disk, the record that it came from.
+        done: how its row is removed; None for an event that is on no disk.
     """
 
+    id: int
     event: Event
     accepted: float
-    done: Done | None = None
     record: int = 0
+    done: Done | None = None
