@@ -47,7 +47,6 @@ class Desk(Protocol):
     def has_to_write(self) -> bool: ...
     def to_remove(self) -> list[Done]: ...
     def written(self, given: list[Waiting], appended: Appended, removed: int) -> None: ...
-    def not_written(self) -> None: ...
     def pass_by(self) -> None: ...
     def to_read(self) -> int: ...
     def was_read(self, found: list[Waiting], unreadable: list[Done]) -> None: ...
@@ -142,7 +141,6 @@ class Clerk:
             # Whatever it is, this thread must live: without it the events are in memory for ever.
             except Exception as error:
                 self._fails(error)
-            self._desk.not_written()
         if self._retry_at is not None:
             self._desk.pass_by()
 
@@ -220,6 +218,9 @@ class Clerk:
 
     def _give_up_the_file(self) -> None:
         """It is set aside; when the next is opened, what can be read of it goes there."""
+        if self._database is not None and not self._database.is_in_place:
+            # It can be read as long as it is open; the next turn does.
+            return
         if self._database is not None:
             self._database.close()
             self._database = None

@@ -112,7 +112,8 @@ class Spool:
         with self._lock:
             front = self._front.oldest_record()
             records = [] if front is None else [front]
-            records += [one.record for one in self._unwritten()]
+            # What was on a disk that has lost it is not known to the driver any more.
+            records += [one.record for one in self._unwritten() if one.record]
             return min(records, default=None)
 
     def wait_until_answered(self, timeout: float) -> bool:
@@ -206,7 +207,8 @@ class Spool:
     def to_write(self, most: int) -> list[Waiting]:
         """Events that are on no disk yet: what has passed it by and is still here, then what is new."""
         with self._lock:
-            self._writing = self._numbered(self._front.take_entries(most))
+            # What could not be written keeps its place: a commit may have been made though it failed.
+            self._writing = self._writing or self._numbered(self._front.take_entries(most))
             return [*self._unwritten(), *self._writing]
 
     def _unwritten(self) -> list[Waiting]:
@@ -270,12 +272,6 @@ class Spool:
 
     def _count_passing(self) -> None:
         self._passing = sum(one.done is None for one in (*self._taken, *self._window))
-
-    def not_written(self) -> None:
-        """What was to be written is still in memory, in its place."""
-        with self._lock:
-            self._writing = []
-            self._front.put_back()
 
     def pass_by(self) -> None:
         """The disk does not work: what would be written goes to the reporter without, behind what is on disk."""
@@ -355,11 +351,11 @@ class Spool:
 
     def _has_work(self) -> bool:
         unread = self._unread and len(self._window) < _WINDOW // 2
-        return bool(self._closing or self._done or unread) or not self._front.is_exhausted()
+        return bool(self._closing or self._done or unread) or self._front.holds_any
 
     def _can_pass(self) -> bool:
         room = not self._unread and len(self._window) < _WINDOW
-        return self._closing or (room and not self._front.is_exhausted())
+        return self._closing or (room and self._front.holds_any)
 
 
 def _written(one: Waiting, added: dict[int, Done]) -> Waiting:
