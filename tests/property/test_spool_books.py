@@ -28,7 +28,7 @@ from spark_events.dispatch.spool import opening as opening_module
 from spark_events.dispatch.spool import spool as spool_module
 from spark_events.dispatch.spool.clerk import Clerk
 from spark_events.dispatch.spool.config import SpoolConfig
-from spark_events.dispatch.spool.database import Appended, Database, Done, NewRow, Row
+from spark_events.dispatch.spool.database import Appended, Database, NewRow, Row
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.store import Entry
 from spark_events.event import Event
@@ -61,7 +61,7 @@ class FaultyDatabase(Database):
             raise sqlite3.OperationalError("unable to open database file")
         super().__init__(path, fsync, max_bytes)
 
-    def append(self, rows: Sequence[NewRow], done: Sequence[Done], protected: int) -> Appended:
+    def append(self, rows: Sequence[NewRow], done: Sequence[int], protected: int) -> Appended:
         if not self.disk.writes:
             raise sqlite3.OperationalError("database or disk is full")
         if self.disk.hangs is not None:
@@ -146,6 +146,9 @@ class SpoolBooks(RuleBasedStateMachine):
 
     @rule()
     def clerk_works(self) -> None:
+        self._work()
+
+    def _work(self) -> None:
         was_open = self.clerk._opening.was_open
         self.clerk.turn()
         if not was_open and self.spool._passing:
@@ -278,7 +281,7 @@ class SpoolBooks(RuleBasedStateMachine):
             if self.taken:
                 self._deliver()
             for _ in range(2 * self.number + 20):
-                self.clerk.turn()
+                self._work()
                 self._take(3)
                 self._deliver()
             assert not self.spool.counts().spooled

@@ -14,9 +14,9 @@ import msgspec
 
 from spark_events.dispatch.mailbox import worth_of
 from spark_events.dispatch.spool.config import SpoolConfig
-from spark_events.dispatch.spool.database import Appended, DamagedError, Database, Done, Extent, NewRow, Row
+from spark_events.dispatch.spool.database import Appended, DamagedError, Database, Extent, NewRow, Row
 from spark_events.dispatch.spool.opening import Opening
-from spark_events.dispatch.spool.window import Waiting
+from spark_events.dispatch.spool.window import Standing, Waiting
 from spark_events.event import decode_event, encode_event
 
 __all__ = ["Clerk", "Desk"]
@@ -39,17 +39,16 @@ class Desk(Protocol):
 
     @property
     def read_through(self) -> int: ...
-    @property
-    def next_id(self) -> int: ...
+    def standing(self) -> Standing: ...
     def await_work(self, failing: bool, timeout: float | None) -> bool: ...
     def opened(self, unread: Extent, lost: int, shed: int) -> None: ...
     def to_write(self, most: int) -> list[Waiting]: ...
     def has_to_write(self) -> bool: ...
-    def to_remove(self) -> list[Done]: ...
+    def to_remove(self) -> list[int]: ...
     def written(self, given: list[Waiting], appended: Appended, removed: int) -> None: ...
     def pass_by(self) -> None: ...
     def to_read(self) -> int: ...
-    def was_read(self, found: list[Waiting], unreadable: list[Done]) -> None: ...
+    def was_read(self, found: list[Waiting], unreadable: list[int]) -> None: ...
     def was_damaged(self) -> None: ...
 
 
@@ -133,6 +132,7 @@ class Clerk:
                 try:
                     with self._is_busy():
                         self._write(database)
+                    self._opening.put_away()
                 finally:
                     # A disk that is full can be read.
                     self._read(database)
@@ -161,13 +161,13 @@ class Clerk:
         if self._database is None:
             # Once events have places behind others, they wait for those, however long a disk takes to open.
             with contextlib.nullcontext() if self._opening.was_open else self._is_busy():
-                opened = self._opening.open(self._desk.read_through, self._desk.next_id)
+                opened = self._opening.open(self._desk.standing())
             self._database = opened.database
             self._desk.opened(opened.unread, opened.lost, opened.shed)
             self._look_again_at = time.monotonic() + _RIVALS_SECONDS
         elif self._opening.has_rivals and time.monotonic() >= self._look_again_at:
             self._look_again_at = time.monotonic() + _RIVALS_SECONDS
-            if inherited := self._opening.inherit(self._database, self._desk.read_through, self._desk.next_id):
+            if inherited := self._opening.inherit(self._database, self._desk.standing()):
                 self._desk.opened(inherited.unread, inherited.lost, inherited.shed)
         return self._database
 
@@ -235,11 +235,11 @@ def _row(one: Waiting) -> NewRow:
     return NewRow(one.id, one.event.event_id, worth_of(one.event), one.accepted, encode_event(one.event))
 
 
-def _decoded(rows: list[Row]) -> tuple[list[Waiting], list[Done]]:
+def _decoded(rows: list[Row]) -> tuple[list[Waiting], list[int]]:
     found, unreadable = [], []
     for row in rows:
         try:
-            found.append(Waiting(row.id, decode_event(row.event), row.accepted, 0, row.done))
+            found.append(Waiting(row.id, decode_event(row.event), row.accepted, 0, True))
         except msgspec.MsgspecError:
-            unreadable.append(row.done)
+            unreadable.append(row.id)
     return found, unreadable

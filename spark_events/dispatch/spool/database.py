@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["BEFORE_ALL", "Appended", "DamagedError", "Database", "Done", "Extent", "NewRow", "Row", "connect"]
+__all__ = ["BEFORE_ALL", "Appended", "DamagedError", "Database", "Extent", "NewRow", "Row", "connect"]
 
 #: No row has an identifier as low as this.
 BEFORE_ALL = -(2**62)
@@ -20,35 +20,17 @@ _SCHEMA = (
     "CREATE INDEX events_by_worth ON events (worth, id)",
     f"PRAGMA user_version = {_VERSION}",
 )
-#: What a row costs beside the event itself: its keys, its place in two indexes, what is left empty in pages.
-_ROW_BYTES = 250
-#: Large rows fill pages badly: beyond so many bytes they are reckoned in half pages.
-_LARGE_BYTES, _HALF_PAGE_BYTES = 1_300, 2_048
-_LARGE = f"((LENGTH(event) + {_ROW_BYTES + _HALF_PAGE_BYTES - 1}) / {_HALF_PAGE_BYTES} * {_HALF_PAGE_BYTES})"
-_SIZE = f"IIF(LENGTH(event) > {_LARGE_BYTES}, {_LARGE}, LENGTH(event) + {_ROW_BYTES})"
-_SLICE = 500
 _PAGE_BYTES = 4096
+#: The tables themselves, and a few events: no spool is smaller.
+_LEAST_PAGES = 64
 #: The log beside the file is folded in when it has so many pages; less for a small spool.
 _LOG_PAGES = 1_000
 #: So many pages are kept for the next events, before the disk is given them back.
 _SPARE_PAGES = 256
 
 
-def _size(event: bytes) -> int:
-    """The bytes that a row takes, the same as by ``_SIZE``."""
-    size = len(event) + _ROW_BYTES
-    return size if len(event) <= _LARGE_BYTES else -(-size // _HALF_PAGE_BYTES) * _HALF_PAGE_BYTES
-
-
 class DamagedError(sqlite3.DatabaseError):
     """The file is not what it should be, and will not become so by waiting."""
-
-
-class Done(NamedTuple):
-    """A row that is no longer needed, and the bytes that it takes."""
-
-    id: int
-    size: int
 
 
 class NewRow(NamedTuple):
@@ -60,11 +42,6 @@ class NewRow(NamedTuple):
     accepted: float
     event: bytes
 
-    @property
-    def done(self) -> Done:
-        """How it is removed."""
-        return Done(self.id, _size(self.event))
-
 
 class Row(NamedTuple):
     """An event that was read."""
@@ -73,22 +50,17 @@ class Row(NamedTuple):
     accepted: float
     event: bytes
 
-    @property
-    def done(self) -> Done:
-        """How it is removed."""
-        return Done(self.id, _size(self.event))
-
 
 class Appended(NamedTuple):
-    """What a write did.
+    """What a write did, in identifiers of rows.
 
     Attributes:
-        added: the rows that are new and there, by their identifiers.
-        duplicates: the identifiers of rows that were not written, since their ``event_id`` is there already.
-        shed: the identifiers of rows, old or new, that had to make room.
+        added: those that are there now.
+        duplicates: those that were not written, since their ``event_id`` is there already.
+        shed: those, old or new, that had to make room.
     """
 
-    added: dict[int, Done]
+    added: frozenset[int]
     duplicates: frozenset[int]
     shed: frozenset[int]
 
@@ -117,7 +89,7 @@ class Database:
     Args:
         path: the file; made if it is not there.
         fsync: whether a write waits for the disk.
-        max_bytes: what may be kept.
+        max_bytes: how large it may be, but for what a single write needs, and for the log beside it.
 
     Raises:
         sqlite3.Error: from every method. ``sqlite3.OperationalError`` may pass (a full disk);
@@ -126,11 +98,10 @@ class Database:
 
     def __init__(self, path: Path, fsync: bool, max_bytes: int) -> None:
         self._path = path
-        self._max_bytes = max_bytes
+        self._max_pages = max(_LEAST_PAGES, max_bytes // _PAGE_BYTES)
         self.connection = connect(path)
         try:
             self._prepare(fsync)
-            (self._bytes,) = self.connection.execute(f"SELECT COALESCE(SUM({_SIZE}), 0) FROM events").fetchone()
             self._inode = os.stat(path).st_ino
         except BaseException:
             self.connection.close()
@@ -139,8 +110,9 @@ class Database:
     def _prepare(self, fsync: bool) -> None:
         db = self.connection
         self._path.chmod(0o600)
-        log_pages = max(16, min(_LOG_PAGES, self._max_bytes // _PAGE_BYTES // 8))
+        log_pages = max(16, min(_LOG_PAGES, self._max_pages // 8))
         for pragma in (
+            f"page_size = {_PAGE_BYTES}",
             "auto_vacuum = INCREMENTAL",
             "journal_mode = WAL",
             f"synchronous = {'FULL' if fsync else 'NORMAL'}",
@@ -184,30 +156,29 @@ class Database:
         query = "SELECT COUNT(*), COALESCE(MIN(id), 0), COALESCE(MAX(id), 0) FROM events WHERE id > ?"
         return Extent(*self.connection.execute(query, (after,)).fetchone())
 
-    def append(self, rows: Sequence[NewRow], done: Sequence[Done], protected: int) -> Appended:
+    def append(self, rows: Sequence[NewRow], done: Sequence[int], protected: int) -> Appended:
         """Writes rows and removes those that are done with, in one transaction.
 
         Args:
             rows: to be written; one whose ``event_id`` is there already is not written again.
-            done: rows to be removed.
+            done: identifiers of rows to be removed.
             protected: rows up to that identifier are with the reporter and cannot make room; of the
                 others the least worthy go, the oldest of them first.
         """
-        size = self._bytes - sum(row.size for row in done)
+        shed: set[int] = set()
         with self._transaction():
             self._remove(done)
             duplicates = self._insert(rows)
-            added = {row.id: row.done for row in rows if row.id not in duplicates}
-            size += sum(row.size for row in added.values())
-            shed: set[int] = set()
-            while size > self._max_bytes and (least := self._least(protected, size - self._max_bytes)):
+            # Rows are counted by the pages that they need in fact: how well they fill them depends on their sizes.
+            while (excess := self._used_pages() - self._max_pages) > 0 and (least := self._least(protected, excess)):
                 self._remove(least)
-                size -= sum(row.size for row in least)
-                shed.update(row.id for row in least)
-        self._bytes = size
-        return Appended(
-            {i: row for i, row in added.items() if i not in shed} if shed else added, duplicates, frozenset(shed)
-        )
+                shed.update(least)
+        return Appended(frozenset(row.id for row in rows) - duplicates - shed, duplicates, frozenset(shed))
+
+    def _used_pages(self) -> int:
+        (all_,) = self.connection.execute("PRAGMA page_count").fetchone()
+        (free,) = self.connection.execute("PRAGMA freelist_count").fetchone()
+        return int(all_ - free)
 
     def _insert(self, rows: Sequence[NewRow]) -> frozenset[int]:
         """Returns those that were there already."""
@@ -226,26 +197,21 @@ class Database:
     def shrink(self) -> None:
         """Gives the disk back what is no longer needed."""
         if self.connection.execute("PRAGMA freelist_count").fetchone()[0] > _SPARE_PAGES:
-            self.connection.execute(f"PRAGMA incremental_vacuum({_SPARE_PAGES})").fetchall()
+            # A script, for it is done step by step, and execute() takes only the first.
+            self.connection.executescript(f"PRAGMA incremental_vacuum({_SPARE_PAGES})")
 
     def close(self) -> None:
         """Everything that was committed is kept, whether or not this is called."""
         with contextlib.suppress(sqlite3.Error):
             self.connection.close()
 
-    def _remove(self, rows: Collection[Done]) -> None:
-        self.connection.executemany("DELETE FROM events WHERE id = ?", [(row.id,) for row in rows])
+    def _remove(self, ids: Iterable[int]) -> None:
+        self.connection.executemany("DELETE FROM events WHERE id = ?", [(number,) for number in ids])
 
-    def _least(self, protected: int, size: int) -> list[Done]:
-        """The least worthy, as many as have that size together."""
-        query = f"SELECT id, {_SIZE} FROM events WHERE id > ? ORDER BY worth, id LIMIT {_SLICE}"
-        least: list[Done] = []
-        for found in self.connection.execute(query, (protected,)).fetchall():
-            if size <= 0:
-                break
-            least.append(Done(*found))
-            size -= least[-1].size
-        return least
+    def _least(self, protected: int, most: int) -> list[int]:
+        """The least worthy."""
+        query = "SELECT id FROM events WHERE id > ? ORDER BY worth, id LIMIT ?"
+        return [number for (number,) in self.connection.execute(query, (protected, most))]
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:

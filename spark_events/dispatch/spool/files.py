@@ -23,6 +23,7 @@ _DATABASE = "events.db"
 #: SQLite keeps these beside a database; one whose database is gone is of no meaning to it.
 _FILES = (_DATABASE, f"{_DATABASE}-wal", f"{_DATABASE}-shm", f"{_DATABASE}-journal")
 _MOST = 1_000
+_RACES = 100
 
 
 class Claim:
@@ -101,13 +102,23 @@ def claim(directory: Path, application: str, reporter: str) -> Claim:
     """
     parent = directory / _folder(application)
     for number in range(_MOST):
-        # Whoever leaves takes the folder with him, if it is empty.
-        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        claimed = _try(parent / f"{quote(reporter, safe='')}.{number}")
+        claimed = _try_below(parent, f"{quote(reporter, safe='')}.{number}")
         if claimed is not None:
             claimed.folder.mkdir(mode=0o700, exist_ok=True)
             return claimed
     raise OSError(f"all of {_MOST} spools of reporter {reporter} in {parent} are in use")
+
+
+def _try_below(parent: Path, name: str) -> Claim | None:
+    for attempt in range(1, _RACES + 1):
+        try:
+            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return _try(parent / name)
+        except (FileNotFoundError, FileExistsError):
+            # Whoever leaves takes the folder with him, if it is empty; perhaps just now.
+            if attempt == _RACES:
+                raise
+    return None
 
 
 def _folder(application: str) -> str:

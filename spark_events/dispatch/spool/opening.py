@@ -11,6 +11,7 @@ from spark_events.dispatch.spool.database import BEFORE_ALL, Database, Extent
 from spark_events.dispatch.spool.files import Claim, Rivals, claim
 from spark_events.dispatch.spool.salvage import Salvage
 from spark_events.dispatch.spool.takeover import Takeover
+from spark_events.dispatch.spool.window import Standing
 
 __all__ = ["Opened", "Opening"]
 
@@ -52,6 +53,7 @@ class Opening:
         self._claim: Claim | None = None
         self._rivals: Rivals | None = None
         self._removed: Database | None = None
+        self._salvaged: list[tuple[Path, Salvage]] = []
         self.was_open = False
 
     @property
@@ -59,12 +61,11 @@ class Opening:
         """Whether there are spools of processes that lived when it was looked last."""
         return self._rivals is not None and self._rivals.any_alive
 
-    def open(self, read_through: int, next_id: int) -> Opened:
+    def open(self, standing: Standing) -> Opened:
         """Opens the spool, with everything that is left of others.
 
         Args:
-            read_through: rows up to that identifier are with the reporter, in memory.
-            next_id: identifiers from there on are free.
+            standing: what is in memory.
 
         Raises:
             sqlite3.Error: the file cannot be used.
@@ -76,11 +77,12 @@ class Opening:
             self._claim = claim(directory, self._application, self._reporter)
             self._rivals = Rivals(self._claim)
         # What was in the file before it was ever read is not with the reporter.
-        after = read_through if self.was_open else BEFORE_ALL
+        after = standing.read_through if self.was_open else BEFORE_ALL
         database = Database(self._claim.path, self._config.fsync, self._config.max_size)
         try:
-            takeover = Takeover(database, after, max(next_id, database.extent().last + 1))
-            self._take(takeover, after)
+            next_id = max(standing.next_id, database.extent().last + 1)
+            takeover = Takeover(database, after, next_id, standing.writing)
+            self._take(takeover)
             # What was lost while this process knew of it is missed by it; of the rest only a salvage can tell.
             lost = 0 if self.was_open else takeover.lost
             opened = Opened(database, database.extent(after), lost, takeover.shed)
@@ -96,33 +98,30 @@ class Opening:
         self.was_open = True
         return opened
 
-    def inherit(self, database: Database, read_through: int, next_id: int) -> Opened | None:
+    def inherit(self, database: Database, standing: Standing) -> Opened | None:
         """Looks whether rivals have died; what they left comes behind what is here. None: nothing.
 
         Args:
             database: open.
-            read_through: as in :meth:`open`.
-            next_id: as in :meth:`open`.
+            standing: what is in memory.
 
         Raises:
             sqlite3.Error: the file cannot be used.
             OSError: the directory cannot be used.
         """
-        takeover = Takeover(database, read_through, next_id)
+        takeover = Takeover(database, standing.read_through, standing.next_id, standing.writing)
         self._take_orphans(takeover)
         if not (takeover.rows or takeover.lost):
             return None
-        return Opened(database, database.extent(read_through), takeover.lost, takeover.shed)
+        return Opened(database, database.extent(standing.read_through), takeover.lost, takeover.shed)
 
-    def _take(self, takeover: Takeover, after: int) -> None:
+    def _take(self, takeover: Takeover) -> None:
         assert self._claim is not None
         if self._removed is not None:
-            takeover.keep(self._removed.connection, after)
+            takeover.keep(self._removed.connection)
             self._removed.close()
             self._removed = None
-        for path in self._claim.damaged():
-            salvage = takeover.keep_file(path, after)
-            self._say(salvage, self._claim.put_away(path))
+        self._salvaged = [(path, takeover.keep_file(path)) for path in self._claim.damaged()]
         self._take_orphans(takeover)
 
     def _take_orphans(self, takeover: Takeover) -> None:
@@ -143,6 +142,17 @@ class Opening:
             orphan.release()
             raise
         orphan.delete()
+
+    def put_away(self) -> None:
+        """What was in memory is on disk again: what was set aside is not needed any more.
+
+        Raises:
+            OSError: it cannot be renamed.
+        """
+        while self._salvaged and self._claim is not None:
+            path, salvage = self._salvaged[0]
+            self._say(salvage, self._claim.put_away(path))
+            del self._salvaged[0]
 
     def _say(self, salvage: Salvage, put_away: Path) -> None:
         _LOG.error(

@@ -29,6 +29,8 @@ class Salvage:
 
     def __init__(self, db: sqlite3.Connection, after: int) -> None:
         self._db = db
+        # Without it SQLite does not read a file that is shorter than its header says.
+        db.execute("PRAGMA writable_schema = ON")
         self._after = after
         self.found = 0
         self.lost = 0

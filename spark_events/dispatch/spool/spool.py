@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from spark_events.dispatch.mailbox import Mailbox
-from spark_events.dispatch.spool.database import BEFORE_ALL, Appended, Done, Extent
-from spark_events.dispatch.spool.window import Waiting
+from spark_events.dispatch.spool.database import BEFORE_ALL, Appended, Extent
+from spark_events.dispatch.spool.window import Standing, Waiting
 from spark_events.dispatch.store import Counts, Entry
 from spark_events.event import Event
 
@@ -72,7 +72,7 @@ class Spool:
         self._writing: list[Waiting] = []
         self._window: deque[Waiting] = deque()
         self._taken: list[Waiting] = []
-        self._done: list[Done] = []
+        self._done: list[int] = []
         # Events on disk that are not in memory, and events in the window, or taken, that are on no disk.
         self._unread = 0
         self._passing = 0
@@ -85,7 +85,7 @@ class Spool:
         self._closed = False
         #: The place of the last event that is, or was, in the window.
         self.read_through = BEFORE_ALL
-        self.next_id = 1
+        self._next_id = 1
         self._clerk = clerk(self)
 
     @property
@@ -149,7 +149,7 @@ class Spool:
                 self._delivered += len(self._taken)
             else:
                 self._dropped[dropped] += len(self._taken)
-            on_disk = [one.done for one in self._taken if one.done is not None]
+            on_disk = [one.id for one in self._taken if one.on_disk]
             self._passing -= len(self._taken) - len(on_disk)
             self._done.extend(on_disk)
             self._taken = []
@@ -178,6 +178,11 @@ class Spool:
             self._work.wait_for(self._can_pass if failing else self._has_work, timeout)
             return not self._closing
 
+    def standing(self) -> Standing:
+        """What of the file is in memory."""
+        with self._lock:
+            return Standing(self.read_through, self._next_id, frozenset(one.id for one in self._writing))
+
     def opened(self, unread: Extent, lost: int, shed: int) -> None:
         """So much is on disk alone: what was there before, and what has come from elsewhere.
 
@@ -192,7 +197,7 @@ class Spool:
             self._dropped["spool-corrupt"] += max(0, -came) + lost
             self._dropped["spool-full"] += shed
             self._unread = unread.rows
-            self.next_id = max(self.next_id, unread.last + 1)
+            self._next_id = max(self._next_id, unread.last + 1)
             if unread.rows and self.read_through >= unread.first:
                 # They had passed by before it could be known that others were there.
                 self._renumber(unread.first - len(self._taken) - len(self._window))
@@ -212,11 +217,11 @@ class Spool:
             return [*self._unwritten(), *self._writing]
 
     def _unwritten(self) -> list[Waiting]:
-        return [one for one in (*self._taken, *self._window) if one.done is None] if self._passing else []
+        return [one for one in (*self._taken, *self._window) if not one.on_disk] if self._passing else []
 
     def _numbered(self, entries: list[Entry]) -> list[Waiting]:
-        now, first = time.time(), self.next_id
-        self.next_id += len(entries)
+        now, first = time.time(), self._next_id
+        self._next_id += len(entries)
         return [Waiting(place, entry.event, now, entry.record) for place, entry in enumerate(entries, first)]
 
     def has_to_write(self) -> bool:
@@ -224,7 +229,7 @@ class Spool:
         with self._lock:
             return bool(self._done or self._passing or self._front.holds_any)
 
-    def to_remove(self) -> list[Done]:
+    def to_remove(self) -> list[int]:
         """Rows that are settled; they stay on the list until they are removed."""
         with self._lock:
             return list(self._done)
@@ -235,43 +240,43 @@ class Spool:
             if self._closed:
                 return
             del self._done[:removed]
-            added = dict(appended.added)
-            self._note_passing(added, appended.duplicates)
+            added = self._note_passing(appended)
             others_shed = len(appended.shed.difference(one.id for one in given))
             self._unread -= others_shed
             self._dropped["spool-full"] += others_shed
             for one in self._writing:
-                done = added.pop(one.id, None)
-                if done is None:
+                if one.id not in appended.added:
                     self._duplicates += one.id in appended.duplicates
                     self._dropped["spool-full"] += one.id in appended.shed
                 elif self._unread or len(self._window) >= _WINDOW:
                     self._unread += 1
                 else:
-                    self._window.append(Waiting(one.id, one.event, one.accepted, 0, done))
+                    self._window.append(Waiting(one.id, one.event, one.accepted, 0, True))
                     self.read_through = one.id
+            # Delivered while they were being written.
+            self._done.extend(added.difference(one.id for one in self._writing))
             self._writing = []
             self._front.settle()
-            # Delivered while they were being written.
-            self._done.extend(added.values())
             self._stalled = False
             self._progress.notify_all()
         self._wake()
         self._on_progress()
 
-    def _note_passing(self, added: dict[int, Done], duplicates: frozenset[int]) -> None:
-        """What had passed by is on disk now, in its place, or was there all the time."""
+    def _note_passing(self, appended: Appended) -> frozenset[int]:
+        """What had passed by is on disk now, in its place, or was there all the time; returns what is not here."""
         if not self._passing:
-            return
+            return appended.added
         before = len(self._window)
-        self._window = deque(one for one in self._window if one.done is not None or one.id not in duplicates)
+        self._window = deque(one for one in self._window if one.on_disk or one.id not in appended.duplicates)
         self._duplicates += before - len(self._window)
-        self._window = deque(_written(one, added) for one in self._window)
-        self._taken = [_written(one, added) for one in self._taken]
+        here = frozenset(one.id for one in (*self._taken, *self._window))
+        self._window = deque(_written(one, appended.added) for one in self._window)
+        self._taken = [_written(one, appended.added) for one in self._taken]
         self._count_passing()
+        return appended.added - here
 
     def _count_passing(self) -> None:
-        self._passing = sum(one.done is None for one in (*self._taken, *self._window))
+        self._passing = sum(not one.on_disk for one in (*self._taken, *self._window))
 
     def pass_by(self) -> None:
         """The disk does not work: what would be written goes to the reporter without, behind what is on disk."""
@@ -292,21 +297,21 @@ class Spool:
         with self._lock:
             return min(self._unread, max(0, _WINDOW - len(self._window)))
 
-    def was_read(self, found: list[Waiting], unreadable: list[Done]) -> None:
+    def was_read(self, found: list[Waiting], unreadable: list[int]) -> None:
         """Rows have been read, the next ones in their order; some may be no events."""
         with self._lock:
             self._window.extend(found)
             self._unread -= len(found) + len(unreadable)
             self._dropped["spool-corrupt"] += len(unreadable)
             self._done.extend(unreadable)
-            self.read_through = max([one.id for one in found[-1:]] + [one.id for one in unreadable[-1:]])
+            self.read_through = max([one.id for one in found[-1:]] + unreadable[-1:])
         self._wake()
 
     def was_damaged(self) -> None:
         """The file is given up; what is in memory has lost its row, not itself."""
         with self._lock:
-            self._window = deque(one._replace(done=None) for one in self._window)
-            self._taken = [one._replace(done=None) for one in self._taken]
+            self._window = deque(one._replace(on_disk=False) for one in self._window)
+            self._taken = [one._replace(on_disk=False) for one in self._taken]
             self._count_passing()
             self._done = []
 
@@ -342,7 +347,7 @@ class Spool:
             self._front.clear("shutdown")
             self._dropped["shutdown"] += self._passing
             self._passing = 0
-            self._window = deque(one for one in self._window if one.done is not None)
+            self._window = deque(one for one in self._window if one.on_disk)
             self._progress.notify_all()
 
     def _something_to_write(self) -> None:
@@ -358,5 +363,5 @@ class Spool:
         return self._closing or (room and self._front.holds_any)
 
 
-def _written(one: Waiting, added: dict[int, Done]) -> Waiting:
-    return one._replace(done=added.pop(one.id)) if one.done is None and one.id in added else one
+def _written(one: Waiting, added: frozenset[int]) -> Waiting:
+    return one._replace(on_disk=True) if one.id in added else one

@@ -18,8 +18,9 @@ class Takeover:
 
     Attributes:
         database: where everything goes.
-        after: rows of ``database`` up to that identifier are with the reporter.
+        after: rows up to that identifier are with the reporter, or were.
         next_id: the first identifier that is free.
+        writing: identifiers of rows that are about to be written.
         rows: how many came from elsewhere.
         lost: how many are known to be lost.
         shed: how many rows had to make room.
@@ -28,23 +29,24 @@ class Takeover:
     database: Database
     after: int
     next_id: int
+    writing: frozenset[int]
     rows: int = 0
     lost: int = 0
     shed: int = 0
 
-    def keep(self, db: sqlite3.Connection, after: int = BEFORE_ALL) -> Salvage:
-        """Rows of an earlier file of this spool, behind an identifier, which keep their place."""
-        salvage = Salvage(db, after)
+    def keep(self, db: sqlite3.Connection) -> Salvage:
+        """Rows of an earlier file of this spool, which keep their place, but for those that are in memory."""
+        salvage = Salvage(db, self.after)
         for rows in salvage:
-            self._append([row for row in rows if row.id > after])
+            self._append([row for row in rows if row.id not in self.writing])
         self.lost += salvage.lost
         return salvage
 
-    def keep_file(self, path: Path, after: int) -> Salvage:
+    def keep_file(self, path: Path) -> Salvage:
         """The same, of a file that nobody has open."""
         db = connect(path)
         try:
-            return self.keep(db, after)
+            return self.keep(db)
         finally:
             db.close()
 
