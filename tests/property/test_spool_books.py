@@ -213,7 +213,7 @@ class SpoolBooks(RuleBasedStateMachine):
     @rule()
     def the_file_is_damaged(self) -> None:
         """As SQLite says it; every row can still be read."""
-        self.clerk._fails(sqlite3.DatabaseError("database disk image is malformed"))
+        self.clerk._give_up_the_file(sqlite3.DatabaseError("database disk image is malformed"))
 
     # --- the process ------------------------------------------------------------------------------
 

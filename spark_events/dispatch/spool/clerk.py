@@ -40,7 +40,7 @@ class Desk(Protocol):
     @property
     def read_through(self) -> int: ...
     def standing(self) -> Standing: ...
-    def await_work(self, failing: bool, timeout: float | None) -> bool: ...
+    def await_work(self, writes: bool, reads: bool, timeout: float | None) -> bool: ...
     def opened(self, unread: Extent, lost: int, shed: int) -> None: ...
     def to_write(self, most: int) -> list[Waiting]: ...
     def has_to_write(self) -> bool: ...
@@ -70,6 +70,7 @@ class Clerk:
         self._database: Database | None = None
         self._pause = _RETRY_SECONDS
         self._retry_at: float | None = None
+        self._reads = True
         self._busy_since: float | None = None
         self._hangs = False
         self._full = False
@@ -105,7 +106,7 @@ class Clerk:
 
     def _run(self) -> None:
         self.turn()
-        while self._desk.await_work(self._retry_at is not None, self._patience()):
+        while self._desk.await_work(self._retry_at is None, self._reads, self._patience()):
             self.turn()
         for _ in range(_LAST_TURNS):
             # Whatever has failed before: this is the last chance.
@@ -127,22 +128,42 @@ class Clerk:
     def turn(self) -> None:
         """One round of work, whether or not the disk works; for the thread."""
         if self._retry_at is None or time.monotonic() >= self._retry_at:
+            self._try()
+        elif self._database is not None and self._reads:
+            # A disk that is full can be read.
+            self._try_to_read(self._database)
+        if self._retry_at is not None:
+            self._desk.pass_by()
+
+    def _try(self) -> None:
+        for may_repeat in (True, False):
             try:
-                database = self._ready()
-                try:
-                    with self._is_busy():
-                        self._write(database)
-                    self._opening.put_away()
-                finally:
-                    # A disk that is full can be read.
-                    self._read(database)
+                self._work()
                 self._works()
                 return
             # Whatever it is, this thread must live: without it the events are in memory for ever.
             except Exception as error:
-                self._fails(error)
-        if self._retry_at is not None:
-            self._desk.pass_by()
+                if not may_repeat or not _is_damage(error) or not self._give_up_the_file(error):
+                    self._fails(error)
+                    return
+
+    def _work(self) -> None:
+        database = self._ready()
+        try:
+            with self._is_busy():
+                self._write(database)
+            self._opening.put_away()
+        finally:
+            self._reads = False
+            self._read(database)
+            self._reads = True
+
+    def _try_to_read(self, database: Database) -> None:
+        self._reads = False
+        # Why it does not work will be said by the next attempt at everything.
+        with contextlib.suppress(sqlite3.Error):
+            self._read(database)
+            self._reads = True
 
     @contextlib.contextmanager
     def _is_busy(self) -> Iterator[None]:
@@ -211,16 +232,15 @@ class Clerk:
                 self._reporter,
                 error,
             )
-        if type(error) is sqlite3.DatabaseError or isinstance(error, DamagedError):
-            self._give_up_the_file()
         self._retry_at = time.monotonic() + self._pause
         self._pause = min(self._pause * 2, _RETRY_MOST_SECONDS)
 
-    def _give_up_the_file(self) -> None:
-        """It is set aside; when the next is opened, what can be read of it goes there."""
+    def _give_up_the_file(self, damage: Exception) -> bool:
+        """It is set aside; when the next is opened, what can be read of it goes there. Whether that worked."""
         if self._database is not None and not self._database.is_in_place:
-            # It can be read as long as it is open; the next turn does.
-            return
+            # It can be read as long as it is open; the next attempt does.
+            return True
+        _LOG.error("reporter %s: its spool is damaged, another is begun: %s", self._reporter, damage)
         if self._database is not None:
             self._database.close()
             self._database = None
@@ -228,7 +248,14 @@ class Clerk:
         try:
             self._opening.set_aside()
         except OSError as error:
-            _LOG.error("reporter %s: its spool is damaged and cannot be set aside: %s", self._reporter, error)
+            _LOG.error("reporter %s: its damaged spool cannot be set aside: %s", self._reporter, error)
+            return False
+        return True
+
+
+def _is_damage(error: Exception) -> bool:
+    """Other errors of SQLite are of a subclass, and may pass."""
+    return type(error) is sqlite3.DatabaseError or isinstance(error, DamagedError)
 
 
 def _row(one: Waiting) -> NewRow:

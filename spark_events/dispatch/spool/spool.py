@@ -172,11 +172,18 @@ class Spool:
 
     # --- for the clerk --------------------------------------------------------------------------
 
-    def await_work(self, failing: bool, timeout: float | None) -> bool:
-        """Waits until there is something to do; False when the spool is to be closed."""
+    def await_work(self, writes: bool, reads: bool, timeout: float | None) -> bool:
+        """Waits until there is something to do for a disk that does so much; False when the spool is to be closed."""
         with self._lock:
-            self._work.wait_for(self._can_pass if failing else self._has_work, timeout)
+            self._work.wait_for(lambda: self._closing or self._has_work(writes, reads), timeout)
             return not self._closing
+
+    def _has_work(self, writes: bool, reads: bool) -> bool:
+        if self._unread and reads and len(self._window) < _WINDOW // 2:
+            return True
+        if writes:
+            return bool(self._done or self._front.holds_any)
+        return not self._unread and len(self._window) < _WINDOW and self._front.holds_any
 
     def standing(self) -> Standing:
         """What of the file is in memory."""
@@ -353,14 +360,6 @@ class Spool:
     def _something_to_write(self) -> None:
         with self._lock:
             self._work.notify()
-
-    def _has_work(self) -> bool:
-        unread = self._unread and len(self._window) < _WINDOW // 2
-        return bool(self._closing or self._done or unread) or self._front.holds_any
-
-    def _can_pass(self) -> bool:
-        room = not self._unread and len(self._window) < _WINDOW
-        return self._closing or (room and self._front.holds_any)
 
 
 def _written(one: Waiting, added: frozenset[int]) -> Waiting:

@@ -30,6 +30,8 @@ class Owner:
         self.spool = Spool(1024, partial(self._clerk, application, reporter, settings), lambda: None, lambda: None)
         self._record = 0
         self.spool.start()
+        # Which of two has come first must be known.
+        eventually(lambda: self.clerk._opening.was_open or self.clerk.is_failing)
 
     def _clerk(self, application: str, reporter: str, settings: SpoolConfig, spool: Spool) -> Clerk:
         self.clerk = Clerk(application, reporter, settings, spool)
