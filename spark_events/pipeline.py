@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from spark_events.config import Settings, boolean, duration, integer, names, option, positive_duration, text
@@ -86,12 +86,21 @@ class _Plan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What the settings ask for, made but not started."""
+    """What the settings ask for, made but not started.
+
+    Attributes:
+        config: what belongs to no part in particular.
+        translation: what is reported.
+        dispatcher: of all deliveries.
+        deliveries: one a reporter.
+        makers: by the name of a reporter, what makes another one of it.
+    """
 
     config: EventsConfig
     translation: TranslateConfig
     dispatcher: EventDispatcher
     deliveries: tuple[Delivery, ...]
+    makers: Mapping[str, Callable[[], Reporter]]
 
     def awaited(self) -> list[str]:
         """The kinds of records of which the driver has to wait for the answers."""
@@ -133,11 +142,12 @@ def build(
     chosen = [(name, plan) for name in active if (plan := plans[name]) is not None]
     # One line in spark-defaults.conf is enough to see events in the driver's log.
     chosen = chosen or [(_DEFAULT_REPORTER, _Plan(LogReporter, LogReporter.Config()))]
+    makers = {name: partial(plan.factory, plan.own) for name, plan in chosen}
     size = dispatcher_config.queue_size
-    deliveries = [_make(settings, name, plan, size, hooks, application) for name, plan in chosen]
+    deliveries = [_make(settings, name, plan, makers[name], size, hooks, application) for name, plan in chosen]
     settings.check()
     made = tuple(delivery for delivery in deliveries if delivery is not None)
-    return Pipeline(config, translation, create(dispatcher_config, made, on_watch), made)
+    return Pipeline(config, translation, create(dispatcher_config, made, on_watch), made, makers)
 
 
 def _active(settings: Settings, config: EventsConfig | None, configured: list[str]) -> list[str]:
@@ -166,16 +176,19 @@ def _read_reporter(settings: Settings, name: str) -> _Plan | None:
 
 
 def _make(
-    settings: Settings, name: str, plan: _Plan, capacity: int, hooks: Hooks | None, application: str | None
+    settings: Settings,
+    name: str,
+    plan: _Plan,
+    maker: Callable[[], Reporter],
+    capacity: int,
+    hooks: Hooks | None,
+    application: str | None,
 ) -> Delivery | None:
-    def make() -> Reporter:
-        return plan.factory(plan.own)
-
     store: MakeStore | None = None
     if plan.delivery.guarantee == "at-least-once" and application is not None:
         store = partial(Spool, capacity, partial(Clerk, application, name, plan.spool))
     try:
-        return Delivery(name, make, plan.delivery, capacity, hooks, plan.selection, plan.breaker, store)
+        return Delivery(name, maker, plan.delivery, capacity, hooks, plan.selection, plan.breaker, store)
     except Exception as error:
         settings.complain(f"{_REPORTER}.{name}: it cannot be made: {type(error).__name__}: {error}")
         return None
