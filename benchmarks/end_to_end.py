@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks._java import run_java
-from spark_events.event import Event
+from spark_events.event import Attributes, Event
 
 _ROUNDS = int(os.environ.get("END_TO_END_ROUNDS", "9"))
 
@@ -29,7 +29,7 @@ def run() -> None:
 
 
 def _check(path: Path) -> None:
-    decoder = msgspec.json.Decoder(Event)
+    decoder = msgspec.json.Decoder(Event, dec_hook=lambda _, given: Attributes(given))
     ids = set()
     sequence = 0
     jobs = []
