@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from spark_events.event import Event
 
 __all__ = ["Counts", "Entry", "Store"]
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """An event on its way, and the number of the record that it came from (0: from none)."""
 
     record: int
