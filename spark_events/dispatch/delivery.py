@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from spark_events.dispatch.books import Books
@@ -99,7 +99,7 @@ class Delivery:
         self._store.start()
         self._worker.start()
 
-    def put(self, entries: Iterable[Entry]) -> None:
+    def put(self, entries: Sequence[Entry]) -> None:
         """Takes those events in that the reporter is to get, without waiting."""
         self._store.put(self._selection.of(entries))
 
