@@ -8,7 +8,7 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol
 
 import tenacity
@@ -137,6 +137,8 @@ class Worker:
             self._source.settle(self, dropped, time.monotonic() - began)
             if dropped == SHUTDOWN:
                 break
+            # What else a reporter has set going in this loop has its turn, however many events there are.
+            await asyncio.sleep(0)
         if not self._abandoned:
             try:
                 await self._attempt(self._reporter.close)
@@ -225,7 +227,9 @@ class Worker:
     async def _attempt(self, call: Call) -> None:
         self.busy_since = time.monotonic()
         try:
-            await asyncio.wait_for(_outcome(call), self._config.timeout)
+            # A plain method is over when it returns: there is nothing left to wait for, or to cancel.
+            if (rest := _begin(call)) is not None:
+                await asyncio.wait_for(_end(rest), self._config.timeout)
         except asyncio.CancelledError as error:
             # Nobody cancels a delivery: the reporter did it to itself.
             raise RuntimeError("cancelled by the reporter itself") from error
@@ -244,13 +248,24 @@ class Worker:
             _LOG.error("reporter %s: %s, its events are held and tried again: %s", self.name, verb, _describe(error))
 
 
-async def _outcome(call: Call) -> None:
-    try:
+def _begin(call: Call) -> Awaitable[None] | None:
+    """Calls; what is returned is to be awaited."""
+    with _no_exit():
         result = call()
-        if inspect.isawaitable(result):
-            await result
+        return result if inspect.isawaitable(result) else None
+
+
+async def _end(rest: Awaitable[None]) -> None:
+    with _no_exit():
+        await rest
+
+
+@contextlib.contextmanager
+def _no_exit() -> Iterator[None]:
+    """A library that wants to end the process must not end the delivery for good."""
+    try:
+        yield
     except (SystemExit, KeyboardInterrupt) as error:
-        # A library that wants to end the process must not end the delivery for good.
         raise RuntimeError(f"the reporter called for an exit: {type(error).__name__}: {error}") from error
 
 
