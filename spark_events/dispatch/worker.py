@@ -13,6 +13,7 @@ from typing import Protocol
 
 import tenacity
 
+from spark_events.dispatch.bell import Bell
 from spark_events.dispatch.breaker import Breaker
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.errors import PermanentError, ThrottledError
@@ -73,7 +74,7 @@ class Worker:
         self._breaker = breaker
         self._source = source
         self._loop = asyncio.new_event_loop()
-        self._work = asyncio.Event()
+        self._work = Bell(self._loop)
         self._stopping = False
         self._abandoned = False
         self._deadline = float("inf")
@@ -99,9 +100,7 @@ class Worker:
 
     def wake(self) -> None:
         """There is something to take, or to stop for."""
-        # A loop that has ended needs no waking.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._work.set)
+        self._work.ring()
 
     def request_stop(self, deadline: float) -> None:
         """Goes on until nothing is left to take or ``deadline`` (of ``time.monotonic``) has come."""
@@ -137,8 +136,6 @@ class Worker:
             self._source.settle(self, dropped, time.monotonic() - began)
             if dropped == SHUTDOWN:
                 break
-            # What else a reporter has set going in this loop has its turn, however many events there are.
-            await asyncio.sleep(0)
         if not self._abandoned:
             try:
                 await self._attempt(self._reporter.close)
@@ -149,13 +146,18 @@ class Worker:
         return await self._persistently(lambda: self._reporter.report(events), "failed")
 
     async def _next(self) -> list[Event]:
+        waited = False
         while True:
-            self._work.clear()
+            self._work.silence()
             if events := self._source.take(self, self._config.batch_size):
+                if not waited:
+                    # What else a reporter has set going in this loop has its turn, however many events there are.
+                    await asyncio.sleep(0)
                 return events
             if self._stopping and self._source.is_exhausted(self):
                 return []
             await self._work.wait()
+            waited = True
 
     async def _persistently(self, call: Call, verb: str) -> str | None:
         """Calls until it works; otherwise why it never did: ``rejected``, or ``shutdown``."""
@@ -217,9 +219,8 @@ class Worker:
         """A pause that is cut short by a stop: then every moment until the deadline is for trying."""
         until = time.monotonic() + seconds
         while not self._stopping and (left := until - time.monotonic()) > 0:
-            self._work.clear()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._work.wait(), left)
+            self._work.silence()
+            await self._work.wait(left)
         if self._stopping and seconds > 0:
             left = self._deadline - time.monotonic()
             await asyncio.sleep(max(0.0, min(seconds, self._config.retry_initial, left)))
@@ -229,6 +230,8 @@ class Worker:
         try:
             # A plain method is over when it returns: there is nothing left to wait for, or to cancel.
             if (rest := _begin(call)) is not None:
+                # Its connections may live in the loop, also between the calls.
+                self._work.wait_in_loop()
                 await asyncio.wait_for(_end(rest), self._config.timeout)
         except asyncio.CancelledError as error:
             # Nobody cancels a delivery: the reporter did it to itself.
