@@ -129,6 +129,9 @@ class Worker:
         if opened is not None and self._source.is_durable:
             # What is on disk is kept for one that can be opened.
             return
+        if len(asyncio.all_tasks()) > 1:
+            # Something has been set going in the loop: it is not to stand still between the calls.
+            self._work.wait_in_loop()
         while not self._abandoned and (events := await self._next()):
             began = time.monotonic()
             # One that can never be opened gives up at once, so that nobody waits for it.
