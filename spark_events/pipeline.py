@@ -10,6 +10,8 @@ from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.dispatcher import DispatcherConfig, EventDispatcher, create
+from spark_events.dispatch.process.config import IsolationConfig
+from spark_events.dispatch.process.reporter import ProcessReporter
 from spark_events.dispatch.selection import SelectionConfig
 from spark_events.reporters.log import LogReporter
 from spark_events.reporters.registry import reporter_type
@@ -76,6 +78,7 @@ class _Plan:
     delivery: DeliveryConfig
     selection: SelectionConfig
     breaker: BreakerConfig
+    isolation: IsolationConfig
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -119,7 +122,14 @@ def build(settings: Settings, hooks: Hooks | None = None, on_watch: Callable[[],
     chosen = chosen or [
         (
             _DEFAULT_REPORTER,
-            _Plan(LogReporter, LogReporter.Config(), DeliveryConfig(), SelectionConfig(), BreakerConfig()),
+            _Plan(
+                LogReporter,
+                LogReporter.Config(),
+                DeliveryConfig(),
+                SelectionConfig(),
+                BreakerConfig(),
+                IsolationConfig(),
+            ),
         )
     ]
     deliveries = [_make(settings, name, plan, dispatcher_config.queue_size, hooks) for name, plan in chosen]
@@ -147,13 +157,17 @@ def _read_reporter(settings: Settings, name: str) -> _Plan | None:
     delivery = settings.read(DeliveryConfig, prefix)
     selection = settings.read(SelectionConfig, prefix)
     breaker = settings.read(BreakerConfig, prefix)
-    if own is None or delivery is None or selection is None or breaker is None:
+    isolation = settings.read(IsolationConfig, prefix)
+    if own is None or delivery is None or selection is None or breaker is None or isolation is None:
         return None
-    return _Plan(reporter.factory, own, delivery, selection, breaker)
+    return _Plan(reporter.factory, own, delivery, selection, breaker, isolation)
 
 
 def _make(settings: Settings, name: str, plan: _Plan, capacity: int, hooks: Hooks | None) -> Delivery | None:
     def make() -> Reporter:
+        if plan.isolation.isolation == "process":
+            prefix = f"{_REPORTER}.{name}"
+            return ProcessReporter(name, settings.value(f"{prefix}.type") or "", settings.below(prefix))
         return plan.factory(plan.own)
 
     try:
