@@ -77,6 +77,7 @@ class Delivery:
         self._failures = 0
         self._closed = False
         self._latency = 0.0
+        self._quick = True
         self._hung: list[Worker] = []
         self._deadline: float | None = None
         self.hung = 0
@@ -93,10 +94,11 @@ class Delivery:
     def wait_for_room(self, events: int) -> None:
         """A moment's patience with a reporter that is quick, so that a burst is not shed for nothing.
 
-        A reporter that is slow, or fails, is not waited for: that would make the others as slow.
+        A reporter that is slow, or fails, is not waited for: that would make the others as slow. One that has been
+        waited for in vain is not waited for again before it has shown that it is quick.
         """
-        if self._latency < _QUICK_SECONDS and not self._worker.in_failure:
-            self._mailbox.wait_for_room(events, _QUICK_SECONDS)
+        if self._quick and not self._worker.in_failure:
+            self._quick = self._mailbox.wait_for_room(events, _QUICK_SECONDS)
 
     def wait_until_settled(self, timeout: float) -> bool:
         """Waits, at most ``timeout`` seconds, until everything put in has come to its end."""
@@ -176,6 +178,7 @@ class Delivery:
             if worker is not self._worker or self._closed:
                 return
             self._latency = seconds
+            self._quick = seconds < _QUICK_SECONDS
             self._mailbox.settle(dropped)
         self._hooks.on_progress()
 

@@ -15,6 +15,7 @@ import tenacity
 
 from spark_events.dispatch.breaker import Breaker
 from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.interruption import Interrupted, interrupt
 from spark_events.errors import PermanentError, ThrottledError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
@@ -103,6 +104,8 @@ class Worker:
         """Its reporter blocks the thread: should it ever come back, it must touch nothing any more."""
         self._abandoned = True
         self.request_stop(0.0)
+        # One that waits is no trouble, one that spins takes the interpreter from everybody else.
+        interrupt(self._thread)
 
     def join(self, timeout: float) -> None:
         """Waits for the thread."""
@@ -110,10 +113,11 @@ class Worker:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._deliver())
-        finally:
-            self._loop.close()
+        with contextlib.suppress(Interrupted):
+            try:
+                self._loop.run_until_complete(self._deliver())
+            finally:
+                self._loop.close()
 
     async def _deliver(self) -> None:
         opened = await self._persistently(self._reporter.open, "cannot be opened")
