@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import dataclasses
+import logging
 import os
 import random
+import signal
+import stat
+import subprocess
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from pathlib import Path
 from typing import Any
 
 from spark_events import Event, PermanentError, Reporter, ThrottledError
+from spark_events.config import Settings
+from spark_events.pipeline import Pipeline, build
+from spark_events.reporters.file import FileConfig, FileReporter
 
 #: Lets go what blocks in a thread, at the end of a test.
 RELEASE = threading.Event()
@@ -149,6 +158,64 @@ class Segfaults(Reporter):
         ctypes.string_at(0)
 
 
+class Obedient(FileReporter):
+    """Writes events to a file, but first does, once an event, what the attribute ``do`` of each says."""
+
+    def __init__(self, config: FileConfig) -> None:
+        super().__init__(config)
+        self._orders = Path(f"{config.path}.orders")
+
+    async def report(self, events: Sequence[Event]) -> None:
+        for event in events:
+            order = str(event.attributes.get("do", ""))
+            done = self._orders.read_text().split() if self._orders.exists() else []
+            if order and event.event_id not in done:
+                self._orders.write_text(" ".join([*done, event.event_id]))
+                await ORDERS[order](event)
+        super().report(events)
+
+
+async def _raise(error: BaseException) -> None:
+    raise error
+
+
+async def _call(function: Callable[[], object]) -> None:
+    function()
+
+
+def _answer_nonsense() -> None:
+    """Its pipe is the way back."""
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):
+            if fd > 2 and stat.S_ISFIFO(os.fstat(fd).st_mode):
+                os.write(fd, b"\xff\xff\xff\xff nonsense")
+
+
+def _start_a_child(event: Event) -> None:
+    sleeper = subprocess.Popen(["sleep", "3600"], stdout=subprocess.DEVNULL)
+    Path(str(event.attributes["path"])).write_text(str(sleeper.pid))
+
+
+ORDERS: dict[str, Callable[[Event], Coroutine[Any, Any, None]]] = {
+    "permanent": lambda _: _raise(PermanentError("no such table")),
+    "throttled": lambda _: _raise(ThrottledError("slow down", 0.3)),
+    "transient": lambda _: _raise(OSError("connection reset")),
+    "sys.exit": lambda _: _raise(SystemExit(7)),
+    "cancel": lambda _: _raise(asyncio.CancelledError()),
+    "exit": lambda _: _call(lambda: os._exit(3)),
+    "segfault": lambda _: _call(lambda: ctypes.string_at(0)),
+    "kill": lambda _: _call(lambda: os.kill(os.getpid(), signal.SIGKILL)),
+    "await": lambda _: asyncio.sleep(3600),
+    "block": lambda _: _call(lambda: time.sleep(3600)),
+    "hold the lock": lambda _: _call(lambda: ctypes.PyDLL(None).sleep(3600)),
+    "stop": lambda _: _call(lambda: os.kill(os.getpid(), signal.SIGSTOP)),
+    "answer nonsense": lambda _: _call(_answer_nonsense),
+    "print": lambda _: _call(lambda: (print("printed", flush=True), os.write(1, b"\xff\xff\xff\xff"))),
+    "log": lambda event: _call(lambda: logging.getLogger("some.library").error("%s is odd", event.body)),
+    "start a child": lambda event: _call(lambda: _start_a_child(event)),
+}
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kind:
     """A way to misbehave: the reporter, and where it runs."""
@@ -180,9 +247,30 @@ KINDS = {
     "dies in close": Kind(DiesInClose),
     "blocks in open": Kind(BlocksInOpen),
     "blocks in close": Kind(BlocksInClose),
-    "spins, thread": Kind(Spins),
-    "spins, process": Kind(Spins, "process"),
-    "holds the lock, process": Kind(HoldsTheLock, "process"),
-    "os._exit, process": Kind(Exits, "process"),
-    "segfaults, process": Kind(Segfaults, "process"),
+    "spins in a thread": Kind(Spins),
+    "spins in a process": Kind(Spins, "process"),
+    "holds the lock in a process": Kind(HoldsTheLock, "process"),
+    "exits in a process": Kind(Exits, "process"),
+    "segfaults in a process": Kind(Segfaults, "process"),
 }
+
+
+def beside(kinds: Sequence[str], path: Path, **config: str) -> Pipeline:
+    """A pipeline with a ``file`` reporter, named good, beside one of each kind; ``config`` is that of the bad ones."""
+    settings = {
+        "events.dispatcher.type": "async-queued",
+        "events.reporter.good.type": "file",
+        "events.reporter.good.path": str(path),
+    }
+    for number, kind in enumerate(kinds):
+        settings |= KINDS[kind].settings(f"bad{number}")
+        settings |= {f"events.reporter.bad{number}.{key}": value for key, value in config.items()}
+    return build(Settings.of(settings))
+
+
+def release() -> None:
+    """Lets go every thread that blocks, and gives back what was leaked."""
+    RELEASE.set()
+    LeaksMemory.kept.clear()
+    while LeaksDescriptors.kept:
+        os.close(LeaksDescriptors.kept.pop())

@@ -78,6 +78,7 @@ class Delivery:
         self._closed = False
         self._latency = 0.0
         self._quick = True
+        self._unreplaced = False
         self._hung: list[Worker] = []
         self._deadline: float | None = None
         self.hung = 0
@@ -138,15 +139,31 @@ class Delivery:
             if len(alive) >= _MOST_HUNG:
                 # It had its chances; it gets the next one when a thread comes back.
                 return
+            try:
+                successor = self._successor()
+                # First, so that the successor finds the breaker as it is to be.
+                self._breaker.failed(f"it has blocked its thread for {now - since:.1f} s")
+                successor.start()
+            except Exception as error:
+                # No descriptors or threads left, or a reporter that cannot be made twice: perhaps the next time.
+                if not self._unreplaced:
+                    self._unreplaced = True
+                    _LOG.error("reporter %s: it blocks its thread, and cannot be made anew: %s", self.name, error)
+                return
+            self._unreplaced = False
             worker.abandon()
             self._hung = [*alive, worker]
             self.hung += 1
             self._failures += 1
             self._mailbox.put_back()
-            self._breaker.failed(f"it has blocked its thread for {now - since:.1f} s")
-            self._worker = self._successor()
-            self._worker.start()
-        _LOG.error("reporter %s: it blocks its thread; the thread is given up, its events are tried again", self.name)
+            self._worker = successor
+            self._worker.wake()
+        _LOG.error(
+            "reporter %s: it blocks its thread; the thread is given up, its events are tried again"
+            " (with events.reporter.%s.isolation=process it could be ended, too)",
+            self.name,
+            self.name,
+        )
 
     def request_stop(self, deadline: float) -> None:
         """What is in the mailbox is still delivered, until ``deadline`` (of ``time.monotonic``)."""

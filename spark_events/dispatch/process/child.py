@@ -62,8 +62,16 @@ class Child:
         self.pid = self._process.pid
         reader = threading.Thread(target=self._listen, name=f"spark-events-{name}-answers", daemon=True)
         keeper = threading.Thread(target=self._keep, args=[reader], name=f"spark-events-{name}-keeper", daemon=True)
-        reader.start()
-        keeper.start()
+        try:
+            # The reader ends with the process, whatever happens to the keeper.
+            reader.start()
+            keeper.start()
+        except RuntimeError:
+            # No thread left to look after it.
+            os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
+            self._socket.close()
+            raise
 
     async def ask(self, request: Request) -> None:
         """Sends a request and waits for its answer. Cancelled, it leaves the process in an unknown state.
