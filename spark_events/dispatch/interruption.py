@@ -20,8 +20,8 @@ def interrupt(thread: threading.Thread) -> None:
     """Raises :class:`Interrupted` in the thread, as soon as it runs Python."""
     if thread.ident is None or not thread.is_alive():
         return
-    # An interpreter without ctypes, or another one than CPython: the thread goes on for as long as it likes.
-    with contextlib.suppress(ImportError, AttributeError):
+    # Another interpreter than CPython, one without ctypes, no descriptor left to read it: the thread goes on.
+    with contextlib.suppress(ImportError, AttributeError, OSError):
         import ctypes
 
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupted))
