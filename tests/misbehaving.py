@@ -51,6 +51,39 @@ class RaisesAlways(Reporter):
         raise OSError("connection refused")
 
 
+class NoException(BaseException):
+    """Some libraries have one, to pass through ``except Exception``."""
+
+    def __str__(self) -> str:
+        return "odd"
+
+
+class Untold(PermanentError):
+    """An error that says nothing of itself."""
+
+    def __str__(self) -> str:
+        raise ValueError("nothing to tell")
+
+
+class RaisesOddThings(Reporter):
+    """Errors that are no Exception, and errors that cannot be told."""
+
+    def __init__(self, config: Any = None) -> None:
+        super().__init__(config)
+        self._calls = 0
+
+    def report(self, events: Sequence[Event]) -> None:
+        self._calls += 1
+        raise (NoException(), Untold(), SystemExit(1), OSError("\udc80" * 100))[self._calls % 4]
+
+
+class SwallowsItsCancellation(Reporter):
+    async def report(self, events: Sequence[Event]) -> None:
+        while not RELEASE.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.05)
+
+
 class RaisesAtRandom(Reporter):
     def __init__(self, config: Any = None) -> None:
         super().__init__(config)
@@ -184,11 +217,12 @@ async def _call(function: Callable[[], object]) -> None:
 
 
 def _answer_nonsense() -> None:
-    """Its pipe is the way back."""
+    """Its pipe is the way back. Then it waits for what will come of it."""
     for fd in map(int, os.listdir("/proc/self/fd")):
         with contextlib.suppress(OSError):
             if fd > 2 and stat.S_ISFIFO(os.fstat(fd).st_mode):
                 os.write(fd, b"\xff\xff\xff\xff nonsense")
+    time.sleep(_LONG)
 
 
 def _start_a_child(event: Event) -> None:
@@ -238,6 +272,9 @@ KINDS = {
     "awaits for ever": Kind(AwaitsForEver),
     "raises always": Kind(RaisesAlways),
     "raises at random": Kind(RaisesAtRandom),
+    "raises odd things": Kind(RaisesOddThings),
+    "raises odd things in a process": Kind(RaisesOddThings, "process"),
+    "swallows its cancellation": Kind(SwallowsItsCancellation),
     "leaks memory": Kind(LeaksMemory),
     "leaks threads": Kind(LeaksThreads),
     "leaks descriptors": Kind(LeaksDescriptors),

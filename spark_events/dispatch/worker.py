@@ -241,9 +241,17 @@ async def _outcome(call: Call) -> None:
     except (SystemExit, KeyboardInterrupt) as error:
         # A library that wants to end the process must not end the delivery for good.
         raise RuntimeError(f"the reporter called for an exit: {type(error).__name__}: {error}") from error
+    except (Exception, asyncio.CancelledError, GeneratorExit, Interrupted):
+        raise
+    except BaseException as error:
+        # Nor must one that raises what is no Exception: nobody up from here would catch it.
+        raise RuntimeError(f"the reporter raised what is no Exception: {_describe(error)}") from error
 
 
 def _describe(error: BaseException) -> str:
     if isinstance(error, asyncio.TimeoutError) and not str(error):
         return "no answer within its timeout"
-    return f"{type(error).__name__}: {error}"
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__} (its __str__ raises, too)"

@@ -14,6 +14,8 @@ import sys
 import threading
 from concurrent.futures import Future, InvalidStateError
 
+import msgspec
+
 from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.messages import Answer, Failed, Request, Said
 from spark_events.errors import ReporterProcessError
@@ -25,7 +27,10 @@ _PROGRAM = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]);"
     " from spark_events.dispatch.process.program import main; main(int(sys.argv[3]))"
 )
+#: How long the last answers of a process that is dead already may take.
 _DRAIN_SECONDS = 1.0
+#: Nobody is left in its group; or one that has become another user's, and is out of reach.
+_OUT_OF_REACH = (ProcessLookupError, PermissionError)
 
 
 class Child:
@@ -103,7 +108,7 @@ class Child:
         with self._lock:
             if not self._reaped:
                 self._why = self._why or why
-                with contextlib.suppress(ProcessLookupError):
+                with contextlib.suppress(*_OUT_OF_REACH):
                     os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
@@ -126,7 +131,7 @@ class Child:
                     logging.getLogger(answer.logger).log(answer.level, "%s", answer.text)
                 else:
                     self._settle(answer)
-        except (ValueError, OSError) as error:
+        except (msgspec.MsgspecError, ValueError, OSError) as error:
             self.kill(f", for it answered what cannot be understood: {error}")
 
     def _settle(self, answer: Answer) -> None:
@@ -142,7 +147,7 @@ class Child:
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(*_OUT_OF_REACH):
                 os.killpg(self.pid, signal.SIGKILL)
             code = self._process.wait()
             self._reaped = True

@@ -32,12 +32,14 @@ __all__ = [
     "failure",
     "read",
     "requests_of",
+    "text",
     "verdict",
 ]
 
 _LENGTH_BYTES = 4
 #: An answer is a few words, or a line for the log: what claims to be longer is the work of a broken process.
 MOST_ANSWER_BYTES = 1 << 20
+_MOST_TEXT = 64 * 1024
 
 
 class Make(msgspec.Struct, tag="make", frozen=True):
@@ -131,13 +133,21 @@ def _exactly(fd: int, count: int) -> bytes | None:
     return bytes(data)
 
 
+def text(said: object) -> str:
+    """What somebody else's object says of itself, so that it can be sent: not too long, nothing but Unicode."""
+    try:
+        return str(said)[:_MOST_TEXT].encode("utf-8", "replace").decode()
+    except Exception as error:
+        return f"(cannot be told, its __str__ raises {type(error).__name__})"
+
+
 def failure(error: BaseException) -> Failed:
     """What a call has raised, as an answer."""
-    told = f"{type(error).__name__}: {error}"
+    told = f"{type(error).__name__}: {text(error)}"
     if isinstance(error, PermanentError):
-        return Failed("permanent", str(error) if type(error) is PermanentError else told)
+        return Failed("permanent", text(error) if type(error) is PermanentError else told)
     if isinstance(error, ThrottledError):
-        return Failed("throttled", str(error) if type(error) is ThrottledError else told, error.retry_after)
+        return Failed("throttled", text(error) if type(error) is ThrottledError else told, error.retry_after)
     return Failed("transient", told)
 
 

@@ -26,8 +26,6 @@ __all__ = ["main"]
 _SET_PARENT_DEATH_SIGNAL = 1
 #: What is left of the processor is enough for a reporter that spins, and little is what a good one needs.
 _NICENESS = 10
-#: A log line much longer than this is not read by anybody.
-_MOST_TEXT = 64 * 1024
 
 
 class _Answers(logging.Handler):
@@ -45,7 +43,7 @@ class _Answers(logging.Handler):
                 view = view[os.write(self._fd, view) :]
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.send(Said(record.name, record.levelno, self.format(record)[:_MOST_TEXT]))
+        self.send(Said(record.name, record.levelno, messages.text(self.format(record))))
 
 
 class _Host:

@@ -97,9 +97,11 @@ class ProcessReporter(Reporter):
         child, self._child, self._opened = self._child, None, False
         making, self._making = self._making, None
         if child is not None:
-            child.close()
+            child.kill()
             await child.gone()
         if making is not None:
             # What it died of was said, or is wanted by nobody any more.
             with contextlib.suppress(Exception):
                 await making
+        if child is not None:
+            child.close()

@@ -14,16 +14,19 @@ import msgspec
 import psutil
 import pytest
 from fakes import event, eventually, read_events
+from misbehaving import Untold
 
-from spark_events import Event, Severity
+from spark_events import Event, PermanentError, Severity, ThrottledError
 from spark_events.config import Setting
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig
 from spark_events.dispatch.mailbox import Entry
+from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.reporter import ProcessReporter
+from spark_events.errors import ReporterProcessError
 
-#: Long enough for a call, short enough to wait for.
-TIMEOUT = 1.0
+#: For a reporter that hangs: a Python starts in less, also on a busy machine, and it can be waited for.
+SHORT = 3.0
 Start = Callable[..., Delivery]
 
 
@@ -42,7 +45,7 @@ def start(path: Path) -> Iterator[Start]:
         delivery = Delivery(
             "audit",
             lambda: ProcessReporter("audit", kind, settings),
-            DeliveryConfig(**{"timeout": TIMEOUT, "retry_initial": 0.001, "retry_max": 0.01, **config}),
+            DeliveryConfig(**{"timeout": 60.0, "retry_initial": 0.001, "retry_max": 0.01, **config}),
             1000,
             breaker=BreakerConfig(failures=1000),
         )
@@ -117,7 +120,7 @@ def test_what_goes_wrong_is_said_counted_and_tried_again(
     start: Start, path: Path, caplog: pytest.LogCaptureFixture, order: str, what: str
 ) -> None:
     """One line says what it was, one that it is over; nothing is lost, doubled or out of order."""
-    delivery = start(batch_size=2)
+    delivery = start(batch_size=2, timeout=SHORT if "timeout" in what else 60.0)
     delivery.put(entries(event(0), event(1), event(2, do=order), event(3), event(4)))
     assert delivery.wait_until_settled(30)
     assert delivered(path) == ["0", "1", "2", "3", "4"]
@@ -232,7 +235,7 @@ def test_it_leaves_the_driver_s_signals_alone(start: Start, path: Path) -> None:
 @pytest.mark.parametrize("ending", ["block", "exit"])
 def test_what_it_has_started_ends_with_it(start: Start, tmp_path: Path, ending: str) -> None:
     """Killed at its timeout, or dead by itself: its own children are not left behind."""
-    delivery = start(batch_size=1)
+    delivery = start(batch_size=1, timeout=SHORT)
     pid = tmp_path / "pid"
     delivery.put(entries(event(0, do="start a child", path=str(pid)), event(1, do=ending)))
     assert delivery.wait_until_settled(20)
@@ -275,3 +278,41 @@ def test_a_close_that_dies_is_said_and_leaves_no_process(start: Start, caplog: p
     assert delivery.books().delivered == 1
     assert "reporter audit: could not be closed: ReporterProcessError: RuntimeError: the reporter called" in caplog.text
     assert children() == []
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (PermanentError("no"), PermanentError("no")),
+        (ThrottledError("slow", 2.5), ThrottledError("slow", 2.5)),
+        (OSError("\udc80 lone"), ReporterProcessError("OSError: ? lone")),
+        (OSError("x" * 10_000_000), ReporterProcessError("OSError: " + "x" * 65_536)),
+        (Untold(), PermanentError("Untold: (cannot be told, its __str__ raises ValueError)")),
+    ],
+)
+def test_a_verdict_goes_over_whatever_the_error_is(error: Exception, expected: Exception) -> None:
+    """Also one that is too long, cannot be encoded, or cannot even be told."""
+    data = messages.encode(messages.failure(error))
+    answer = messages.answers_of()(data[4:])
+    assert len(data) < messages.MOST_ANSWER_BYTES
+    assert isinstance(answer, messages.Failed)
+    verdict = messages.verdict(answer)
+    assert (type(verdict), str(verdict)) == (type(expected), str(expected))
+    assert getattr(verdict, "retry_after", None) == getattr(expected, "retry_after", None)
+
+
+def test_events_that_went_over_cannot_be_changed() -> None:
+    """Nor can those that a reporter in a thread gets."""
+    (length, data) = (data := messages.encode(messages.Report([event(1, a=1)])))[:4], data[4:]
+    assert int.from_bytes(length, "big") == len(data)
+    request = messages.requests_of()(data)
+    assert isinstance(request, messages.Report)
+    with pytest.raises(TypeError, match="cannot be changed"):
+        request.events[0].attributes["a"] = 2
+
+
+@pytest.mark.parametrize("nonsense", [b"\xc1", b"", b"\x81\xa4type\xa4nope", b"\x01"])
+def test_an_answer_that_cannot_be_understood_is_refused(nonsense: bytes) -> None:
+    """By an error that the reader of the pipe expects."""
+    with pytest.raises(msgspec.MsgspecError):
+        messages.answers_of()(nonsense)
