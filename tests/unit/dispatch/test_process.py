@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -22,6 +23,7 @@ from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig
 from spark_events.dispatch.mailbox import Entry
 from spark_events.dispatch.process import messages
+from spark_events.dispatch.process.child import Child
 from spark_events.dispatch.process.reporter import ProcessReporter
 from spark_events.errors import ReporterProcessError
 
@@ -316,3 +318,17 @@ def test_an_answer_that_cannot_be_understood_is_refused(nonsense: bytes) -> None
     """By an error that the reader of the pipe expects."""
     with pytest.raises(msgspec.MsgspecError):
         messages.answers_of()(nonsense)
+
+
+def test_it_ends_when_its_pipe_does() -> None:
+    """Where the kernel cannot tell it of the sidecar's death, the pipe does."""
+
+    async def scenario() -> str:
+        child = Child("audit")
+        child._socket.close()
+        await child.gone()
+        with pytest.raises(ReporterProcessError) as caught:
+            await child.ask(messages.Open())
+        return str(caught.value)
+
+    assert asyncio.run(scenario()) == "its process exited with code 0"
