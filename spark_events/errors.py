@@ -10,6 +10,7 @@ __all__ = [
     "MissingExtraError",
     "PermanentError",
     "ProtocolError",
+    "ReporterProcessError",
     "SparkEventsError",
     "ThrottledError",
 ]
@@ -37,6 +38,10 @@ class MissingExtraError(SparkEventsError, ImportError):
 
 class ProtocolError(SparkEventsError):
     """The shim and the sidecar do not understand each other."""
+
+
+class ReporterProcessError(SparkEventsError):
+    """A reporter with ``isolation=process`` has raised something, or its process has died; the message says which."""
 
 
 class PermanentError(SparkEventsError):

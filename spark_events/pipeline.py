@@ -11,6 +11,8 @@ from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks, MakeStore
 from spark_events.dispatch.dispatcher import DispatcherConfig, EventDispatcher, create
+from spark_events.dispatch.process.config import IsolationConfig
+from spark_events.dispatch.process.reporter import ProcessReporter
 from spark_events.dispatch.selection import SelectionConfig
 from spark_events.dispatch.spool.clerk import Clerk
 from spark_events.dispatch.spool.config import SpoolConfig
@@ -82,6 +84,7 @@ class _Plan:
     selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
     breaker: BreakerConfig = dataclasses.field(default_factory=BreakerConfig)
     spool: SpoolConfig = dataclasses.field(default_factory=SpoolConfig)
+    isolation: IsolationConfig = dataclasses.field(default_factory=IsolationConfig)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -142,7 +145,7 @@ def build(
     chosen = [(name, plan) for name in active if (plan := plans[name]) is not None]
     # One line in spark-defaults.conf is enough to see events in the driver's log.
     chosen = chosen or [(_DEFAULT_REPORTER, _Plan(LogReporter, LogReporter.Config()))]
-    makers = {name: partial(plan.factory, plan.own) for name, plan in chosen}
+    makers = {name: _maker(settings, name, plan) for name, plan in chosen}
     size = dispatcher_config.queue_size
     deliveries = [_make(settings, name, plan, makers[name], size, hooks, application) for name, plan in chosen]
     settings.check()
@@ -170,9 +173,17 @@ def _read_reporter(settings: Settings, name: str) -> _Plan | None:
     selection = settings.read(SelectionConfig, prefix)
     breaker = settings.read(BreakerConfig, prefix)
     spool = settings.read(SpoolConfig, prefix)
-    if own is None or delivery is None or selection is None or breaker is None or spool is None:
+    isolation = settings.read(IsolationConfig, prefix)
+    if own is None or delivery is None or selection is None or breaker is None or spool is None or isolation is None:
         return None
-    return _Plan(reporter.factory, own, delivery, selection, breaker, spool)
+    return _Plan(reporter.factory, own, delivery, selection, breaker, spool, isolation)
+
+
+def _maker(settings: Settings, name: str, plan: _Plan) -> Callable[[], Reporter]:
+    if plan.isolation.isolation == "process":
+        prefix = f"{_REPORTER}.{name}"
+        return partial(ProcessReporter, name, settings.value(f"{prefix}.type") or "", settings.below(prefix))
+    return partial(plan.factory, plan.own)
 
 
 def _make(

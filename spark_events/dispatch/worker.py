@@ -16,6 +16,7 @@ import tenacity
 from spark_events.dispatch.bell import Bell
 from spark_events.dispatch.breaker import Breaker
 from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.interruption import Interrupted, interrupt
 from spark_events.errors import PermanentError, ThrottledError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
@@ -112,6 +113,8 @@ class Worker:
         """Its reporter blocks the thread: should it ever come back, it must touch nothing any more."""
         self._abandoned = True
         self.request_stop(0.0)
+        # One that waits is no trouble, one that spins takes the interpreter from everybody else.
+        interrupt(self._thread)
 
     def join(self, timeout: float) -> None:
         """Waits for the thread."""
@@ -119,10 +122,11 @@ class Worker:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._deliver())
-        finally:
-            self._loop.close()
+        with contextlib.suppress(Interrupted):
+            try:
+                self._loop.run_until_complete(self._deliver())
+            finally:
+                self._loop.close()
 
     async def _deliver(self) -> None:
         opened = await self._persistently(self._reporter.open, "cannot be opened")
@@ -273,9 +277,17 @@ def _no_exit() -> Iterator[None]:
         yield
     except (SystemExit, KeyboardInterrupt) as error:
         raise RuntimeError(f"the reporter called for an exit: {type(error).__name__}: {error}") from error
+    except (Exception, asyncio.CancelledError, GeneratorExit, Interrupted):
+        raise
+    except BaseException as error:
+        # Nor must one that raises what is no Exception: nobody up from here would catch it.
+        raise RuntimeError(f"the reporter raised what is no Exception: {_describe(error)}") from error
 
 
 def _describe(error: BaseException) -> str:
     if isinstance(error, asyncio.TimeoutError) and not str(error):
         return "no answer within its timeout"
-    return f"{type(error).__name__}: {error}"
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__} (its __str__ raises, too)"

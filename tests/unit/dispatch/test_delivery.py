@@ -12,6 +12,7 @@ import pytest
 from fakes import (
     FaultyReporter,
     GatedReporter,
+    Step,
     cancels,
     event,
     eventually,
@@ -23,6 +24,7 @@ from fakes import (
     throttled,
     transient,
 )
+from misbehaving import NoException, Untold
 
 from spark_events import Event, Reporter
 from spark_events.dispatch.breaker import BreakerConfig
@@ -144,6 +146,19 @@ def test_every_kind_of_step_in_one_script(start: Start) -> None:
         1,
         4,
     )
+
+
+def test_errors_of_a_strange_kind_do_not_end_the_delivery(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """What is no Exception is tried again; what cannot be told is said without its words."""
+    reporter = FaultyReporter([Step(error=NoException), Step(error=Untold), ok])
+    delivery = start(reporter, batch_size=1)
+    delivery.put(entries(2))
+    assert delivery.wait_until_settled(20)
+    assert numbers(reporter.events) == [1]
+    books = delivery.books()
+    assert (books.delivered, books.dropped, books.failures) == (1, {"rejected": 1}, 2)
+    assert "RuntimeError: the reporter raised what is no Exception: NoException: odd" in caplog.text
+    assert "not tried again: Untold (its __str__ raises, too)" in caplog.text
 
 
 def test_a_failing_spell_is_said_once_and_so_is_its_end(start: Start, caplog: pytest.LogCaptureFixture) -> None:
