@@ -31,6 +31,8 @@ _QUICK_SECONDS = 0.01
 _GRACE_SECONDS = 0.5
 #: Threads that a reporter may block for ever before it is not given another one.
 _MOST_HUNG = 8
+#: How often it is looked, at the end, whether what is safe has become hopeless, in seconds.
+_LOOK_SECONDS = 0.1
 #: How long what is safe is still tried at the end, in seconds.
 _LAST_TRY_SECONDS = 1.0
 #: At the end, what is kept for the disk, in seconds.
@@ -139,9 +141,16 @@ class Delivery:
 
         What is safe on disk is not waited for while the reporter fails.
         """
-        if self._store.is_durable and self._worker.in_failure:
-            return self._store.wait_until_answered(timeout)
-        return self._store.wait_until_empty(timeout)
+        if not self._store.is_durable:
+            return self._store.wait_until_empty(timeout)
+        deadline = time.monotonic() + timeout
+        while not self._worker.in_failure:
+            left = deadline - time.monotonic()
+            if self._store.wait_until_empty(max(0.0, min(left, _LOOK_SECONDS))):
+                return True
+            if left <= 0:
+                return False
+        return self._store.wait_until_answered(max(0.0, deadline - time.monotonic()))
 
     def oldest_record(self) -> int | None:
         """The record of the oldest event that would be lost with this process; None when there is none."""
@@ -164,11 +173,12 @@ class Delivery:
         )
 
     def check(self, now: float) -> None:
-        """Gives a reporter that blocks its thread another one; called now and then by the dispatcher.
+        """Gives a reporter that blocks its thread another one, and looks after its store; called now and then.
 
         Args:
             now: seconds, of ``time.monotonic``.
         """
+        self._store.check()
         with self._lock:
             worker = self._worker
             since = worker.busy_since

@@ -59,6 +59,9 @@ class Mailbox:
     def start(self) -> None:
         """Is always ready."""
 
+    def check(self) -> None:
+        """Depends on nothing."""
+
     def put(self, entries: Iterable[Entry]) -> None:
         """Takes entries in without ever waiting."""
         with self._lock:

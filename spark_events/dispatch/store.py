@@ -53,6 +53,9 @@ class Store(Protocol):
     def start(self) -> None:
         """Gets ready, if need be on a thread of its own."""
 
+    def check(self) -> None:
+        """Looks after what it depends on; called now and then."""
+
     def put(self, entries: Iterable[Entry]) -> None:
         """Takes entries in."""
 

@@ -131,7 +131,8 @@ class Worker:
     async def _deliver(self) -> None:
         opened = await self._persistently(self._reporter.open, "cannot be opened")
         if opened is not None and self._source.is_durable:
-            # What is on disk is kept for one that can be opened.
+            # What is on disk is kept for one that can be opened; nobody is to wait for this one.
+            self._in_failure = True
             return
         if len(asyncio.all_tasks()) > 1:
             # Something has been set going in the loop: it is not to stand still between the calls.
