@@ -5,11 +5,12 @@ reporters that do nothing; beside the bad ones. The first comparison is what an 
 of it is the badness. While the others are measured, the bad ones are stopped (SIGSTOP). Bad reporters never get the
 rest that the circuit breaker would give them, and their timeout is a tenth of the default, so that whatever they do
 happens often. The first row is a good neighbour measured against a good neighbour: as far as it is off from 1, the
-machine is too busy for what follows to be believed. Throughput is a flood, as fast as the dispatcher takes it; latency is from dispatch to a written file,
-at a steady 2,000 events a second.
+machine is too busy for what follows to be believed. Throughput is a flood, as fast as the dispatcher takes it; latency
+is from dispatch to a written file, at a steady 2,000 events a second.
 
 ``ISOLATION_WINDOWS`` (9): windows a kind; ``ISOLATION_PAIRS`` (1): windows a pair before a closer look at those that
-are not within the target, 0 leaves pairs out; ``ISOLATION_KINDS``: some of the kinds, separated by semicolons. Everything takes half an hour, without pairs some six minutes.
+are not within the target, 0 leaves pairs out; ``ISOLATION_KINDS``: some of the kinds, separated by semicolons.
+Everything takes half an hour, without pairs some six minutes.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from spark_events.reporters.reporter import Reporter
 __all__ = ["main"]
 
 _SET_PARENT_DEATH_SIGNAL = 1
-#: What is left of the processor is enough for a reporter that spins, and little is what a good one needs.
-_NICENESS = 10
+#: A reporter that spins gets a third of what the driver's threads get; a good one needs little.
+_NICENESS = 5
 
 
 class _Answers(logging.Handler):
@@ -69,6 +69,8 @@ class _Host:
     def _call(self, request: Request) -> Awaitable[None] | None:
         if isinstance(request, Make):
             self._reporter = _made(request)
+            # Not before: the start has to be quick on a busy machine, too.
+            os.nice(_NICENESS)
             return None
         assert self._reporter is not None
         if isinstance(request, Open):
@@ -144,7 +146,6 @@ def main(parent: int) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     _be_the_first_to_go()
-    os.nice(_NICENESS)
     requests, fd = _take_the_pipes()
     # A crash leaves the Python frames that it happened in on standard error, which is the driver's.
     faulthandler.enable(sys.stderr, all_threads=False)

@@ -28,7 +28,7 @@ from spark_events.dispatch.store import Entry
 from spark_events.errors import ReporterProcessError
 
 #: For a reporter that hangs: a Python starts in less, also on a busy machine, and it can be waited for.
-SHORT = 3.0
+SHORT = 5.0
 Start = Callable[..., Delivery]
 
 
