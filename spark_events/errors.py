@@ -7,6 +7,7 @@ from collections.abc import Sequence
 __all__ = [
     "ConfigError",
     "InvalidEventError",
+    "InvalidPlanError",
     "MissingExtraError",
     "PermanentError",
     "ProtocolError",
@@ -29,6 +30,10 @@ class ConfigError(SparkEventsError):
 
 class InvalidEventError(SparkEventsError, ValueError):
     """An event that cannot be built: the message names the field or the attribute."""
+
+
+class InvalidPlanError(SparkEventsError, ValueError):
+    """An enrichment that cannot be: the message names the argument, what was given and what is allowed."""
 
 
 class MissingExtraError(SparkEventsError, ImportError):

@@ -1,0 +1,1 @@
+"""Ordered, stateless, asynchronous calls to the outside world for every row of a DataFrame."""
