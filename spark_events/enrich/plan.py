@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 from spark_events.enrich.signature import check_function, check_resource, takes_context
 from spark_events.errors import InvalidPlanError
@@ -29,7 +29,8 @@ class Retry:
         max: seconds, the longest pause (a destination's Retry-After may be longer).
         jitter: seconds, at most, added to a pause at random.
         on: exception types, or a function of the exception that says whether to try again. Default: connection errors,
-            timeouts, and status 408, 429 and 5xx as httpx, aiohttp, requests and urllib tell them; never programming errors.
+            timeouts, and status 408, 429 and 5xx as httpx, aiohttp, requests and urllib tell them; never programming
+            errors.
         on_result: a function of what the call returned; true: try again.
         honor_retry_after: a 429 or 503 that says Retry-After closes a gate for the whole worker for that long.
 
@@ -52,16 +53,7 @@ class Retry:
         _seconds("Retry.jitter", self.jitter, zero=True)
         if self.max < self.initial:
             _refuse("Retry.max", self.max, f"at least Retry.initial, which is {self.initial!r}")
-        if isinstance(self.on, type):
-            object.__setattr__(self, "on", (self.on,))
-        if isinstance(self.on, Sequence):
-            object.__setattr__(self, "on", tuple(self.on))
-            for kind in self.on:
-                if not (isinstance(kind, type) and issubclass(kind, Exception)):
-                    # BaseException has CancelledError below it: retrying that would make calls that nobody can stop.
-                    _refuse("Retry.on", kind, "subclasses of Exception")
-        elif self.on is not None and not callable(self.on):
-            _refuse("Retry.on", self.on, "exception types, or a function of the exception")
+        object.__setattr__(self, "on", _exceptions(self.on))
         if self.on_result is not None and not callable(self.on_result):
             _refuse("Retry.on_result", self.on_result, "a function of the result")
         _flag("Retry.honor_retry_after", self.honor_retry_after)
@@ -184,7 +176,7 @@ class Plan:
         return takes_context(self.fn)
 
 
-def _refuse(name: str, given: object, allowed: str) -> None:
+def _refuse(name: str, given: object, allowed: str) -> NoReturn:
     raise InvalidPlanError(f"{name} is {given!r}; allowed: {allowed}")
 
 
@@ -198,15 +190,28 @@ def _seconds(name: str, given: object, *, none: bool = False, zero: bool = False
     if none and given is None:
         return
     allowed = (what or f"seconds, {'0 or more' if zero else 'above 0'}") + (", or None" if none else "")
-    if not isinstance(given, (int, float)) or isinstance(given, bool) or not math.isfinite(given):
-        _refuse(name, given, allowed)
-    elif given < 0 or (given == 0 and not zero):
+    number = isinstance(given, (int, float)) and not isinstance(given, bool) and math.isfinite(given)
+    if not number or given < 0 or (given == 0 and not zero):  # type: ignore[operator]
         _refuse(name, given, allowed)
 
 
 def _ratio(name: str, given: object) -> None:
     if not isinstance(given, (int, float)) or isinstance(given, bool) or not 0 <= given <= 1:
         _refuse(name, given, "a ratio from 0 to 1, or None")
+
+
+def _exceptions(given: object) -> object:
+    """One type, or several, as a tuple; a function as it is."""
+    kinds = (given,) if isinstance(given, type) else given
+    if kinds is None or (callable(kinds) and not isinstance(kinds, Sequence)):
+        return kinds
+    if not isinstance(kinds, Sequence) or not kinds:
+        _refuse("Retry.on", given, "exception types, or a function of the exception")
+    for kind in kinds:
+        # BaseException has CancelledError below it: retrying that would make calls that nobody can stop.
+        if not isinstance(kind, type) or not issubclass(kind, Exception):
+            _refuse("Retry.on", kind, "subclasses of Exception")
+    return tuple(kinds)
 
 
 def _flag(name: str, given: object) -> None:
@@ -225,6 +230,6 @@ def _columns(name: str, given: object) -> tuple[str, ...] | None:
     columns = (given,) if isinstance(given, str) else given
     if not isinstance(columns, Sequence) or not columns or not all(isinstance(one, str) and one for one in columns):
         _refuse(name, given, "a column name, or several")
-    elif len(set(columns)) != len(columns):
+    if len(set(columns)) != len(columns):
         _refuse(name, given, "each column once")
     return tuple(columns)

@@ -77,9 +77,7 @@ def check_resource(resource: Any) -> None:
     try:
         inspect.signature(resource).bind()
     except TypeError:
-        raise InvalidPlanError(
-            f"resource {name_of(resource)} takes {inspect.signature(resource)}; {wanted}"
-        ) from None
+        raise InvalidPlanError(f"resource {name_of(resource)} takes {inspect.signature(resource)}; {wanted}") from None
     except ValueError:
         # A class written in C has no signature; whether it opens is seen when it is opened.
         return

@@ -1,1 +1,1 @@
-"""The engine of an enrichment: calls, their order, their limits and their failures. It knows nothing of Spark or Arrow."""
+"""The engine of an enrichment: calls, their order, their limits, their failures. It knows neither Spark nor Arrow."""
