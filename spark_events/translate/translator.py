@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from spark_events.bridge.records import (
+    Added,
     ApplicationEnd,
     ApplicationStart,
     Dropped,
@@ -22,6 +23,7 @@ from spark_events.bridge.records import (
     StageTasks,
 )
 from spark_events.event import Attributes, AttributeValue, Event
+from spark_events.translate.added import added
 from spark_events.translate.applications import Applications
 from spark_events.translate.commits import committed_at
 from spark_events.translate.config import TranslateConfig
@@ -86,6 +88,7 @@ class Translator:
             StageCompleted: self._stages.completed,
             ExecutorRemoved: self._stages.executor_removed,
             Dropped: dropped,
+            Added: lambda record: added(record, self._queries),
         }
 
     @property
