@@ -20,6 +20,7 @@ from spark_events.enrich.engine.deadlines import Slot
 from spark_events.enrich.engine.failure import Failure, Kind, message_of, type_of, where_raised
 from spark_events.enrich.engine.gate import Gate
 from spark_events.enrich.engine.limits import RateLimit
+from spark_events.enrich.engine.pauses import pauses
 from spark_events.enrich.engine.verdicts import NotAcceptedError, Verdict, judge
 from spark_events.enrich.plan import Plan, Retry
 
@@ -94,9 +95,7 @@ class Attempts:
         self._retry = plan.retry or _ONCE
         self._timeout = math.inf if plan.timeout is None else plan.timeout
         self._total = math.inf if plan.total_timeout is None else plan.total_timeout
-        self._wait = tenacity.wait_exponential_jitter(
-            initial=self._retry.initial, max=self._retry.max, jitter=self._retry.jitter
-        )
+        self._wait = pauses(self._retry)
 
     async def begin(self, slot: Slot, call: Call) -> Failure | None:
         """Waits until the first attempt may be made, and sets its deadline; the failure if it never may."""
@@ -177,8 +176,6 @@ class Attempts:
             return _AbandonedError()
         if error is not None and slot.why is None and isinstance(error, asyncio.CancelledError) and self.stopping():
             return error
-        if error is not None and isinstance(error, GeneratorExit):
-            return error
         took = self._clock() - slot.attempted
         self._counts.end(took)
         why = slot.why
@@ -210,7 +207,7 @@ class Attempts:
         counts.timeouts += verdict.timeout
         counts.throttled += verdict.throttled
         if verdict.retry_after is not None and self._retry.honor_retry_after:
-            self.gate.close(verdict.retry_after)
+            self.gate.close(verdict.retry_after, crowded=True)
             counts.gate_closed += 1
         if self.breaker is not None:
             if verdict.outage:

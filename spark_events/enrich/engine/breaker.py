@@ -68,7 +68,7 @@ class Breaker:
             self._timer = asyncio.get_running_loop().call_later(self._config.give_up_after, self._give_up)
         if gate.until <= self._clock():
             # Else they are the calls that were in flight when it closed, which say nothing new.
-            gate.close(self._pause)
+            gate.close(self._pause, crowded=False)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _give_up(self) -> None:

@@ -2,54 +2,41 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from spark_events.enrich.engine.buffer import SAMPLE, Buffer
 from spark_events.enrich.engine.chunk import Chunk
 from spark_events.enrich.engine.failure import Failure
 
 __all__ = ["Batch", "Call", "GroupCall"]
 
-#: The size of one answer in so many is measured.
-_SAMPLE = 64
-
 
 class Batch:
     """A chunk on its way: its answers, and how many are still to come.
 
-    Written by the loop's thread; the caller's thread looks at ``left`` and ``size``.
+    Written by the loop's thread; the caller's thread looks at ``left``.
     """
 
-    __slots__ = ("_done", "admitted", "answers", "chunk", "left", "rows", "size")
+    __slots__ = ("_buffer", "admitted", "answers", "chunk", "left", "rows")
 
-    def __init__(self, chunk: Chunk, admitted: float, done: Callable[[], None]) -> None:
+    def __init__(self, chunk: Chunk, admitted: float, buffer: Buffer) -> None:
         self.chunk = chunk
         self.rows = chunk.rows
         self.left = len(chunk.rows)
         self.answers: list[Any] = [None] * self.left
-        self.size = chunk.size
         self.admitted = admitted
-        self._done = done
+        self._buffer = buffer
 
     def settle(self, index: int, answer: Any) -> None:
         """The row has its answer."""
         self.answers[index] = answer
-        if not index % _SAMPLE:
-            self.size += _SAMPLE * _bytes_of(answer)
         self.left -= 1
+        buffer = self._buffer
+        if not index % SAMPLE or not buffer.measured:
+            buffer.measure(answer)
         if not self.left:
-            self._done()
-
-
-def _bytes_of(answer: Any) -> int:
-    """Roughly: mappings and sequences one level deep."""
-    size = sys.getsizeof(answer)
-    if isinstance(answer, dict):
-        size += sum(map(sys.getsizeof, answer.values()))
-    elif isinstance(answer, (list, tuple)):
-        size += sum(map(sys.getsizeof, answer))
-    return size
+            buffer.on_news()
 
 
 class Call:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from spark_events.enrich.engine.assembly import Definition, assemble
+from spark_events.enrich.engine.buffer import Buffer
 from spark_events.enrich.engine.calls import Batch
 from spark_events.enrich.engine.chunk import Chunk
 from spark_events.enrich.engine.counts import Counts
@@ -60,7 +61,7 @@ class Engine:
         # What happened on the loop: None for news in general, an exception that must end the run.
         self._news: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._held: deque[Batch] = deque()
-        self._held_rows = self._most_rows = self._most_bytes = 0
+        self._buffer = Buffer(plan.buffer_rows, plan.buffer_bytes, plan.max_in_flight, self._tell)
         # So many calls in store: while a chunk is fetched and made into rows, nobody must be idle.
         self._low = max(plan.max_in_flight, plan.buffer_rows // 4)
         self._pool: Pool | None = None
@@ -102,23 +103,24 @@ class Engine:
 
     def statistics(self) -> dict[str, Any]:
         """What was counted so far, as plain data: see :mod:`spark_events.enrich.engine.statistics`, which merges it."""
-        peaks = {"buffer_rows": self._most_rows, "buffer_bytes": self._most_bytes, "loop": self._kind}
+        peaks = {"buffer_rows": self._buffer.most_rows, "buffer_bytes": self._buffer.most_bytes, "loop": self._kind}
         return {**counted(self._counts, self._hot.hot()), **peaks}
 
     def _answers(
         self, loop: asyncio.AbstractEventLoop, pool: Pool, chunks: Iterator[Chunk]
     ) -> Iterator[tuple[Chunk, list[Any]]]:
         """Pulls, waits and hands out, in the caller's thread."""
-        held, width, low = self._held, self._plan.max_in_flight, self._low
+        held, buffer, width, low = self._held, self._buffer, self._plan.max_in_flight, self._low
         more = True
         while more or held:
-            room = more and self._has_room()
-            waiting = pool.feed.waiting
+            room = more and buffer.has_room
+            # What the loop has not seen yet waits as well.
+            waiting = pool.feed.waiting + self._counts.rows - pool.admitted
             if room and waiting < width:
                 more = self._pull(loop, pool, chunks)
             elif held and not held[0].left:
                 batch = held.popleft()
-                self._held_rows -= len(batch.rows)
+                buffer.let_out(len(batch.rows), batch.chunk.size)
                 yield batch.chunk, batch.answers
             elif room and waiting < low:
                 more = self._pull(loop, pool, chunks)
@@ -133,24 +135,14 @@ class Engine:
         if chunk is None:
             loop.call_soon_threadsafe(self._guarded, pool.flush)
             return False
-        batch = Batch(chunk, time.monotonic(), self._tell)
+        batch = Batch(chunk, time.monotonic(), self._buffer)
         self._held.append(batch)
         self._counts.rows += len(batch.rows)
-        self._held_rows += len(batch.rows)
-        self._most_rows = max(self._most_rows, self._held_rows)
-        self._most_bytes = max(self._most_bytes, self._held_bytes())
+        self._buffer.take_in(len(batch.rows), chunk.size)
         loop.call_soon_threadsafe(self._guarded, functools.partial(pool.admit, batch))
         if not self._news.empty():
             self._await_news()
         return True
-
-    def _held_bytes(self) -> int:
-        return sum(batch.size for batch in self._held)
-
-    def _has_room(self) -> bool:
-        if not self._held:
-            return True
-        return self._held_rows < self._plan.buffer_rows and self._held_bytes() < self._plan.buffer_bytes
 
     def _await_news(self) -> None:
         """Waits until something has happened, and takes all that has."""

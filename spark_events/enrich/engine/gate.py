@@ -1,13 +1,15 @@
 """The gate before a destination: closed for as long as it asks, and opened again step by step.
 
 When Retry-After is over, a pool of hundreds would come back at once and be refused again, until rows have used up their
-attempts. So the first call goes alone, and each one that is answered lets two follow: slow start, as in TCP. A circuit
-breaker that lets one call through to see is the same thing, so there is one gate for both.
+attempts. So the first call goes alone, and each one that is answered lets two follow, up to half of what was too many
+the last time; from there it grows by one for each round: TCP's slow start and congestion avoidance. A circuit breaker
+that lets one call through to see is the same thing, so there is one gate for both.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -29,14 +31,24 @@ class Gate:
         self._clock = clock
         self._again: deque[asyncio.Future[int]] = deque()
         self._first: deque[asyncio.Future[int]] = deque()
-        self._allowed = 0
+        self._allowed = 0.0
+        self._threshold = math.inf
         self._inside = 0
         # Every closing has a number, so that who passed before it is not taken for one that passed after.
         self._closing = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def close(self, seconds: float) -> None:
-        """Lets nothing through for that long, from now; a longer closing that is under way stays."""
+    def close(self, seconds: float, *, crowded: bool) -> None:
+        """Lets nothing through for that long, from now; a longer closing that is under way stays.
+
+        Args:
+            seconds: how long.
+            crowded: it was asked too much, so that fewer should come back than were there.
+        """
+        if crowded and self._allowed:
+            # Once for each opening: the other calls that were refused with this one say nothing new.
+            self._threshold = max(1.0, self._allowed / 2)
+            self._allowed = 0.0
         until = self._clock() + seconds
         if not self.is_open and self.until >= until:
             return
@@ -44,7 +56,7 @@ class Gate:
         self.until = until
         self._closing += 1
         self._inside = 0
-        self._allowed = 0
+        self._allowed = 0.0
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
@@ -83,20 +95,21 @@ class Gate:
             return
         self._inside -= 1
         if answered:
-            self._allowed += 1
+            self._allowed += 1 if self._allowed < self._threshold else 1 / self._allowed
         self._let_through()
 
     def _begin(self) -> None:
-        self._allowed = 1
+        self._allowed = 1.0
         self._let_through()
 
     def _let_through(self) -> None:
-        while self._inside < self._allowed:
+        while self._inside + 1 <= self._allowed:
             waiting = self._again or self._first
             if not waiting:
-                if self._inside == 0 or self._allowed > 1:
+                if self._inside == 0 or self._allowed >= 2:
                     # Nobody is held back any more.
                     self.is_open = True
+                    self._allowed = 0.0
                 return
             one = waiting.popleft()
             if not one.done():

@@ -8,6 +8,7 @@ from typing import Any
 import tenacity
 
 from spark_events.enrich.engine.failure import Failure, message_of, type_of, where_raised
+from spark_events.enrich.engine.pauses import pauses
 from spark_events.enrich.engine.resources import Resources
 from spark_events.enrich.engine.verdicts import judge
 from spark_events.enrich.plan import Plan, Retry
@@ -41,7 +42,7 @@ async def open_resource(plan: Plan, key: str, resources: Resources) -> Any:
         return await tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception(lambda error: judge(error, plan.retry).retryable),
             stop=stop,
-            wait=tenacity.wait_exponential_jitter(initial=retry.initial, max=retry.max, jitter=retry.jitter),
+            wait=pauses(retry),
             reraise=True,
         )(attempt)
     except Exception as error:

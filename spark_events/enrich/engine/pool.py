@@ -67,12 +67,14 @@ class Pool:
         feed: which call comes next.
         sharing: which rows need none; None: all do.
         stopping: no call begins any more.
+        admitted: rows that were taken in.
     """
 
     def __init__(self, plan: Plan, name: str, attempts: Attempts, counts: Counts, signals: Signals) -> None:
         self.feed: Feed = InOrder(self.look_at_store)
         self.sharing: Sharing | None = None
         self.stopping = False
+        self.admitted = 0
         self._width = plan.max_in_flight
         self._name = name
         self._attempts = attempts
@@ -104,6 +106,7 @@ class Pool:
         """Takes a batch in, and puts workers to it."""
         if self.stopping:
             return
+        self.admitted += len(batch.rows)
         known = batch.chunk.known
         indices = list(range(len(batch.rows)))
         if known:
@@ -159,9 +162,10 @@ class Pool:
             self._told_low = True
             self._signals.on_low()
 
-    def _employ(self) -> None:
+    def _employ(self, least: int = 0) -> None:
+        """Puts as many workers to work as there are calls, or ``least``: one that finds nothing ends by itself."""
         loop = asyncio.get_running_loop()
-        for _ in range(min(self._width - len(self._slots), self.feed.waiting)):
+        for _ in range(min(self._width - len(self._slots), max(least, self.feed.waiting))):
             slot = Slot()
             self._slots.add(slot)
             slot.task = loop.create_task(self._work(slot))
@@ -284,4 +288,4 @@ class Pool:
         if len(self._lost) > self._width and self._refusal is None:
             # As many calls run unseen as may run at all: more of them would only hurt the destination and this process.
             self.refuse(dataclasses.replace(failure, attempts=0, elapsed=0.0))
-        self._employ()
+        self._employ(1)
