@@ -36,8 +36,8 @@ def arranged(
         if together:
             return df
         raise InvalidPlanError(
-            f"key={list(columns)!r}: rows with equal keys may be in different partitions. To be brought together "
-            "they are shuffled, which loses their order: give sort_within_key, the column or columns by which it is restored"
+            f"key={list(columns)!r}: rows with equal keys may be in different partitions. To be brought "
+            "together they are shuffled, which loses their order: give sort_within_key, the columns that restore it"
         )
     sort: list[Any] = (
         [sort_within_key] if isinstance(sort_within_key, str) or not isinstance(sort_within_key, Sequence)

@@ -66,10 +66,8 @@ class Held:
 
     def _watch(self, df: DataFrame, batch: MicroBatch) -> None:
         """Waits for the query's end in a thread: a listener would call into Python from Spark's own thread."""
-        query: Any = None
-        with contextlib.suppress(Exception):
-            query = df.sparkSession.streams.get(batch.query)
-        if query is None or is_connect(df):
+        query = _running(df, batch.query)
+        if query is None:
             return
         watched = f"{batch.query}/{batch.run}"
         with self._lock:
@@ -92,6 +90,22 @@ class Held:
                 self.end(batch.query, committed)
 
         threading.Thread(target=wait, name=f"enrich-release-{batch.query[:8]}", daemon=True).start()
+
+
+def _running(df: DataFrame, query: str) -> Any:
+    """The query, or None. The session that foreachBatch gives is a clone, whose own streams do not have it."""
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    if is_connect(df):
+        return None
+    try:
+        jvm: Any = df.sparkSession.sparkContext._jvm
+        running = df.sparkSession._jsparkSession.sharedState().activeStreamingQueries()
+        found = running.get(jvm.java.util.UUID.fromString(query))
+    except Exception as error:
+        _LOG.warning("the end of query %s will not be seen; what its last batch stores stays: %s", query, error)
+        return None
+    return None if found is None else StreamingQuery(found)
 
 
 def _all(releases: list[Release]) -> None:

@@ -44,7 +44,7 @@ def output_of(df: DataFrame, output: Any, reserved: Sequence[str] = ()) -> Outpu
     Raises:
         InvalidPlanError: it cannot be read, is empty, or a name is there already.
     """
-    from pyspark.sql.pandas.types import to_arrow_schema
+    from spark_events.enrich.spark.arrow_types import arrow_schema
 
     spark = _parsed(df, output)
     if not spark.fields:
@@ -59,9 +59,9 @@ def output_of(df: DataFrame, output: Any, reserved: Sequence[str] = ()) -> Outpu
             )
         taken[name.lower()] = name
     try:
-        arrow = to_arrow_schema(spark)
-    except Exception as unsupported:
-        raise InvalidPlanError(f"output has a type that Arrow does not carry: {unsupported}") from None
+        arrow = arrow_schema(spark)
+    except TypeError as unsupported:
+        raise InvalidPlanError(f"output cannot be: {unsupported}") from None
     return Output(spark, arrow)
 
 
@@ -97,7 +97,7 @@ def _parsed(df: DataFrame, output: Any) -> StructType:
         )
     try:
         # Spark's own parser, by a way that is open in classic and in Connect, in 3.5 and in 4.
-        return df.sparkSession.createDataFrame([], output).schema  # type: ignore[type-var]
+        return df.sparkSession.createDataFrame([], output).schema
     except Exception as wrong:
         first = str(wrong).strip().splitlines()[0] if str(wrong).strip() else type(wrong).__name__
         raise InvalidPlanError(f"output is {output!r}, which Spark cannot read: {first}") from None
