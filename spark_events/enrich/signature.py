@@ -65,7 +65,7 @@ def check_resource(resource: Any) -> None:
     if resource is None:
         return
     wanted = "wanted: a function without arguments that returns an async context manager"
-    if not callable(resource):
+    if not callable(resource) or (hasattr(resource, "__aenter__") and not inspect.isclass(resource)):
         raise InvalidPlanError(
             f"resource is {type(resource).__name__}, which is open already or cannot be opened; {wanted}"
         )

@@ -23,7 +23,7 @@ class Buffer:
     Args:
         rows: allowed.
         size: bytes allowed.
-        width: calls in flight at most.
+        width: rows in flight at most.
         on_news: called when a chunk has all its answers, and when the first answer was measured.
 
     Attributes:
@@ -45,12 +45,13 @@ class Buffer:
     @property
     def has_room(self) -> bool:
         """Whether another chunk may come in; an empty buffer takes any."""
-        if not self._rows:
-            return True
-        if not self.measured and self._rows >= self._width:
-            # All calls are in flight, and nobody knows yet how large an answer is.
-            return False
-        return self._rows < self._allowed_rows and self._held() < self._allowed_bytes
+        # While all calls are in flight and nobody knows how large an answer is, more would be a leap in the dark.
+        return not self.is_full and (self.measured > 0 or self._rows < self._width)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether something must go out before anything comes in."""
+        return self._rows > 0 and (self._rows >= self._allowed_rows or self._held() >= self._allowed_bytes)
 
     def take_in(self, rows: int, size: int) -> None:
         """A chunk comes in."""

@@ -61,7 +61,8 @@ class Engine:
         # What happened on the loop: None for news in general, an exception that must end the run.
         self._news: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._held: deque[Batch] = deque()
-        self._buffer = Buffer(plan.buffer_rows, plan.buffer_bytes, plan.max_in_flight, self._tell)
+        flying = plan.max_in_flight * (plan.batch_size or 1)
+        self._buffer = Buffer(plan.buffer_rows, plan.buffer_bytes, flying, self._tell)
         # So many calls in store: while a chunk is fetched and made into rows, nobody must be idle.
         self._low = max(plan.max_in_flight, plan.buffer_rows // 4)
         self._pool: Pool | None = None
@@ -125,7 +126,7 @@ class Engine:
             elif room and waiting < low:
                 more = self._pull(loop, pool, chunks)
             else:
-                if more and not room:
+                if more and buffer.is_full:
                     # Nothing comes before something goes: no call must wait to be filled.
                     loop.call_soon_threadsafe(self._guarded, pool.flush)
                 self._await_news()

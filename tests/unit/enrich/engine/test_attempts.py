@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import sys
 import time
@@ -106,7 +107,7 @@ def test_pauses_grow_from_initial_to_max() -> None:
         raise ConnectionError
 
     Run(fn, retry=Retry(attempts=5, initial=0.05, max=0.1, jitter=0)).of([0, 1])
-    pauses = [after - before for before, after in zip(times, times[1:], strict=False)]
+    pauses = [after - before for before, after in itertools.pairwise(times)]
     for pause, least in zip(pauses, [0.05, 0.1, 0.1, 0.1], strict=True):
         assert least - 0.005 <= pause < least + 0.2  # timers may be early by their resolution
 

@@ -295,7 +295,7 @@ def test_a_call_that_blocks_the_loop_is_named(caplog: pytest.LogCaptureFixture) 
 
     async def lookup(row: int) -> int:
         if row == 1:
-            time.sleep(0.9)
+            time.sleep(0.9)  # noqa: ASYNC251
         return row
 
     run = Run(lookup, max_in_flight=2)
@@ -314,7 +314,7 @@ def test_a_loop_that_stood_still_does_not_make_timeouts_of_answers_that_are_ther
     async def fn(row: int) -> int:
         if row == 0:
             await asyncio.sleep(0.01)
-            time.sleep(0.5)
+            time.sleep(0.5)  # noqa: ASYNC251
         else:
             await asyncio.sleep(0.1)
         return row
