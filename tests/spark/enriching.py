@@ -18,7 +18,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from spark.harness import SMALL_SPARK, pyspark_home
 
-__all__ = ["Client", "by_value", "lookup", "opener", "session", "stream"]
+__all__ = ["Client", "by_value", "logged_opener", "lookup", "opener", "session", "stream"]
 
 
 class Client:
@@ -54,6 +54,18 @@ def opener(port: int) -> Callable[[], Any]:
 
     @contextlib.asynccontextmanager
     async def open_client() -> AsyncIterator[Client]:
+        yield Client(port)
+
+    return open_client
+
+
+def logged_opener(port: int, path: str) -> Callable[[], Any]:
+    """A resource that writes down, a line each time, which process has opened it."""
+
+    @contextlib.asynccontextmanager
+    async def open_client() -> AsyncIterator[Client]:
+        with open(path, "a", encoding="utf-8") as file:  # noqa: ASYNC230
+            file.write(f"{os.getpid()}\n")
         yield Client(port)
 
     return open_client
