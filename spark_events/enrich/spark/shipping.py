@@ -10,7 +10,6 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import spark_events
 from spark_events._version import __version__
 from spark_events.enrich.spark.batches import is_connect, is_local
 from spark_events.enrich.spark.shipped import VENDORED
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["archive", "ship"]
 
+_PACKAGE = Path(__file__).parents[2]
 _lock = threading.Lock()
 #: To whom it has been shipped. Weakly held: a session that is stopped is nobody's any more.
 _shipped: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -31,6 +31,8 @@ def ship(df: DataFrame) -> None:
 
     The version that the driver runs wins over one that the executors have.
     """
+    if not _PACKAGE.is_dir():
+        return  # this driver itself has it from an archive, which --py-files took to the executors as well
     session = df.sparkSession
     if is_connect(df):
         with _lock:
@@ -56,7 +58,7 @@ def archive() -> Path:
     if not path.exists():
         partial = path.with_suffix(".part")
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as made:
-            _add(made, Path(spark_events.__file__).parent, "spark_events")
+            _add(made, _PACKAGE, "spark_events")
             _add(made, _folder_of("tenacity"), f"{VENDORED}/tenacity")
         partial.replace(path)
     return path
