@@ -1,9 +1,10 @@
-"""Enriched batches in a real session, judged by the log of a real service: what was called, how often, in what order."""
+"""Enriched batches in a real session, judged by a real service's log: what was called, how often, in what order."""
 
 from __future__ import annotations
 
 import datetime
 import decimal
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -203,16 +204,14 @@ def test_rows_of_a_key_are_called_one_after_the_other_wherever_they_lie(
         await ctx.resource.get(f"{row.k}-{row.n}")
         return {"done": True}
 
-    out = enrich_batch(
-        df, by_key, output="done boolean", key="k", sort_within_key="n", resource=opener(service.port)
-    )
+    out = enrich_batch(df, by_key, output="done boolean", key="k", sort_within_key="n", resource=opener(service.port))
     assert out.count() == 60
     calls = service.calls()
     assert len(calls) == 60
     for key in range(6):
         own = [call for call in calls if call.key.startswith(f"{key}-")]
         assert [int(call.key.partition("-")[2]) for call in own] == sorted(range(59 - key, -1, -6))
-        assert all(earlier.ended <= later.began for earlier, later in zip(own, own[1:], strict=False))
+        assert all(earlier.ended <= later.began for earlier, later in itertools.pairwise(own))
     assert max(call.in_flight for call in calls) > 1
 
 

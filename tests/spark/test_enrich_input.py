@@ -1,4 +1,4 @@
-"""What cannot be is refused with one clear message: before a task runs where that is possible, else with the row's place."""
+"""What cannot be is refused with one clear message, before a task runs where possible, else with the row's place."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_is_refused_before_a_task_runs(
 
 def test_what_the_lazy_form_cannot_do_is_refused(spark: SparkSession, df: DataFrame) -> None:
     """It has no second DataFrame and no whole batch; and a stream is no batch."""
-    with pytest.raises(InvalidPlanError, match="dead_letter.*use enrich_batch"):
+    with pytest.raises(InvalidPlanError, match=r"dead_letter.*use enrich_batch"):
         enrich(df, fine, output="x long", on_failure="dead_letter")
     with pytest.raises(InvalidPlanError, match="max_failure_ratio is of a whole batch"):
         enrich(df, fine, output="x long", max_failure_ratio=0.1, on_failure="null")

@@ -102,7 +102,9 @@ def test_a_batch_is_committed_only_after_its_last_call_has_answered(
         assert Counter(call.key for call in calls) == Counter(str(10 * batch + row) for row in range(10))
         commit = (tmp_path / "checkpoint" / "commits" / str(batch)).stat().st_mtime
         assert max(call.ended for call in calls) + offset <= commit
-        assert [row["name"] for row in written(tmp_path / "sink", batch)] == [f"n{call}" for call in range(10 * batch, 10 * batch + 10)]
+        assert [row["name"] for row in written(tmp_path / "sink", batch)] == [
+            f"n{call}" for call in range(10 * batch, 10 * batch + 10)
+        ]
 
 
 def test_a_batch_that_fails_is_not_committed_and_runs_again(
@@ -111,7 +113,9 @@ def test_a_batch_that_fails_is_not_committed_and_runs_again(
     """The same batch id, the same idempotency keys."""
     service.script(rules=[rule("13", forever={"status": 503})])
     process = writing(tmp_path / "sink", service, retry=ONCE)
-    with pytest.raises(StreamingQueryException, match=r"EnrichmentError: 1 of 10 rows have no answer, in batch 1 of query"):
+    with pytest.raises(
+        StreamingQueryException, match=r"EnrichmentError: 1 of 10 rows have no answer, in batch 1 of query"
+    ):
         finish(stream(spark, source, tmp_path / "checkpoint", process))
     assert committed(tmp_path / "checkpoint") == [0]
     assert not (tmp_path / "sink" / "1").exists()

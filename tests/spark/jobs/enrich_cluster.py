@@ -9,9 +9,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from spark.enriching import by_value, logged_opener, lookup, stream  # noqa: E402
+from spark.enriching import by_value, logged_opener, lookup, stream
 
-from spark_events import enrich_batch  # noqa: E402
+from spark_events import enrich_batch
 
 folder = Path(sys.argv[1])
 port = int(sys.argv[2])

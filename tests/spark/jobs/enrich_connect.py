@@ -1,4 +1,4 @@
-"""Enrichment with Spark Connect: a batch, and a stream. Arguments: the folder, the service's port."""
+"""Enrichment with Spark Connect: batches, and a stream. Arguments: the folder, the service's port, what to do."""
 
 import json
 import os
@@ -8,15 +8,27 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from spark.enriching import by_value, lookup, opener, stream  # noqa: E402
+from spark.enriching import by_value, lookup, opener, stream
 
-from spark_events import EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch  # noqa: E402
+from spark_events import EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
 
 folder = Path(sys.argv[1])
 port = int(sys.argv[2])
 by_value(__name__)
 spark = SparkSession.builder.remote(os.environ["CONNECT_URL"]).getOrCreate()
-truth = {"type": type(spark).__module__}
+
+
+def what_is_there(batches):
+    import importlib.util
+
+    import pyarrow
+
+    for _ in batches:
+        yield pyarrow.RecordBatch.from_pydict({"there": [importlib.util.find_spec("tenacity") is not None]})
+
+
+there = spark.range(1).mapInArrow(what_is_there, "there boolean").first().there
+truth = {"type": type(spark).__module__, "there": there}
 common = {"output": "name string, score double", "resource": opener(port), "retry": Retry(attempts=1)}
 
 out = enrich_batch(spark.range(0, 40, 1, 3), lookup, **common)
@@ -28,6 +40,10 @@ try:
     enrich_batch(spark.range(666, 670), lookup, **common)
 except EnrichmentError as error:
     truth["error"] = [error.failed, error.rows]
+
+(folder / "truth.json").write_text(json.dumps(truth), encoding="utf-8")
+if sys.argv[3] != "everything":
+    sys.exit()
 
 (folder / "source").mkdir()
 for batch in range(2):
@@ -49,5 +65,4 @@ def process(df, batch_id):
 
 query = stream(spark, folder / "source", folder / "checkpoint", process)
 query.awaitTermination()
-(folder / "truth.json").write_text(json.dumps(truth), encoding="utf-8")
 spark.stop()

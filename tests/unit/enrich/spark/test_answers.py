@@ -40,7 +40,10 @@ def test_a_row_that_failed_has_nulls_and_keeps_its_failure() -> None:
     [
         ({"a": 1}, "the function returned a mapping without 'b'"),
         ({"a": 1, "b": "x", "c": SECRET}, "the function returned a mapping with 'c', which the output does not have"),
-        ({"a": 1, "B": "x"}, "the function returned a mapping without 'b' and with 'B', which the output does not have"),
+        (
+            {"a": 1, "B": "x"},
+            "the function returned a mapping without 'b' and with 'B', which the output does not have",
+        ),
         (None, "the function returned NoneType, not a mapping with a, b"),
         ([1, SECRET], "the function returned list, not a mapping with a, b"),
         ({"a": SECRET, "b": "x"}, "column 'a' is int64, and the function gave str"),

@@ -40,10 +40,15 @@ def test_what_was_answered_is_known_to_the_replay(tmp_path: Path) -> None:
 
 def test_what_a_task_that_fails_has_got_is_kept(tmp_path: Path) -> None:
     """Its end is what the store is for."""
-    with pytest.raises(RuntimeError), store(tmp_path).recording(0) as recording:
-        arrays = [pa.array(["na"]), pa.array([{"a": 1}], SCHEMA.field(1).type)]
-        recording.add(Chunk(["a"], ["a"].__getitem__, 0), arrays, {})
-        raise RuntimeError
+
+    def task() -> None:
+        with store(tmp_path).recording(0) as recording:
+            arrays = [pa.array(["na"]), pa.array([{"a": 1}], SCHEMA.field(1).type)]
+            recording.add(Chunk(["a"], ["a"].__getitem__, 0), arrays, {})
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        task()
     with store(tmp_path).recording(0) as recording:
         assert list(recording.known(["a"])) == [0]
 

@@ -78,7 +78,16 @@ def test_the_key_of_a_row_is_its_content_in_its_batch() -> None:
 def test_values_that_look_alike_have_keys_of_their_own() -> None:
     """The text 1 is not the number 1, and a separator in a text moves nothing."""
     keys = set()
-    for values in ([1, "2"], ["1", "2"], ["1,2", ""], ["1\x1f2", ""], [None, "2"], ["None", "2"], [b"1", "2"], [True, "2"]):
+    for values in (
+        [1, "2"],
+        ["1", "2"],
+        ["1,2", ""],
+        ["1\x1f2", ""],
+        [None, "2"],
+        ["None", "2"],
+        [b"1", "2"],
+        [True, "2"],
+    ):
         batch = pa.RecordBatch.from_arrays([pa.array([value]) for value in values], names=["a", "b"])
         keys.add(idempotency_keys("", ["a", "b"], batch)(0))
     assert len(keys) == 8

@@ -8,6 +8,7 @@ import zipfile
 
 from spark_events.enrich.spark.shipping import archive
 
+
 def test_the_archive_holds_the_package_and_tenacity_and_nothing_compiled() -> None:
     """As any zip on a path."""
     names = zipfile.ZipFile(archive()).namelist()
