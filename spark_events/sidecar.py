@@ -24,10 +24,9 @@ from spark_events.bridge.records import Decoder, Goodbye, Hello, JvmShutdown, Re
 from spark_events.config import Setting, Settings
 from spark_events.dispatch.books import account
 from spark_events.dispatch.delivery import Hooks
-from spark_events.dispatch.mailbox import Entry
 from spark_events.dispatch.observation import Observation
+from spark_events.dispatch.store import Entry
 from spark_events.errors import ConfigError, ProtocolError
-from spark_events.event import Event
 from spark_events.pipeline import Pipeline, build
 from spark_events.translate.dispatch_reports import final_report, reporter_status
 from spark_events.translate.translator import Translator
@@ -90,11 +89,12 @@ class Sidecar:
                 " take the jar that `spark-events conf` names"
             )
         settings = Settings(Setting(s.key, s.value, s.origin) for s in hello.settings)
-        self._pipeline = build(settings, Hooks(self._acknowledge, self._observation.breaker_changed), self._observe)
+        hooks = Hooks(self._acknowledge, self._observation.breaker_changed)
+        self._pipeline = build(settings, hooks, self._observe, hello.application)
         self._translator = Translator(self._pipeline.translation, hello.sequence)
         self._acknowledgements = Acknowledgements(self._answers, hello.sequence)
         self._pipeline.dispatcher.start()
-        self._answers.send("ready", version=__version__, pid=os.getpid())
+        self._answers.send("ready", version=__version__, pid=os.getpid(), awaited=self._pipeline.awaited())
         self._process(lines[1:])
         while self._goodbye is None and not self._pipe.closed:
             self._process(self._pipe.read(self._patience()))
@@ -122,28 +122,45 @@ class Sidecar:
             self._dispatch([Entry(record, event) for event in events])
 
     def _process(self, lines: list[bytes]) -> None:
+        # Everything in this loop is paid for with every record: hence the names for what does not change.
+        decode, translator, translated = self._decoder.decode, self._translator, self._acknowledgements.translated
         entries: list[Entry] = []
         for line in lines:
-            record = self._decoder.decode(line)
-            if isinstance(record, Goodbye):
-                self._goodbye = record
-            elif isinstance(record, Restored):
-                self._restore(record)
-            else:
-                if isinstance(record, JvmShutdown):
-                    self._jvm_is_going_down = True
-                if isinstance(record, Unknown):
-                    record = self._skip(record)
-                held = self._translator.held_record or record.seq
-                entries.extend(Entry(min(held, record.seq), event) for event in self._translate(record))
-                if record.seq:
-                    self._last_record = record.seq
-                    self._acknowledgements.translated(record.seq, self._translator.next_sequence)
-                if len(entries) >= _SLICE:
-                    self._dispatch(entries)
-                    entries = []
+            record = decode(line)
+            if isinstance(record, (Goodbye, Restored, JvmShutdown, Unknown)):
+                special = self._understand(record)
+                if special is None:
+                    continue
+                record = special
+            number = record.seq
+            oldest = translator.held_record or number
+            try:
+                for event in translator.translate(record):
+                    entries.append(Entry(oldest if oldest < number else number, event))
+            except Exception:
+                # A defect of ours must cost one record, not the events of the whole application.
+                self._defect(record)
+            if number:
+                self._last_record = number
+                translated(number, translator.next_sequence)
+            if len(entries) >= _SLICE:
+                self._dispatch(entries)
+                entries = []
         if lines:
             self._dispatch(entries)
+
+    def _understand(self, record: Goodbye | Restored | JvmShutdown | Unknown) -> JvmShutdown | Unknown | None:
+        """What is said to the sidecar itself; returns what is to be translated and acknowledged all the same."""
+        if isinstance(record, Goodbye):
+            self._goodbye = record
+            return None
+        if isinstance(record, Restored):
+            self._restore(record)
+            return None
+        if isinstance(record, JvmShutdown):
+            self._jvm_is_going_down = True
+            return record
+        return self._skip(record)
 
     def _dispatch(self, entries: list[Entry]) -> None:
         # A new hold counts before its record does; one that is over, only when its event is in the mailboxes.
@@ -174,16 +191,9 @@ class Sidecar:
         self._translator.defects += 1
         _LOG.exception("a record of kind %s could not be translated", type(record).__name__)
 
-    def _translate(self, record: object) -> list[Event]:
-        try:
-            return self._translator.translate(record)
-        except Exception:
-            # A defect of ours must cost one record, not the events of the whole application.
-            self._defect(record)
-            return []
-
     def _acknowledge(self) -> None:
-        self._acknowledgements.complete(self._pipeline.dispatcher.completed_through())
+        dispatcher = self._pipeline.dispatcher
+        self._acknowledgements.complete(dispatcher.completed_through(), dispatcher.answered_through())
 
     def _observe(self) -> None:
         self._observation.numbers(self._pipeline.dispatcher.books)

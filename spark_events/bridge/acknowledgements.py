@@ -35,22 +35,23 @@ class Acknowledgements:
             self._held = record
 
     def translated(self, record: int, next_sequence: int) -> None:
-        """A record has been translated; the next event will have that number."""
-        with self._lock:
-            self._under_way.append((record, next_sequence))
+        """A record has been translated; the next event will have that number. From one thread only."""
+        # Without the lock, which costs more than this: a deque takes an append while its other end is read.
+        self._under_way.append((record, next_sequence))
 
-    def complete(self, through: int) -> None:
-        """Every event of the records up to that one has come to its end. From whatever thread.
+    def complete(self, through: int, answered: int) -> None:
+        """Every event of the records up to ``through`` has come to its end. From whatever thread.
 
-        What is held back is not acknowledged, but a driver that waits need not wait for it: every reporter
-        has answered for what there was.
+        Args:
+            through: what is held back is not acknowledged, even then.
+            answered: up to here a driver that waits need not wait any more.
         """
         with self._lock:
-            if self._held is not None and through >= self._held:
-                if through > self._answered:
-                    self._answered = through
-                    self._answers.send("answered", through=through)
-                through = self._held - 1
+            if self._held is not None:
+                through = min(through, self._held - 1)
             while self._under_way and self._under_way[0][0] <= through:
                 self._next_sequence = self._under_way.popleft()[1]
             self._answers.acknowledge(through, self._next_sequence)
+            if answered > max(self._answered, through):
+                self._answered = answered
+                self._answers.send("answered", through=answered)

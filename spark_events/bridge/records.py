@@ -64,10 +64,11 @@ class SettingRecord(msgspec.Struct, frozen=True):
 
 
 class Hello(_Line, frozen=True, kw_only=True):
-    """The first line: the version of the protocol, the settings, and where a predecessor stopped."""
+    """The first line: protocol, settings, the application's name, and where a predecessor stopped."""
 
     protocol: int
     settings: list[SettingRecord]
+    application: str = ""
     sequence: int = 1
     restarts: int = 0
 

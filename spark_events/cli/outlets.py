@@ -9,7 +9,7 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
-from spark_events.dispatch.mailbox import Entry
+from spark_events.dispatch.store import Entry
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event
 from spark_events.pipeline import Pipeline

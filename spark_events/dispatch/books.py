@@ -12,13 +12,15 @@ __all__ = ["Books", "account", "statistics"]
 class Books:
     """A moment's account of one reporter.
 
-    ``accepted = delivered + sum(dropped) + held`` at every moment; a test holds that law.
+    ``accepted = delivered + sum(dropped) + spooled + held`` at every moment; a test holds that law.
 
     Attributes:
         accepted: events that passed its filter.
         delivered: events it has answered for.
-        dropped: events that were given up, by reason: ``mailbox-full``, ``rejected``, ``shutdown``.
-        held: events that wait or are being delivered.
+        dropped: events that were given up, by reason: ``mailbox-full``, ``rejected``, ``shutdown``,
+            ``spool-full``, ``spool-corrupt``.
+        held: events that wait or are being delivered, and would be lost with the process.
+        spooled: events that wait or are being delivered, and are safe on disk.
         failures: attempts that raised or took too long.
         hung: threads that were abandoned because the reporter blocked them.
         latency: seconds that the last batch took, retries included.
@@ -35,11 +37,12 @@ class Books:
     latency: float
     oldest_age: float
     breaker: str
+    spooled: int = 0
 
     @property
     def balances(self) -> bool:
         """Whether the law holds."""
-        return self.accepted == self.delivered + sum(self.dropped.values()) + self.held
+        return self.accepted == self.delivered + sum(self.dropped.values()) + self.spooled + self.held
 
     @property
     def lost(self) -> int:
@@ -54,6 +57,7 @@ def account(books: Mapping[str, Books]) -> dict[str, dict[str, int]]:
             "accepted": one.accepted,
             "delivered": one.delivered,
             "held": one.held,
+            "spooled": one.spooled,
             "failures": one.failures,
             **{f"dropped.{reason}": count for reason, count in one.dropped.items()},
         }
@@ -72,5 +76,6 @@ def statistics(one: Books) -> dict[str, int | float | str]:
         "latency_ms": round(one.latency * 1000, 3),
         "breaker": one.breaker,
         "in_flight": one.held,
+        "spooled": one.spooled,
         "oldest_age_ms": round(one.oldest_age * 1000),
     }

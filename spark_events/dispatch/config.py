@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from spark_events.config import integer, option, positive_duration
+from spark_events.config import choice, integer, option, positive_duration
 
 __all__ = ["DeliveryConfig"]
 
@@ -13,6 +13,12 @@ __all__ = ["DeliveryConfig"]
 class DeliveryConfig:
     """``events.reporter.<name>.…``"""
 
+    guarantee: str = option(
+        "delivery.guarantee",
+        choice("best-effort", "guaranteed", "at-least-once"),
+        "best-effort",
+        doc="best-effort: never waited for. guaranteed: Spark waits for its answer. at-least-once: kept on disk first.",
+    )
     timeout: float = option(
         "timeout",
         positive_duration,

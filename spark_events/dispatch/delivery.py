@@ -6,18 +6,23 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from spark_events.dispatch.books import Books
 from spark_events.dispatch.breaker import Breaker, BreakerConfig, BreakerState
 from spark_events.dispatch.config import DeliveryConfig
-from spark_events.dispatch.mailbox import Entry, Mailbox
+from spark_events.dispatch.mailbox import Mailbox
 from spark_events.dispatch.selection import Selection, SelectionConfig
-from spark_events.dispatch.worker import Worker
-from spark_events.event import Event
+from spark_events.dispatch.store import Entry, Store
+from spark_events.dispatch.worker import SHUTDOWN, Worker
+from spark_events.event import Event, Severity
 from spark_events.reporters.reporter import Reporter
 
-__all__ = ["Delivery", "DeliveryConfig", "Hooks"]
+__all__ = ["Delivery", "DeliveryConfig", "Hooks", "MakeStore"]
+
+#: Makes the store, of what wakes the worker and what is told of progress.
+MakeStore: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], Store]
 
 _LOG = logging.getLogger(__name__)
 #: A reporter that takes a batch in this time keeps up; the dispatcher may wait that long for it.
@@ -26,6 +31,10 @@ _QUICK_SECONDS = 0.01
 _GRACE_SECONDS = 0.5
 #: Threads that a reporter may block for ever before it is not given another one.
 _MOST_HUNG = 8
+#: How long what is safe is still tried at the end, in seconds.
+_LAST_TRY_SECONDS = 1.0
+#: At the end, what is kept for the disk, in seconds.
+_CLOSE_SECONDS = 0.1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,10 +57,11 @@ class Delivery:
         name: the reporter's name in the configuration.
         make: makes the reporter; called again when one has blocked its thread and is given up.
         config: sizes and times.
-        capacity: the size of the mailbox.
+        capacity: how many events it holds in memory.
         hooks: whom to tell.
         selection: which events the reporter gets; all of them, without one.
         breaker: when the reporter is left alone.
+        store: makes what holds the events; a mailbox, without one.
     """
 
     def __init__(
@@ -63,6 +73,7 @@ class Delivery:
         hooks: Hooks | None = None,
         selection: SelectionConfig | None = None,
         breaker: BreakerConfig | None = None,
+        store: MakeStore | None = None,
     ) -> None:
         self.name = name
         # Never all that the mailbox holds: a newcomer that is worth more must find something to displace.
@@ -72,7 +83,7 @@ class Delivery:
         self._selection = Selection(selection or SelectionConfig())
         self._breaker_state = BreakerState.CLOSED
         self._breaker = Breaker(breaker or BreakerConfig(), time.monotonic, self._breaker_changed)
-        self._mailbox = Mailbox(capacity, self._wake)
+        self._store = store(self._wake, self._hooks.on_progress) if store else Mailbox(capacity, self._wake)
         self._lock = threading.RLock()
         self._failures = 0
         self._closed = False
@@ -81,16 +92,18 @@ class Delivery:
         self._unreplaced = False
         self._hung: list[Worker] = []
         self._deadline: float | None = None
+        self._stop_by = 0.0
         self.hung = 0
         self._worker = self._successor()
 
     def start(self) -> None:
         """Starts the reporter's thread."""
+        self._store.start()
         self._worker.start()
 
-    def put(self, entries: Iterable[Entry]) -> None:
+    def put(self, entries: Sequence[Entry]) -> None:
         """Takes those events in that the reporter is to get, without waiting."""
-        self._mailbox.put(self._selection.of(entries))
+        self._store.put(self._selection.of(entries))
 
     def wait_for_room(self, events: int) -> None:
         """A moment's patience with a reporter that is quick, so that a burst is not shed for nothing.
@@ -98,25 +111,51 @@ class Delivery:
         A reporter that is slow, or fails, is not waited for: that would make the others as slow. One that has been
         waited for in vain is not waited for again before it has shown that it is quick.
         """
-        if self._quick and not self._worker.in_failure:
-            self._quick = self._mailbox.wait_for_room(events, _QUICK_SECONDS)
+        if self._store.is_durable:
+            self._store.wait_for_room(events, _QUICK_SECONDS)
+        elif self._quick and not self._worker.in_failure:
+            self._quick = self._store.wait_for_room(events, _QUICK_SECONDS)
+
+    def may_get(self, scope: str, name: str, severity: Severity) -> bool:
+        """Whether an event of that kind, as severe as it can be, would be for this reporter."""
+        return self._selection.may_fit(scope, name, severity)
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether what it holds outlives the process."""
+        return self._store.is_durable
+
+    @property
+    def guarantee(self) -> str:
+        """What is promised for its events."""
+        return self._config.guarantee
+
+    def wait_until_answered(self, timeout: float) -> bool:
+        """Waits, at most ``timeout`` seconds, until no event is left that would be lost with this process."""
+        return self._store.wait_until_answered(timeout)
 
     def wait_until_settled(self, timeout: float) -> bool:
-        """Waits, at most ``timeout`` seconds, until everything put in has come to its end."""
-        return self._mailbox.wait_until_empty(timeout)
+        """Waits, at most ``timeout`` seconds, until everything put in has come to its end.
+
+        What is safe on disk is not waited for while the reporter fails.
+        """
+        if self._store.is_durable and self._worker.in_failure:
+            return self._store.wait_until_answered(timeout)
+        return self._store.wait_until_empty(timeout)
 
     def oldest_record(self) -> int | None:
-        """The record of the oldest event that has not come to its end; None when all have."""
-        return self._mailbox.oldest_record()
+        """The record of the oldest event that would be lost with this process; None when there is none."""
+        return self._store.oldest_record()
 
     def books(self) -> Books:
         """The account at this moment."""
-        counts = self._mailbox.counts()
+        counts = self._store.counts()
         return Books(
             accepted=counts.accepted,
             delivered=counts.delivered,
             dropped=counts.dropped,
             held=counts.held,
+            spooled=counts.spooled,
             failures=self._failures,
             hung=self.hung,
             latency=self._latency,
@@ -155,7 +194,7 @@ class Delivery:
             self._hung = [*alive, worker]
             self.hung += 1
             self._failures += 1
-            self._mailbox.put_back()
+            self._store.put_back()
             self._worker = successor
             self._worker.wake()
         _LOG.error(
@@ -166,20 +205,32 @@ class Delivery:
         )
 
     def request_stop(self, deadline: float) -> None:
-        """What is in the mailbox is still delivered, until ``deadline`` (of ``time.monotonic``)."""
+        """What it holds is still delivered, until ``deadline`` (of ``time.monotonic``)."""
         with self._lock:
             self._deadline = deadline
+            if self._store.is_durable:
+                deadline -= min(_CLOSE_SECONDS, max(0.0, (deadline - time.monotonic()) / 2))
+            self._stop_by = deadline
             self._worker.request_stop(deadline)
+            if self._worker.in_failure:
+                self._hurry()
+
+    def _hurry(self) -> None:
+        """What is safe need not be tried until the last moment."""
+        if self._store.is_durable:
+            self._stop_by = min(self._stop_by, time.monotonic() + _LAST_TRY_SECONDS)
+            self._worker.request_stop(self._stop_by)
 
     def join(self) -> None:
         """Waits for the thread until the deadline; what has not been delivered by then is dropped."""
         deadline = time.monotonic() if self._deadline is None else self._deadline
-        self._worker.join(max(0.0, deadline - time.monotonic()))
+        self._worker.join(max(0.0, self._stop_by - time.monotonic()))
         with self._lock:
             self._closed = True
-            self._mailbox.clear("shutdown")
-        dropped = self._mailbox.counts().dropped
-        if lost := dropped.get("shutdown"):
+        self._store.close(deadline)
+        self._worker.wake()
+        dropped = self._store.counts().dropped
+        if lost := dropped.get(SHUTDOWN):
             _LOG.error("reporter %s: %d events were not delivered in time and are lost", self.name, lost)
         if full := dropped.get("mailbox-full"):
             _LOG.warning("reporter %s: %d events were dropped, its mailbox was full", self.name, full)
@@ -187,7 +238,11 @@ class Delivery:
     def take(self, worker: Worker, most: int) -> list[Event]:
         """For the worker: the oldest events."""
         with self._lock:
-            return self._mailbox.take(most) if worker is self._worker and not self._closed else []
+            return self._store.take(most) if worker is self._worker and not self._closed else []
+
+    def is_exhausted(self, worker: Worker) -> bool:
+        """For the worker: whether nothing is left for it."""
+        return worker is not self._worker or self._closed or self._store.is_exhausted()
 
     def settle(self, worker: Worker, dropped: str | None, seconds: float) -> None:
         """For the worker: what was taken has come to its end."""
@@ -196,7 +251,10 @@ class Delivery:
                 return
             self._latency = seconds
             self._quick = seconds < _QUICK_SECONDS
-            self._mailbox.settle(dropped)
+            if dropped == SHUTDOWN and self._store.is_durable:
+                self._store.put_back()
+            else:
+                self._store.settle(dropped)
         self._hooks.on_progress()
 
     def note_failure(self, worker: Worker) -> None:
@@ -204,6 +262,8 @@ class Delivery:
         with self._lock:
             if worker is self._worker:
                 self._failures += 1
+                if self._deadline is not None:
+                    self._hurry()
 
     def _successor(self) -> Worker:
         return Worker(self.name, self._make(), self._config, self._breaker, self)

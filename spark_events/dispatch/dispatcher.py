@@ -12,7 +12,8 @@ from typing import Protocol
 from spark_events.config import choice, integer, option, positive_duration
 from spark_events.dispatch.books import Books
 from spark_events.dispatch.delivery import Delivery
-from spark_events.dispatch.mailbox import Entry
+from spark_events.dispatch.store import Entry
+from spark_events.event import Severity
 
 __all__ = ["AsyncQueuedDispatcher", "DispatcherConfig", "EventDispatcher", "SyncDispatcher", "create"]
 
@@ -57,7 +58,13 @@ class EventDispatcher(Protocol):
         """
 
     def completed_through(self) -> int:
-        """The last record up to which every event has come to its end with every reporter."""
+        """The last record of which, and of all before, no event would be lost with this process."""
+
+    def answered_through(self) -> int:
+        """The last record up to which every reporter has answered that the driver waits for; 0: it waits for none."""
+
+    def awaits(self, scope: str, name: str, severity: Severity) -> bool:
+        """Whether the driver has to wait for the answers to events of that kind, as severe as they can be."""
 
     def books(self) -> dict[str, Books]:
         """The account of every reporter at this moment, by name."""
@@ -79,11 +86,17 @@ class AsyncQueuedDispatcher:
 
     def __init__(self, deliveries: Sequence[Delivery], on_watch: Callable[[], None] = lambda: None) -> None:
         self._deliveries = tuple(deliveries)
+        self._awaited = tuple(delivery for delivery in deliveries if self._awaits(delivery))
         self._lock = threading.Lock()
         self._dispatched = 0
         self._on_watch = on_watch
         self._stopped = threading.Event()
         self._watch = threading.Thread(target=self._watch_over, name="spark-events-watch", daemon=True)
+
+    @staticmethod
+    def _awaits(delivery: Delivery) -> bool:
+        """Whether the driver waits for its answers."""
+        return delivery.guarantee == "guaranteed"
 
     def start(self) -> None:
         for delivery in self._deliveries:
@@ -115,13 +128,18 @@ class AsyncQueuedDispatcher:
             self._dispatched = max(self._dispatched, through)
 
     def completed_through(self) -> int:
+        return self._through(self._deliveries)
+
+    def answered_through(self) -> int:
+        return self._through(self._awaited) if self._awaited else 0
+
+    def awaits(self, scope: str, name: str, severity: Severity) -> bool:
+        return any(delivery.may_get(scope, name, severity) for delivery in self._awaited)
+
+    def _through(self, deliveries: Sequence[Delivery]) -> int:
         with self._lock:
-            completed = self._dispatched
-            for delivery in self._deliveries:
-                oldest = delivery.oldest_record()
-                if oldest is not None:
-                    completed = min(completed, oldest - 1)
-            return completed
+            oldest = (delivery.oldest_record() for delivery in deliveries)
+            return min((record - 1 for record in oldest if record is not None), default=self._dispatched)
 
     def stop(self, deadline: float) -> None:
         self._stopped.set()
@@ -150,14 +168,18 @@ class SyncDispatcher(AsyncQueuedDispatcher):
         self._late: set[str] = set()
         self._named: set[str] = set()
 
+    @staticmethod
+    def _awaits(delivery: Delivery) -> bool:
+        return True
+
     def dispatch(self, entries: Sequence[Entry], through: int) -> None:
         # Asked before more is put in: right behind that, nobody can have caught up.
-        self._late -= {d.name for d in self._deliveries if d.name in self._late and d.wait_until_settled(0)}
+        self._late -= {d.name for d in self._deliveries if d.name in self._late and d.wait_until_answered(0)}
         super().dispatch(entries, through)
         deadline = time.monotonic() + self._timeout
         for delivery in self._deliveries:
             patience = 0.0 if delivery.name in self._late else max(0.0, deadline - time.monotonic())
-            if not delivery.wait_until_settled(patience):
+            if not delivery.wait_until_answered(patience):
                 self._late.add(delivery.name)
                 self.timeouts += 1
                 if delivery.name not in self._named:

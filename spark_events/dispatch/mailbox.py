@@ -4,37 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable
 
+from spark_events.dispatch.store import Counts, Entry
 from spark_events.event import Event
 
-__all__ = ["Counts", "Entry", "Mailbox"]
+__all__ = ["Mailbox", "worth_of"]
 
 #: The last to go, whatever their severity: how things stand, what failed, and what was lost.
 _LAST_TO_GO = frozenset({"JobStatusChangeEvent", "JobFailureEvent", "EventsDroppedEvent", "DispatcherReportEvent"})
 _LIFECYCLE = 100
 
 
-class Entry(NamedTuple):
-    """An event on its way, and the number of the record that it came from (0: from none)."""
-
-    record: int
-    event: Event
-
-
-class Counts(NamedTuple):
-    """``accepted = delivered + sum(dropped) + held``, at every moment."""
-
-    accepted: int
-    delivered: int
-    dropped: Mapping[str, int]
-    held: int
-    oldest_age: float
-
-
-def _worth(event: Event) -> int:
+def worth_of(event: Event) -> int:
+    """What is worth least is shed first."""
     return event.severity.number + (_LIFECYCLE if event.name in _LAST_TO_GO else 0)
 
 
@@ -47,14 +31,15 @@ class Mailbox:
     Args:
         capacity: how many events it holds at most, those that a delivery is working on included.
         wake: called from the putting thread when there is something to take after there was nothing.
+        lock: guards the account; another's, where this mailbox is a part of it.
     """
 
-    def __init__(self, capacity: int, wake: Callable[[], None]) -> None:
+    def __init__(self, capacity: int, wake: Callable[[], None], lock: threading.RLock | None = None) -> None:
         self._capacity = capacity
         self._wake = wake
-        self._lock = threading.Lock()
+        self._lock = lock or threading.RLock()
         self._settled = threading.Condition(self._lock)
-        self._lines: dict[int, deque[tuple[int, Entry]]] = {}
+        self._lines: defaultdict[int, deque[tuple[int, Entry]]] = defaultdict(deque)
         self._waiting = 0
         self._arrivals = 0
         self._last_record = 0
@@ -66,6 +51,14 @@ class Mailbox:
         self._delivered = 0
         self._dropped: Counter[str] = Counter()
 
+    @property
+    def is_durable(self) -> bool:
+        """What is in memory is gone with the process."""
+        return False
+
+    def start(self) -> None:
+        """Is always ready."""
+
     def put(self, entries: Iterable[Entry]) -> None:
         """Takes entries in without ever waiting."""
         with self._lock:
@@ -73,7 +66,7 @@ class Mailbox:
             was_empty = not self._waiting
             for entry in entries:
                 self._accepted += 1
-                worth = _worth(entry.event)
+                worth = worth_of(entry.event)
                 if self._waiting + len(self._in_flight) >= self._capacity and not self._shed(worth):
                     continue
                 self._arrivals += 1
@@ -81,7 +74,7 @@ class Mailbox:
                     self._early[self._arrivals] = entry.record
                 else:
                     self._last_record = entry.record
-                self._lines.setdefault(worth, deque()).append((self._arrivals, entry))
+                self._lines[worth].append((self._arrivals, entry))
                 self._waiting += 1
             wake = was_empty and self._waiting > 0
         if wake:
@@ -100,15 +93,23 @@ class Mailbox:
 
     def take(self, most: int) -> list[Event]:
         """The oldest events; they stay in the books until :meth:`settle` is called."""
+        return [entry.event for entry in self.take_entries(most)]
+
+    def take_entries(self, most: int) -> list[Entry]:
+        """The same, with the records that the events came from."""
         with self._lock:
-            self._in_flight = tuple(self._oldest() for _ in range(min(most, self._waiting)))
-            return [entry.event for _, entry in self._in_flight]
+            count = min(most, self._waiting)
+            lines = [line for line in self._lines.values() if line]
+            if len(lines) == 1:
+                # Nearly always: there is no need to ask for each which line is the oldest.
+                self._in_flight = tuple([lines[0].popleft() for _ in range(count)])
+            else:
+                self._in_flight = tuple([self._oldest() for _ in range(count)])
+            self._waiting -= count
+            return [entry for _, entry in self._in_flight]
 
     def _oldest(self) -> tuple[int, Entry]:
-        lines = [line for line in self._lines.values() if line]
-        line = lines[0] if len(lines) == 1 else min(lines, key=lambda line: line[0][0])
-        self._waiting -= 1
-        return line.popleft()
+        return min((line for line in self._lines.values() if line), key=lambda line: line[0][0]).popleft()
 
     def settle(self, dropped: str | None = None) -> None:
         """What was taken has come to its end: delivered, or dropped for a reason."""
@@ -126,9 +127,18 @@ class Mailbox:
         """What was taken is to be taken again, by another: it goes back to its place."""
         with self._lock:
             for arrival, entry in reversed(self._in_flight):
-                self._lines.setdefault(_worth(entry.event), deque()).appendleft((arrival, entry))
+                self._lines[worth_of(entry.event)].appendleft((arrival, entry))
                 self._waiting += 1
             self._in_flight = ()
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether anything has not been settled."""
+        return bool(self._waiting or self._in_flight)
+
+    def is_exhausted(self) -> bool:
+        """Whether nothing is left to be taken."""
+        return not self._waiting
 
     def clear(self, reason: str) -> int:
         """Drops everything that is left; returns how many events that were."""
@@ -162,10 +172,14 @@ class Mailbox:
             heads += [entry.record for _, entry in self._in_flight[:1]]
             return min([*heads, *self._early.values()], default=None)
 
+    def wait_until_answered(self, timeout: float) -> bool:
+        """The same as :meth:`wait_until_empty`: nothing in here outlives the process."""
+        return self.wait_until_empty(timeout)
+
     def wait_until_empty(self, timeout: float) -> bool:
         """Waits, at most ``timeout`` seconds, until everything put in has been settled."""
         with self._lock:
-            return self._settled.wait_for(lambda: not self._waiting and not self._in_flight, timeout)
+            return self._settled.wait_for(lambda: not self.holds_any, timeout)
 
     def wait_for_room(self, events: int, timeout: float) -> bool:
         """Waits, at most ``timeout`` seconds, until so many events would fit without shedding."""
@@ -173,3 +187,7 @@ class Mailbox:
             return self._settled.wait_for(
                 lambda: self._waiting + len(self._in_flight) + events <= self._capacity, timeout
             )
+
+    def close(self, deadline: float) -> None:
+        """Drops what is left: there is no time for it any more."""
+        self.clear("shutdown")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import translate as glob
 from typing import NamedTuple
 
 import msgspec
 
 from spark_events.config import Kind, option
-from spark_events.dispatch.mailbox import Entry
+from spark_events.dispatch.store import Entry
 from spark_events.event import Attributes, Event, Severity
 
 __all__ = ["Filter", "Selection", "SelectionConfig"]
@@ -23,9 +23,9 @@ class Filter(NamedTuple):
     scope: str
     names: tuple[str, ...]
 
-    def matches(self, event: Event) -> bool:
+    def matches(self, scope: str, name: str) -> bool:
         """Whether the scope and one of the names fit; a pattern stands for the whole text."""
-        return _fits(self.scope, event.class_scope) and any(_fits(name, event.name) for name in self.names)
+        return _fits(self.scope, scope) and any(_fits(pattern, name) for pattern in self.names)
 
 
 def _fits(pattern: str, text: str) -> bool:
@@ -116,22 +116,29 @@ class Selection:
         self._config = config
         self._additional = dict(config.additional or {})
         self._excluded = config.excluded or frozenset()
+        self._everything = config == SelectionConfig()
         self._verdicts: dict[tuple[str, str], bool] = {}
 
-    def of(self, entries: Iterable[Entry]) -> list[Entry]:
+    def may_fit(self, scope: str, name: str, severity: Severity) -> bool:
+        """Whether an event of that kind, as severe as it can be, would be chosen."""
+        return severity >= self._config.min_severity and self._fits(scope, name)
+
+    def of(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """The entries that this reporter gets, each with its own attributes where they differ."""
+        if self._everything:
+            return entries
         least = self._config.min_severity
-        chosen = [e for e in entries if e.event.severity >= least and self._fits(e.event)]
+        chosen = [e for e in entries if e.event.severity >= least and self._fits(e.event.class_scope, e.event.name)]
         if not self._additional and not self._excluded:
             return chosen
         return [Entry(entry.record, self._dressed(entry.event)) for entry in chosen]
 
-    def _fits(self, event: Event) -> bool:
-        kind = (event.class_scope, event.name)
+    def _fits(self, scope: str, name: str) -> bool:
+        kind = (scope, name)
         verdict = self._verdicts.get(kind)
         if verdict is None:
-            verdict = any(f.matches(event) for f in self._config.includes) and not any(
-                f.matches(event) for f in self._config.excludes
+            verdict = any(f.matches(scope, name) for f in self._config.includes) and not any(
+                f.matches(scope, name) for f in self._config.excludes
             )
             # The kinds of events are few, unless a user makes names up; then nothing is remembered.
             if len(self._verdicts) < 1_000:

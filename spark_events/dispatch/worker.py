@@ -8,11 +8,12 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol
 
 import tenacity
 
+from spark_events.dispatch.bell import Bell
 from spark_events.dispatch.breaker import Breaker
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.interruption import Interrupted, interrupt
@@ -20,9 +21,12 @@ from spark_events.errors import PermanentError, ThrottledError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
 
-__all__ = ["Source", "Worker"]
+__all__ = ["SHUTDOWN", "Source", "Worker"]
 
 _LOG = logging.getLogger(__name__)
+
+#: Why events were given up: the time for trying was over.
+SHUTDOWN = "shutdown"
 
 Call = Callable[[], Awaitable[None] | None]
 
@@ -30,8 +34,15 @@ Call = Callable[[], Awaitable[None] | None]
 class Source(Protocol):
     """Where a worker gets events from, and where it says what became of them."""
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether what was not delivered is kept for a later time."""
+
     def take(self, worker: Worker, most: int) -> list[Event]:
         """The oldest events; none for a worker that was replaced."""
+
+    def is_exhausted(self, worker: Worker) -> bool:
+        """Whether nothing is left; otherwise the worker is woken when there is more to take."""
 
     def settle(self, worker: Worker, dropped: str | None, seconds: float) -> None:
         """What was taken is delivered, or dropped for a reason."""
@@ -64,7 +75,7 @@ class Worker:
         self._breaker = breaker
         self._source = source
         self._loop = asyncio.new_event_loop()
-        self._work = asyncio.Event()
+        self._work = Bell(self._loop)
         self._stopping = False
         self._abandoned = False
         self._deadline = float("inf")
@@ -90,9 +101,7 @@ class Worker:
 
     def wake(self) -> None:
         """There is something to take, or to stop for."""
-        # A loop that has ended needs no waking.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._work.set)
+        self._work.ring()
 
     def request_stop(self, deadline: float) -> None:
         """Goes on until nothing is left to take or ``deadline`` (of ``time.monotonic``) has come."""
@@ -121,11 +130,19 @@ class Worker:
 
     async def _deliver(self) -> None:
         opened = await self._persistently(self._reporter.open, "cannot be opened")
+        if opened is not None and self._source.is_durable:
+            # What is on disk is kept for one that can be opened.
+            return
+        if len(asyncio.all_tasks()) > 1:
+            # Something has been set going in the loop: it is not to stand still between the calls.
+            self._work.wait_in_loop()
         while not self._abandoned and (events := await self._next()):
             began = time.monotonic()
             # One that can never be opened gives up at once, so that nobody waits for it.
             dropped = await self._report(events) if opened is None else opened
             self._source.settle(self, dropped, time.monotonic() - began)
+            if dropped == SHUTDOWN:
+                break
         if not self._abandoned:
             try:
                 await self._attempt(self._reporter.close)
@@ -136,13 +153,18 @@ class Worker:
         return await self._persistently(lambda: self._reporter.report(events), "failed")
 
     async def _next(self) -> list[Event]:
+        waited = False
         while True:
-            self._work.clear()
+            self._work.silence()
             if events := self._source.take(self, self._config.batch_size):
+                if not waited:
+                    # What else a reporter has set going in this loop has its turn, however many events there are.
+                    await asyncio.sleep(0)
                 return events
-            if self._stopping:
+            if self._stopping and self._source.is_exhausted(self):
                 return []
             await self._work.wait()
+            waited = True
 
     async def _persistently(self, call: Call, verb: str) -> str | None:
         """Calls until it works; otherwise why it never did: ``rejected``, or ``shutdown``."""
@@ -162,7 +184,7 @@ class Worker:
             return "rejected"
         except Exception:
             # The time for trying is over; why it failed was counted and said when it did.
-            return "shutdown"
+            return SHUTDOWN
         self._breaker.succeeded()
         if self._in_failure:
             self._in_failure = False
@@ -204,9 +226,8 @@ class Worker:
         """A pause that is cut short by a stop: then every moment until the deadline is for trying."""
         until = time.monotonic() + seconds
         while not self._stopping and (left := until - time.monotonic()) > 0:
-            self._work.clear()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._work.wait(), left)
+            self._work.silence()
+            await self._work.wait(left)
         if self._stopping and seconds > 0:
             left = self._deadline - time.monotonic()
             await asyncio.sleep(max(0.0, min(seconds, self._config.retry_initial, left)))
@@ -214,7 +235,11 @@ class Worker:
     async def _attempt(self, call: Call) -> None:
         self.busy_since = time.monotonic()
         try:
-            await asyncio.wait_for(_outcome(call), self._config.timeout)
+            # A plain method is over when it returns: there is nothing left to wait for, or to cancel.
+            if (rest := _begin(call)) is not None:
+                # Its connections may live in the loop, also between the calls.
+                self._work.wait_in_loop()
+                await asyncio.wait_for(_end(rest), self._config.timeout)
         except asyncio.CancelledError as error:
             # Nobody cancels a delivery: the reporter did it to itself.
             raise RuntimeError("cancelled by the reporter itself") from error
@@ -233,13 +258,24 @@ class Worker:
             _LOG.error("reporter %s: %s, its events are held and tried again: %s", self.name, verb, _describe(error))
 
 
-async def _outcome(call: Call) -> None:
-    try:
+def _begin(call: Call) -> Awaitable[None] | None:
+    """Calls; what is returned is to be awaited."""
+    with _no_exit():
         result = call()
-        if inspect.isawaitable(result):
-            await result
+        return result if inspect.isawaitable(result) else None
+
+
+async def _end(rest: Awaitable[None]) -> None:
+    with _no_exit():
+        await rest
+
+
+@contextlib.contextmanager
+def _no_exit() -> Iterator[None]:
+    """A library that wants to end the process must not end the delivery for good."""
+    try:
+        yield
     except (SystemExit, KeyboardInterrupt) as error:
-        # A library that wants to end the process must not end the delivery for good.
         raise RuntimeError(f"the reporter called for an exit: {type(error).__name__}: {error}") from error
     except (Exception, asyncio.CancelledError, GeneratorExit, Interrupted):
         raise
@@ -249,9 +285,9 @@ async def _outcome(call: Call) -> None:
 
 
 def _describe(error: BaseException) -> str:
-    if isinstance(error, asyncio.TimeoutError) and not str(error):
-        return "no answer within its timeout"
     try:
+        if isinstance(error, asyncio.TimeoutError) and not str(error):
+            return "no answer within its timeout"
         return f"{type(error).__name__}: {error}"
     except Exception:
         return f"{type(error).__name__} (its __str__ raises, too)"

@@ -26,10 +26,10 @@ def reporter_status(name: str, old: str, new: str, why: str, at: int) -> Draft:
 
 
 def final_report(books: Mapping[str, Mapping[str, int]], doubtful: Mapping[str, int], at: int) -> Draft:
-    """The books of every reporter at the end: accepted = delivered + dropped + held.
+    """The books of every reporter at the end: accepted = delivered + dropped + spooled + held.
 
     Args:
-        books: by reporter: ``accepted``, ``delivered``, ``held``, and ``dropped.<reason>``.
+        books: by reporter: ``accepted``, ``delivered``, ``held``, ``spooled``, and ``dropped.<reason>``.
         doubtful: records that made no event they should have made, by what was wrong with them.
         at: milliseconds since the epoch.
     """
@@ -41,10 +41,12 @@ def final_report(books: Mapping[str, Mapping[str, int]], doubtful: Mapping[str, 
         lost_by_all += lost
         attributes.update({f"reporter.{name}.{key}": count for key, count in account.items()})
         held = account.get("held", 0)
+        spooled = account.get("spooled", 0)
         held_by_all += held
         sentences.append(
             f"{name} {account['delivered']:,} of {account['accepted']:,} delivered"
             + (f", {lost:,} lost" if lost else "")
+            + (f", {spooled:,} on disk for the next start" if spooled else "")
             + (f", {held:,} not delivered in time" if held else "")
         )
     attributes["lost"] = lost_by_all

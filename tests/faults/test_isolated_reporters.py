@@ -125,7 +125,7 @@ import resource, sys, time
 from pathlib import Path
 from fakes import event, eventually
 from misbehaving import beside
-from spark_events.dispatch.mailbox import Entry
+from spark_events.dispatch.store import Entry
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
 path = Path(sys.argv[1])
 kinds = ["leaks descriptors", "blocks (def)", "segfaults in a process"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig
-from spark_events.dispatch.mailbox import Entry
+from spark_events.dispatch.store import Entry
 
 STEPS = st.sampled_from([ok, transient, throttled(0.001), permanent])
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from spark_events import Severity
-from spark_events.dispatch.mailbox import Entry, Mailbox
+from spark_events.dispatch.mailbox import Mailbox
+from spark_events.dispatch.store import Entry
 
 
 class MailboxBooks(RuleBasedStateMachine):

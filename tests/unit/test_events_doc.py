@@ -113,7 +113,7 @@ def story() -> list[Event]:
     events += told(
         coalesced, [application_start(), query_started(), *map(query_progress, range(3)), query_terminated()]
     )
-    books = {"audit": {"accepted": 3, "delivered": 1, "held": 1, "dropped.mailbox-full": 1}}
+    books = {"audit": {"accepted": 4, "delivered": 1, "held": 1, "spooled": 1, "dropped.mailbox-full": 1}}
     drafts = [
         reporter_status("audit", "closed", "open", "5 failures in a row", START),
         final_report(books, {"illegal": 0, "defective": 0, "unknown": 0}, START),

@@ -43,9 +43,9 @@ def test_an_acknowledgement_carries_the_number_after_its_record(told: Told) -> N
     acknowledgements = Acknowledgements(Answers(told.write), 1)
     for record, following in ((1, 3), (2, 3), (3, 7)):
         acknowledgements.translated(record, following)
-    acknowledgements.complete(2)
+    acknowledgements.complete(2, 0)
     assert told.answers() == [{"kind": "ack", "through": 2, "sequence": 3}]
-    acknowledgements.complete(3)
+    acknowledgements.complete(3, 0)
     assert told.answers() == [{"kind": "ack", "through": 3, "sequence": 7}]
 
 
@@ -55,13 +55,13 @@ def test_what_is_held_back_is_answered_but_not_acknowledged(told: Told) -> None:
     for record in range(1, 6):
         acknowledgements.translated(record, record + 1)
     acknowledgements.hold(3)
-    acknowledgements.complete(5)
+    acknowledgements.complete(5, 5)
     assert told.answers() == [
-        {"kind": "answered", "through": 5},
         {"kind": "ack", "through": 2, "sequence": 3},
+        {"kind": "answered", "through": 5},
     ]
-    acknowledgements.complete(5)
+    acknowledgements.complete(5, 5)
     assert told.answers() == []
     acknowledgements.hold(None)
-    acknowledgements.complete(5)
+    acknowledgements.complete(5, 5)
     assert told.answers() == [{"kind": "ack", "through": 5, "sequence": 6}]

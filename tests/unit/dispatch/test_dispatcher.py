@@ -14,7 +14,7 @@ from spark_events import Reporter
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher, DispatcherConfig, SyncDispatcher, create
-from spark_events.dispatch.mailbox import Entry
+from spark_events.dispatch.store import Entry
 
 NEVER = BreakerConfig(failures=1000)
 
@@ -91,9 +91,9 @@ def test_sync_waits_again_for_a_reporter_that_has_caught_up(
 
     def wait(timeout: float) -> bool:
         patience.append(timeout > 0)
-        return Delivery.wait_until_settled(delivery, timeout)
+        return Delivery.wait_until_answered(delivery, timeout)
 
-    monkeypatch.setattr(delivery, "wait_until_settled", wait)
+    monkeypatch.setattr(delivery, "wait_until_answered", wait)
     dispatcher = SyncDispatcher([delivery], timeout=0.05)
     dispatcher.start()
     for number in (1, 2, 3):

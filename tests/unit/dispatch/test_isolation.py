@@ -13,7 +13,7 @@ from spark_events import Event, Reporter
 from spark_events.dispatch.breaker import BreakerConfig, BreakerState
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
-from spark_events.dispatch.mailbox import Entry
+from spark_events.dispatch.store import Entry
 
 QUICK_BREAKER = BreakerConfig(failures=2, open_initial=0.05, open_max=0.1)
 

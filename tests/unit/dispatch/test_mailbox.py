@@ -8,7 +8,8 @@ import pytest
 from fakes import event, numbers
 
 from spark_events import Severity
-from spark_events.dispatch.mailbox import Entry, Mailbox
+from spark_events.dispatch.mailbox import Mailbox
+from spark_events.dispatch.store import Entry
 
 LEVELS = {"T": Severity.TRACE, "D": Severity.DEBUG, "I": Severity.INFO, "W": Severity.WARN, "E": Severity.ERROR}
 

@@ -10,8 +10,8 @@ from fakes import read_events
 
 from spark_events import Event, EventBuilder, Severity
 from spark_events.config import Settings
-from spark_events.dispatch.mailbox import Entry
 from spark_events.dispatch.selection import Selection, SelectionConfig
+from spark_events.dispatch.store import Entry
 from spark_events.errors import ConfigError
 from spark_events.pipeline import build
 

@@ -12,7 +12,7 @@ from fakes import event, eventually, read_events
 from misbehaving import KINDS, RELEASE, beside, release
 
 from spark_events.dispatch.dispatcher import EventDispatcher
-from spark_events.dispatch.mailbox import Entry
+from spark_events.dispatch.store import Entry
 
 #: What the end may take beyond its deadline.
 _LATENESS = 0.1

@@ -1,5 +1,6 @@
 package io.sparkevents;
 
+import java.util.Collection;
 import java.util.Map;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -12,11 +13,13 @@ final class Answers {
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
 
   private final HandoffQueue queue;
+  private final SyncGate gate;
   private final Statistics statistics;
   private volatile long nextSequence = 1;
 
-  Answers(HandoffQueue queue, Statistics statistics) {
+  Answers(HandoffQueue queue, SyncGate gate, Statistics statistics) {
     this.queue = queue;
+    this.gate = gate;
     this.statistics = statistics;
   }
 
@@ -36,6 +39,9 @@ final class Answers {
 
   private void understand(Map<?, ?> answer) {
     switch (String.valueOf(answer.get("kind"))) {
+      case "ready":
+        gate.await((Collection<?>) answer.get("awaited"));
+        break;
       case "ack":
         nextSequence = ((Number) answer.get("sequence")).longValue();
         queue.acknowledge(((Number) answer.get("through")).longValue());

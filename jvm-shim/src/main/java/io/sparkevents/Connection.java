@@ -29,8 +29,9 @@ final class Connection {
     this.conf = conf;
     shutdownTimeoutMillis = settings.shutdownTimeoutMillis();
     queue = new HandoffQueue(settings.queueSize(), settings.synchronous());
-    gate = new SyncGate(queue, settings.synchronous() ? settings.syncTimeoutMillis() : 0);
-    sidecar = new Sidecar(settings, candidates, queue, statistics);
+    gate = SyncGate.of(settings, queue);
+    String application = conf.get("spark.app.name", "");
+    sidecar = new Sidecar(settings, application, candidates, queue, gate, statistics);
   }
 
   /**
@@ -76,10 +77,10 @@ final class Connection {
     return required ? sidecar.awaitStarted() : null;
   }
 
-  /** Hands the record over; with the dispatcher type sync, waits until it has arrived everywhere. */
+  /** Hands the record over; waits until it has arrived, where somebody wants that. */
   void hand(Record record) {
     try {
-      gate.pass(queue.offer(record));
+      gate.pass(record.kind, queue.offer(record));
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
     }

@@ -237,6 +237,8 @@ final class HandoffQueue {
   boolean awaitAnswered(long seq, long millis) throws InterruptedException {
     lock.lock();
     try {
+      // A writer that looks by itself would do so too late for one who waits.
+      changed.signal();
       long left = TimeUnit.MILLISECONDS.toNanos(millis);
       while (answeredThrough < seq && !closed && left > 0) {
         left = progressed.awaitNanos(left);
@@ -276,7 +278,7 @@ final class HandoffQueue {
       for (Record record = sent.pollLast(); record != null; record = sent.pollLast()) {
         pending.addFirst(record);
       }
-      sent.loseTraces(kind -> drops.count(Drops.HANDOFF, kind, 1));
+      sent.loseTraces(kind -> drops.count(Drops.SIDECAR, kind, 1));
       return context.records();
     } finally {
       lock.unlock();

@@ -12,6 +12,7 @@ final class Launcher {
   private static final int PROTOCOL = 1;
 
   private final Settings settings;
+  private final String application;
   private final Answers answers;
   private final Restarts restarts;
   private final Deadline deadline;
@@ -24,12 +25,14 @@ final class Launcher {
 
   Launcher(
       Settings settings,
+      String application,
       List<Interpreter> candidates,
       Answers answers,
       Restarts restarts,
       Deadline deadline,
       Runnable onEnd) {
     this.settings = settings;
+    this.application = application;
     this.candidates = candidates;
     this.answers = answers;
     this.restarts = restarts;
@@ -121,6 +124,7 @@ final class Launcher {
       }
       switch (String.valueOf(answer.get("kind"))) {
         case "ready":
+          answers.receive(answer);
           started.onAnswer(answers::receive);
           return null;
         case "refused":
@@ -141,6 +145,7 @@ final class Launcher {
   private void writeHello(JsonGenerator json) throws IOException {
     json.writeStringField("kind", "hello");
     json.writeNumberField("protocol", PROTOCOL);
+    json.writeStringField("application", application);
     json.writeNumberField("sequence", answers.nextSequence());
     json.writeNumberField("restarts", restarts.count());
     json.writeArrayFieldStart("settings");

@@ -113,6 +113,19 @@ final class Settings {
     return !"async-queued".equals(text("events.dispatcher.type", "sync"));
   }
 
+  /** Whether a reporter is to be waited for, whatever the dispatcher's type. */
+  boolean guaranteesAny() {
+    for (Map.Entry<String, Setting> setting : settings.entrySet()) {
+      String key = setting.getKey();
+      if (key.startsWith("events.reporter.")
+          && key.endsWith(".delivery.guarantee")
+          && "guaranteed".equals(setting.getValue().value)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   int queueSize() {
     return Math.max(1, number("events.dispatcher.queue.size", 1024));
   }

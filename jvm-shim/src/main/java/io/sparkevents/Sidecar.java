@@ -32,13 +32,21 @@ final class Sidecar {
   private volatile boolean ready;
   private volatile boolean late;
 
-  Sidecar(Settings settings, List<Interpreter> candidates, HandoffQueue queue, Statistics statistics) {
+  Sidecar(
+      Settings settings,
+      String application,
+      List<Interpreter> candidates,
+      HandoffQueue queue,
+      SyncGate gate,
+      Statistics statistics) {
     this.settings = settings;
     this.queue = queue;
     this.statistics = statistics;
     restarts = new Restarts(settings.mostRestarts(), settings.restartsWindowMillis());
-    Answers answers = new Answers(queue, statistics);
-    launcher = new Launcher(settings, candidates, answers, restarts, deadline, queue::wakeWriter);
+    Answers answers = new Answers(queue, gate, statistics);
+    launcher =
+        new Launcher(
+            settings, application, candidates, answers, restarts, deadline, queue::wakeWriter);
     feed = new Feed(queue, settings.queueSize(), deadline);
   }
 

@@ -1,31 +1,57 @@
 package io.sparkevents;
 
+import java.util.Collection;
+import java.util.HashSet;
+import java.util.Set;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * With {@code events.dispatcher.type=sync} the listener thread waits here until every reporter has
- * answered.
+ * Where the listener thread waits for the reporters' answers: with the dispatcher type sync for every
+ * record; with async-queued only for the kinds that a reporter with {@code
+ * delivery.guarantee=guaranteed} may get events from, which the sidecar names when it is ready.
  *
- * <p>A deadline that passes costs it once: until the sidecar has caught up with the record that was
- * late, nobody waits.
+ * <p>A record that is not answered in time costs the whole timeout once: the thread does not wait again
+ * until the reporters have caught up with that record.
  */
 final class SyncGate {
   private static final Logger LOG = LoggerFactory.getLogger(SyncGate.class);
 
   private final HandoffQueue queue;
   private final long timeoutMillis;
+  /** Null: all kinds. */
+  private volatile Set<String> awaited;
   private long behind;
   private boolean warned;
 
-  /** @param timeoutMillis how long to wait for one record; 0: never wait */
-  SyncGate(HandoffQueue queue, long timeoutMillis) {
+  private SyncGate(HandoffQueue queue, long timeoutMillis, Set<String> awaited) {
     this.queue = queue;
     this.timeoutMillis = timeoutMillis;
+    this.awaited = awaited;
   }
 
-  void pass(long seq) throws InterruptedException {
-    if (timeoutMillis == 0 || seq == 0 || !queue.isAnswered(behind)) {
+  /** Until the sidecar has named the kinds, every record may be one of them, where any may be. */
+  static SyncGate of(Settings settings, HandoffQueue queue) {
+    boolean any = settings.synchronous() || settings.guaranteesAny();
+    return new SyncGate(queue, settings.syncTimeoutMillis(), any ? null : new HashSet<>());
+  }
+
+  /** The kinds of records that are waited for from now on; null: all. */
+  void await(Collection<?> kinds) {
+    if (kinds == null) {
+      awaited = null;
+      return;
+    }
+    Set<String> named = new HashSet<>();
+    for (Object kind : kinds) {
+      named.add(String.valueOf(kind));
+    }
+    awaited = named;
+  }
+
+  void pass(String kind, long seq) throws InterruptedException {
+    Set<String> kinds = awaited;
+    if (seq == 0 || (kinds != null && !kinds.contains(kind)) || !queue.isAnswered(behind)) {
       return;
     }
     if (!queue.awaitAnswered(seq, timeoutMillis) && !queue.isClosed()) {

@@ -9,41 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
+from spark_events.config.kinds import Kind
+from spark_events.config.references import UnresolvedError, is_secret, resolve, shown
 from spark_events.errors import ConfigError
 
-__all__ = [
-    "Kind",
-    "Option",
-    "Setting",
-    "Settings",
-    "boolean",
-    "choice",
-    "duration",
-    "integer",
-    "names",
-    "option",
-    "options",
-    "positive_duration",
-    "text",
-]
+__all__ = ["Option", "Setting", "Settings", "option", "options"]
 
 T = TypeVar("T")
 
 _METADATA = "spark_events.option"
 _SPARK = "spark."
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
-    """A type of value: how it is read from text and written as text, and what is allowed, in words."""
-
-    allowed: str
-    parse: Callable[[str], T]
-    format: Callable[[T], str] = str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,13 +87,9 @@ class Settings:
                     usable = False
                 continue
             try:
-                values[declared.field] = declared.kind.parse(setting.value)
+                values[declared.field] = declared.kind.parse(resolve(setting.value))
             except ValueError as error:
-                reason = f" ({error})" if str(error) else ""
-                allowed = declared.kind.allowed
-                self.complain(
-                    f"{setting.key}: given {setting.value!r}{reason}, allowed is {allowed}; set in {setting.origin}"
-                )
+                self.complain(_wrong(setting, declared.kind, error))
                 usable = False
         return section(**values) if usable else None
 
@@ -159,99 +133,13 @@ class Settings:
         near = difflib.get_close_matches(key, self._known, n=1, cutoff=0.8)
         siblings = sorted(known for known in self._known if known.rpartition(".")[0] == key.rpartition(".")[0])
         hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(siblings)}" if siblings else ""
-        return f"{setting.key}: unknown key, given {setting.value!r}; set in {setting.origin}; {hint}".rstrip("; ")
+        given = shown(setting.key, setting.value)
+        return f"{setting.key}: unknown key, given {given}; set in {setting.origin}; {hint}".rstrip("; ")
 
 
-def _integer(at_least: int, at_most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        value = int(text) if re.fullmatch(r"[+-]?\d{1,18}", text) else None
-        if value is None or not at_least <= value <= at_most:
-            raise ValueError
-        return value
-
-    return parse
-
-
-def integer(at_least: int, at_most: int = 2**31 - 1) -> Kind[int]:
-    """A whole number within limits, both included."""
-    return Kind(f"a whole number from {at_least} to {at_most}", _integer(at_least, at_most))
-
-
-def _boolean(text: str) -> bool:
-    try:
-        return {"true": True, "false": False}[text.lower()]
-    except KeyError:
-        raise ValueError from None
-
-
-#: ``true`` or ``false``, in any case.
-boolean: Kind[bool] = Kind("true or false", _boolean, lambda value: str(value).lower())
-
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
-
-
-def _duration(text: str) -> float:
-    match = re.fullmatch(r"(\d{1,9})\s*(ms|s|m|min|h|d)", text)
-    if match is None:
-        raise ValueError
-    return int(match[1]) * _SECONDS[match[2]]
-
-
-def _format_duration(seconds: float) -> str:
-    for unit in ("d", "h", "min", "s"):
-        if seconds >= _SECONDS[unit] and (seconds / _SECONDS[unit]).is_integer():
-            return f"{int(seconds / _SECONDS[unit])}{unit}"
-    return f"{round(seconds * 1000)}ms"
-
-
-#: A length of time, read into seconds: ``500ms``, ``10 s``, ``5min``.
-duration: Kind[float] = Kind("a whole number with a unit (ms, s, min, h, d), say 10s", _duration, _format_duration)
-
-
-def _positive_duration(text: str) -> float:
-    seconds = _duration(text)
-    if seconds <= 0:
-        raise ValueError
-    return seconds
-
-
-#: A length of time that is not nothing.
-positive_duration: Kind[float] = Kind(
-    "a whole number above 0 with a unit (ms, s, min, h, d), say 10s", _positive_duration, _format_duration
-)
-
-
-def _text(value: str) -> str:
-    if not value:
-        raise ValueError("nothing")
-    return value
-
-
-def text(allowed: str = "a text that is not empty") -> Kind[str]:
-    """Any text but the empty one; ``allowed`` says what it stands for."""
-    return Kind(allowed, _text)
-
-
-def choice(*allowed: str) -> Kind[str]:
-    """One of a few words."""
-
-    def parse(value: str) -> str:
-        if value not in allowed:
-            raise ValueError
-        return value
-
-    return Kind(f"one of {', '.join(allowed)}", parse)
-
-
-def _names(value: str) -> tuple[str, ...]:
-    found = [name.strip() for name in value.split(",")]
-    for name in found:
-        if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-            raise ValueError(f"{name!r} is not a name")
-    if len(set(found)) < len(found):
-        raise ValueError("a name stands there twice")
-    return tuple(found)
-
-
-#: Names separated by commas.
-names: Kind[tuple[str, ...]] = Kind("names of letters, digits, '-' and '_', separated by commas", _names, ", ".join)
+def _wrong(setting: Setting, kind: Kind[Any], error: ValueError) -> str:
+    # What a parser says may quote the value, and so what a reference stands for.
+    quotes = is_secret(setting.key, setting.value) and not isinstance(error, UnresolvedError)
+    reason = f" ({error})" if str(error) and not quotes else ""
+    given = shown(setting.key, setting.value)
+    return f"{setting.key}: given {given}{reason}, allowed is {kind.allowed}; set in {setting.origin}"

@@ -1,0 +1,35 @@
+"""Settings: text under dotted keys, read into frozen dataclasses that stand beside what they configure."""
+
+from spark_events.config.kinds import (
+    Kind,
+    boolean,
+    choice,
+    duration,
+    integer,
+    names,
+    positive_duration,
+    size,
+    text,
+)
+from spark_events.config.references import Secret, secret, shown
+from spark_events.config.settings import Option, Setting, Settings, option, options
+
+__all__ = [
+    "Kind",
+    "Option",
+    "Secret",
+    "Setting",
+    "Settings",
+    "boolean",
+    "choice",
+    "duration",
+    "integer",
+    "names",
+    "option",
+    "options",
+    "positive_duration",
+    "secret",
+    "shown",
+    "size",
+    "text",
+]

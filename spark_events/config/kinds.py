@@ -1,0 +1,135 @@
+"""Types of values: how each is read from text, and what is allowed, in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+__all__ = ["Kind", "boolean", "choice", "duration", "integer", "names", "positive_duration", "size", "text"]
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """A type of value: how it is read from text and written as text, and what is allowed, in words."""
+
+    allowed: str
+    parse: Callable[[str], T]
+    format: Callable[[T], str] = str
+
+
+def _integer(at_least: int, at_most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        value = int(text) if re.fullmatch(r"[+-]?\d{1,18}", text) else None
+        if value is None or not at_least <= value <= at_most:
+            raise ValueError
+        return value
+
+    return parse
+
+
+def integer(at_least: int, at_most: int = 2**31 - 1) -> Kind[int]:
+    """A whole number within limits, both included."""
+    return Kind(f"a whole number from {at_least} to {at_most}", _integer(at_least, at_most))
+
+
+def _boolean(text: str) -> bool:
+    try:
+        return {"true": True, "false": False}[text.lower()]
+    except KeyError:
+        raise ValueError from None
+
+
+#: ``true`` or ``false``, in any case.
+boolean: Kind[bool] = Kind("true or false", _boolean, lambda value: str(value).lower())
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+
+def _duration(text: str) -> float:
+    match = re.fullmatch(r"(\d{1,9})\s*(ms|s|m|min|h|d)", text)
+    if match is None:
+        raise ValueError
+    return int(match[1]) * _SECONDS[match[2]]
+
+
+def _format_duration(seconds: float) -> str:
+    for unit in ("d", "h", "min", "s"):
+        if seconds >= _SECONDS[unit] and (seconds / _SECONDS[unit]).is_integer():
+            return f"{int(seconds / _SECONDS[unit])}{unit}"
+    return f"{round(seconds * 1000)}ms"
+
+
+#: A length of time, read into seconds: ``500ms``, ``10 s``, ``5min``.
+duration: Kind[float] = Kind("a whole number with a unit (ms, s, min, h, d), say 10s", _duration, _format_duration)
+
+
+def _positive_duration(text: str) -> float:
+    seconds = _duration(text)
+    if seconds <= 0:
+        raise ValueError
+    return seconds
+
+
+#: A length of time that is not nothing.
+positive_duration: Kind[float] = Kind(
+    "a whole number above 0 with a unit (ms, s, min, h, d), say 10s", _positive_duration, _format_duration
+)
+
+
+def _text(value: str) -> str:
+    if not value:
+        raise ValueError("nothing")
+    return value
+
+
+def text(allowed: str = "a text that is not empty") -> Kind[str]:
+    """Any text but the empty one; ``allowed`` says what it stands for."""
+    return Kind(allowed, _text)
+
+
+def choice(*allowed: str) -> Kind[str]:
+    """One of a few words."""
+
+    def parse(value: str) -> str:
+        if value not in allowed:
+            raise ValueError
+        return value
+
+    return Kind(f"one of {', '.join(allowed)}", parse)
+
+
+def _names(value: str) -> tuple[str, ...]:
+    found = [name.strip() for name in value.split(",")]
+    for name in found:
+        if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+            raise ValueError(f"{name!r} is not a name")
+    if len(set(found)) < len(found):
+        raise ValueError("a name stands there twice")
+    return tuple(found)
+
+
+#: Names separated by commas.
+names: Kind[tuple[str, ...]] = Kind("names of letters, digits, '-' and '_', separated by commas", _names, ", ".join)
+
+
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def _size(value: str) -> int:
+    match = re.fullmatch(r"(\d{1,9})\s*([kmg])b?", value.lower())
+    if match is None or int(match[1]) == 0:
+        raise ValueError
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def _format_size(value: int) -> str:
+    unit = next((unit for unit in ("g", "m") if value % _UNITS[unit] == 0), "k")
+    return f"{value // _UNITS[unit]}{unit}"
+
+
+#: A number of bytes, in Spark's own form: ``64k``, ``256m``, ``1g``.
+size: Kind[int] = Kind("a whole number above 0 with a unit (k, m, g), say 256m", _size, _format_size)

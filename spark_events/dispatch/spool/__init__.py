@@ -1,0 +1,1 @@
+"""Events on disk, for reporters with ``delivery.guarantee=at-least-once``."""

@@ -1,0 +1,43 @@
+"""Where a spool is and how large it may become."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+from spark_events.config import boolean, option, size, text
+
+__all__ = ["SpoolConfig", "default_directory"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpoolConfig:
+    """``events.reporter.<name>.spool.…``"""
+
+    directory: str | None = option(
+        "spool.directory",
+        text("the path of a directory"),
+        None,
+        doc="With at-least-once, where events wait; below $XDG_STATE_HOME or ~/.local/state, if it is not set.",
+    )
+    max_size: int = option(
+        "spool.max-size", size, 256 << 20, doc="How large the spool may become; then what is worth least goes first."
+    )
+    fsync: bool = option(
+        "spool.fsync",
+        boolean,
+        False,
+        doc="Whether every write waits for the disk: then the spool outlives a power cut, too, not only its process.",
+    )
+
+
+def default_directory() -> Path:
+    """Where programs keep what must outlive them, by the XDG base directory specification.
+
+    Raises:
+        RuntimeError: the user has no home.
+    """
+    state = os.environ.get("XDG_STATE_HOME")
+    base = Path(state) if state and Path(state).is_absolute() else Path.home() / ".local" / "state"
+    return base / "spark-events" / "spool"

@@ -1,0 +1,87 @@
+"""Where a reporter's events are from the moment they are accepted until they have come to their end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from spark_events.event import Event
+
+__all__ = ["Counts", "Entry", "Store"]
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """An event on its way, and the number of the record that it came from (0: from none)."""
+
+    record: int
+    event: Event
+
+
+class Counts(NamedTuple):
+    """``accepted = delivered + sum(dropped) + spooled + held``, at every moment.
+
+    Attributes:
+        accepted: events taken in, those included that a predecessor had left.
+        delivered: events that the reporter has answered for.
+        dropped: events that were given up, by reason.
+        held: events that only this process knows.
+        spooled: events that are safe on disk and wait there.
+        oldest_age: seconds since the oldest of what is held or spooled was accepted.
+    """
+
+    accepted: int
+    delivered: int
+    dropped: Mapping[str, int]
+    held: int
+    oldest_age: float
+    spooled: int = 0
+
+
+class Store(Protocol):
+    """What a :class:`~spark_events.dispatch.mailbox.Mailbox` and a spool have in common.
+
+    One thread puts, another takes; what is taken stays in the books until it is settled or put back.
+    None of these wait, but those that say so.
+    """
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether what it holds outlives the process."""
+
+    def start(self) -> None:
+        """Gets ready, if need be on a thread of its own."""
+
+    def put(self, entries: Iterable[Entry]) -> None:
+        """Takes entries in."""
+
+    def take(self, most: int) -> list[Event]:
+        """The oldest events."""
+
+    def settle(self, dropped: str | None = None) -> None:
+        """What was taken has come to its end: delivered, or dropped for a reason."""
+
+    def put_back(self) -> None:
+        """What was taken is to be taken again."""
+
+    def is_exhausted(self) -> bool:
+        """Whether nothing is left to be taken, now or once it has been fetched."""
+
+    def counts(self) -> Counts:
+        """The account at this moment."""
+
+    def oldest_record(self) -> int | None:
+        """The oldest record of which an event would be lost with this process; None when there is none."""
+
+    def wait_until_answered(self, timeout: float) -> bool:
+        """Waits, at most ``timeout`` seconds, until no event is left that would be lost with this process."""
+
+    def wait_until_empty(self, timeout: float) -> bool:
+        """Waits, at most ``timeout`` seconds, until everything put in has been settled."""
+
+    def wait_for_room(self, events: int, timeout: float) -> bool:
+        """Waits, at most ``timeout`` seconds, until so many events would fit without shedding."""
+
+    def close(self, deadline: float) -> None:
+        """Keeps what it can, by ``deadline`` (of ``time.monotonic``), and drops the rest as ``shutdown``."""
