@@ -129,7 +129,7 @@ def _processor_time() -> None:
     per_row = 1e6 / rows
     print(
         f"a function that returns at once, retries and timeouts on: {min(ours) * per_row:.2f} µs of processor time"
-        f" a row (median {statistics.median(ours) * per_row:.2f}), of which {min(floor) * per_row:.2f} for calling it at all"
+        f" a row (median {statistics.median(ours) * per_row:.2f}), {min(floor) * per_row:.2f} of it for a bare call"
     )
 
 
