@@ -17,7 +17,8 @@ from spark_events.enrich.engine.breaker import Breaker
 from spark_events.enrich.engine.calls import Call
 from spark_events.enrich.engine.counts import Counts
 from spark_events.enrich.engine.deadlines import Slot
-from spark_events.enrich.engine.failure import Failure, Kind, message_of, type_of, where_raised
+from spark_events.enrich.engine.failure import Failure, Kind, message_of, type_of
+from spark_events.enrich.engine.frames import where_raised
 from spark_events.enrich.engine.gate import Gate
 from spark_events.enrich.engine.limits import RateLimit
 from spark_events.enrich.engine.pauses import pauses
