@@ -12,6 +12,7 @@ __all__ = [
     "ProtocolError",
     "SparkEventsError",
     "ThrottledError",
+    "TransientError",
 ]
 
 
@@ -40,7 +41,16 @@ class ProtocolError(SparkEventsError):
 
 
 class PermanentError(SparkEventsError):
-    """A reporter's verdict: these events will never be taken, do not try again."""
+    """A reporter's verdict: these events will never be taken, do not try again.
+
+    Args:
+        message: why not.
+        rejected: how many of them; the others are delivered. None: all of them.
+    """
+
+    def __init__(self, message: str, rejected: int | None = None) -> None:
+        super().__init__(message)
+        self.rejected = rejected
 
 
 class ThrottledError(SparkEventsError):
@@ -54,3 +64,7 @@ class ThrottledError(SparkEventsError):
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class TransientError(SparkEventsError):
+    """A reporter's verdict: not now, try again; the message says what has to change if it does not pass by itself."""

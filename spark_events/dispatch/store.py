@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from spark_events.event import Event
 
-__all__ = ["Counts", "Entry", "Store"]
+__all__ = ["Counts", "Entry", "Store", "loss"]
 
 
 class Entry(NamedTuple):
@@ -37,6 +37,16 @@ class Counts(NamedTuple):
     spooled: int = 0
 
 
+def loss(taken: int, dropped: str | None, lost: int | None) -> int:
+    """How many of the events that were taken are dropped: none without a reason, else ``lost``, or all of them.
+
+    A reporter's own count is not to be trusted: it cannot lose what it was not given.
+    """
+    if dropped is None:
+        return 0
+    return taken if lost is None else max(0, min(lost, taken))
+
+
 class Store(Protocol):
     """What a :class:`~spark_events.dispatch.mailbox.Mailbox` and a spool have in common.
 
@@ -57,8 +67,8 @@ class Store(Protocol):
     def take(self, most: int) -> list[Event]:
         """The oldest events."""
 
-    def settle(self, dropped: str | None = None) -> None:
-        """What was taken has come to its end: delivered, or dropped for a reason."""
+    def settle(self, dropped: str | None = None, lost: int | None = None) -> None:
+        """What was taken has come to its end: delivered, or dropped for a reason; ``lost`` of them, or all."""
 
     def put_back(self) -> None:
         """What was taken is to be taken again."""

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import tenacity
 
@@ -19,7 +19,7 @@ from spark_events.errors import PermanentError, ThrottledError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
 
-__all__ = ["SHUTDOWN", "Source", "Worker"]
+__all__ = ["SHUTDOWN", "Loss", "Source", "Worker"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,6 +27,13 @@ _LOG = logging.getLogger(__name__)
 SHUTDOWN = "shutdown"
 
 Call = Callable[[], Awaitable[None] | None]
+
+
+class Loss(NamedTuple):
+    """Why events were given up, and how many of a batch; None: all of it."""
+
+    reason: str
+    events: int | None = None
 
 
 class Source(Protocol):
@@ -42,8 +49,8 @@ class Source(Protocol):
     def is_exhausted(self, worker: Worker) -> bool:
         """Whether nothing is left; otherwise the worker is woken when there is more to take."""
 
-    def settle(self, worker: Worker, dropped: str | None, seconds: float) -> None:
-        """What was taken is delivered, or dropped for a reason."""
+    def settle(self, worker: Worker, loss: Loss | None, seconds: float) -> None:
+        """What was taken is delivered, but for what is lost."""
 
     def note_failure(self, worker: Worker) -> None:
         """An attempt has failed."""
@@ -133,9 +140,9 @@ class Worker:
         while not self._abandoned and (events := await self._next()):
             began = time.monotonic()
             # One that can never be opened gives up at once, so that nobody waits for it.
-            dropped = await self._report(events) if opened is None else opened
-            self._source.settle(self, dropped, time.monotonic() - began)
-            if dropped == SHUTDOWN:
+            loss = await self._report(events) if opened is None else Loss(opened.reason)
+            self._source.settle(self, loss, time.monotonic() - began)
+            if loss is not None and loss.reason == SHUTDOWN:
                 break
         if not self._abandoned:
             try:
@@ -143,7 +150,7 @@ class Worker:
             except Exception as error:
                 _LOG.warning("reporter %s: could not be closed: %s", self.name, _describe(error))
 
-    async def _report(self, events: list[Event]) -> str | None:
+    async def _report(self, events: list[Event]) -> Loss | None:
         return await self._persistently(lambda: self._reporter.report(events), "failed")
 
     async def _next(self) -> list[Event]:
@@ -155,7 +162,7 @@ class Worker:
                 return []
             await self._work.wait()
 
-    async def _persistently(self, call: Call, verb: str) -> str | None:
+    async def _persistently(self, call: Call, verb: str) -> Loss | None:
         """Calls until it works; otherwise why it never did: ``rejected``, or ``shutdown``."""
         await self._pause(self._breaker.pause())
         try:
@@ -170,10 +177,10 @@ class Worker:
             self._breaker.succeeded()
             self._source.note_failure(self)
             _LOG.error("reporter %s: %s, not tried again: %s", self.name, verb, _describe(error))
-            return "rejected"
+            return Loss("rejected", error.rejected)
         except Exception:
             # The time for trying is over; why it failed was counted and said when it did.
-            return SHUTDOWN
+            return Loss(SHUTDOWN)
         self._breaker.succeeded()
         if self._in_failure:
             self._in_failure = False
