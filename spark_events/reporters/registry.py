@@ -12,6 +12,7 @@ __all__ = ["BUILT_IN", "factory", "reporter_type"]
 
 #: The types that come with the package, and where each is.
 BUILT_IN = {
+    "database": "spark_events.reporters.database.reporter:DatabaseReporter",
     "file": "spark_events.reporters.file:FileReporter",
     "log": "spark_events.reporters.log:LogReporter",
     "memory": "spark_events.reporters.memory:MemoryReporter",
