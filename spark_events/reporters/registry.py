@@ -16,6 +16,7 @@ BUILT_IN = {
     "file": "spark_events.reporters.file:FileReporter",
     "log": "spark_events.reporters.log:LogReporter",
     "memory": "spark_events.reporters.memory:MemoryReporter",
+    "webhook": "spark_events.reporters.webhook.reporter:WebhookReporter",
 }
 
 

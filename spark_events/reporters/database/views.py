@@ -72,7 +72,7 @@ SELECT entity, subject,
   min(started_ts_millis) AS since_ts_millis,
   CAST(sum(uptime_ms) AS BIGINT) AS uptime_ms,
   CAST(sum(downtime_ms) AS BIGINT) AS downtime_ms,
-  CAST(100.0 * sum(uptime_ms) / nullif(sum(uptime_ms) + sum(downtime_ms), 0) AS DOUBLE PRECISION) AS availability_percent
+  CAST(100.0 * sum(uptime_ms) / nullif(sum(uptime_ms + downtime_ms), 0) AS DOUBLE PRECISION) AS availability_percent
 FROM spark_events_runs
 GROUP BY entity, subject
 """
