@@ -14,6 +14,7 @@ __all__ = ["BUILT_IN", "factory", "reporter_type"]
 BUILT_IN = {
     "database": "spark_events.reporters.database.reporter:DatabaseReporter",
     "file": "spark_events.reporters.file:FileReporter",
+    "kafka": "spark_events.reporters.kafka.reporter:KafkaReporter",
     "log": "spark_events.reporters.log:LogReporter",
     "memory": "spark_events.reporters.memory:MemoryReporter",
     "webhook": "spark_events.reporters.webhook.reporter:WebhookReporter",

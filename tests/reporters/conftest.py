@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from peers.kafka import Kafka
 from peers.postgresql import PostgreSQL
-
 from reporters.databases import Database, OfPostgreSQL, OfSQLite
+from reporters.topics import Topic
 
 _NUMBERS = itertools.count()
 
@@ -43,3 +44,21 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
         return OfSQLite(tmp_path / "events.db")
     found: OfPostgreSQL = request.getfixturevalue("in_postgresql")
     return found
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """A Kafka broker."""
+    broker = Kafka()
+    try:
+        yield broker
+    finally:
+        broker.remove()
+
+
+@pytest.fixture
+def topic(kafka: Kafka) -> Topic:
+    """An empty topic of a broker that runs."""
+    if not kafka.server.is_running:
+        kafka.start()
+    return Topic(kafka, f"events{next(_NUMBERS)}")

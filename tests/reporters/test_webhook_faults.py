@@ -207,12 +207,14 @@ def test_redirects_are_followed_on_the_same_host_alone(caplog: pytest.LogCapture
 
 def test_redirects_in_a_circle_come_to_an_end() -> None:
     """Five, and then it is a failure like any other."""
-    with Receiver(decide=lambda _: Answer(308, "", {"Location": "/hook"})) as receiver:
-        with Running("webhook", {"url": receiver.url, "retry.initial": "1h", "retry.max": "1h"}) as running:
-            running.put([event(1)])
-            running.await_failures()
-            assert len(receiver.requests) == 5
-            running.stop(within=0.2)
+    with (
+        Receiver(decide=lambda _: Answer(308, "", {"Location": "/hook"})) as receiver,
+        Running("webhook", {"url": receiver.url, "retry.initial": "1h", "retry.max": "1h"}) as running,
+    ):
+        running.put([event(1)])
+        running.await_failures()
+        assert len(receiver.requests) == 5
+        running.stop(within=0.2)
 
 
 def serving(*names: str) -> tuple[trustme.CA, ssl.SSLContext]:
@@ -342,7 +344,7 @@ def test_a_host_that_nobody_knows_is_named(caplog: pytest.LogCaptureFixture) -> 
         ({"format": "template", "template": "{tmp}/bad.json"}, "bad.json is not JSON: Expecting ','"),
         (
             {"format": "template", "template": "{tmp}/typo.json"},
-            "typo.json: given ${bodi}, allowed are name, class_scope",
+            "typo.json: given ${bodi}, allowed are name, class",
         ),
         ({"tls.ca": "/nope.pem"}, "tls.ca: /nope.pem: No such file or directory"),
         ({"tls.ca": "{tmp}/bad.json"}, "bad.json: "),
