@@ -16,7 +16,8 @@ T = TypeVar("T")
 class Kind(Generic[T]):
     """A type of value: how it is read from text and written as text, and what is allowed, in words.
 
-    A value that is ``confidential`` is in no message, not even in one that says what is wrong with it.
+    A value that is ``confidential`` is in no message, not even in one that says what is wrong with it: what its
+    ``parse`` raises must not quote it.
     """
 
     allowed: str

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from peers.kafka import Kafka
 from peers.postgresql import PostgreSQL
+
 from reporters.databases import Database, OfPostgreSQL, OfSQLite
 from reporters.topics import Topic
 

@@ -8,12 +8,12 @@ import pytest
 from fakes import event
 from peers.delivering import Running
 from peers.kafka import Kafka
-from reporters.topics import QUICK, Topic
 
+from reporters.topics import QUICK, Topic
 from spark_events import Event, Severity
 from spark_events.event import Attributes, encode_event
 
-AWKWARD = "line\nbreak \"quotes\" back\\slash nul:\0 emoji:🦊"
+AWKWARD = 'line\nbreak "quotes" back\\slash nul:\0 emoji:🦊'
 
 
 def test_an_event_is_a_message_with_a_key_and_headers(topic: Topic) -> None:

@@ -132,10 +132,11 @@ class Client:
             self.is_broken = True
             self._trouble = words(code) if code != KafkaError._FATAL else error.str()
         elif code in _HOPELESS:
-            self._all_down = self._all_down or code == KafkaError._ALL_BROKERS_DOWN
-            # That all are down is said once, and why before it.
-            why = f": {self._last_words}" if code == KafkaError._ALL_BROKERS_DOWN and self._last_words else ""
-            self._trouble = f"{error.name().lstrip('_')}: {error.str()}{why}"
+            self._trouble = f"{error.name().lstrip('_')}: {error.str()}"
+            if code == KafkaError._ALL_BROKERS_DOWN:
+                # It is said once, whatever comes after it, and why was said before it.
+                self._all_down = True
+                self._trouble = f"no broker can be reached: {self._last_words or error.str()}"
         else:
             self._last_words = error.str()
             if self._all_down:

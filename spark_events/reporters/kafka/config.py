@@ -48,11 +48,12 @@ def _properties(value: str) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-#: Settings of librdkafka, as they are.
+#: Settings of librdkafka, as they are; confidential, for there is always one more kind of login.
 properties: Kind[tuple[tuple[str, str], ...]] = Kind(
     "name=value of librdkafka's settings, several separated by ;",
     _properties,
     lambda pairs: "; ".join(f"{name}={value}" for name, value in pairs),
+    True,
 )
 
 

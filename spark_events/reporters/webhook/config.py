@@ -12,10 +12,14 @@ __all__ = ["WebhookConfig", "header_pairs", "web_url"]
 
 
 def _url(value: str) -> Secret:
-    parts = urlsplit(value)
-    if parts.scheme not in {"http", "https"} or not parts.hostname or re.search(r"\s", value):
+    try:
+        parts = urlsplit(value)
+        known = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        # What it says quotes a part of the value.
+        known = False
+    if not known or re.search(r"\s", value):
         raise ValueError
-    parts.port  # noqa: B018  # raises for one that is no number
     return Secret(value)
 
 
