@@ -10,6 +10,7 @@ __all__ = [
     "MissingExtraError",
     "PermanentError",
     "ProtocolError",
+    "ReporterProcessError",
     "SparkEventsError",
     "ThrottledError",
     "TransientError",
@@ -40,6 +41,10 @@ class ProtocolError(SparkEventsError):
     """The shim and the sidecar do not understand each other."""
 
 
+class ReporterProcessError(SparkEventsError):
+    """A reporter with ``isolation=process`` has raised something, or its process has died; the message says which."""
+
+
 class PermanentError(SparkEventsError):
     """A reporter's verdict: these events will never be taken, do not try again.
 
@@ -48,8 +53,11 @@ class PermanentError(SparkEventsError):
         rejected: how many of them; the others are delivered. None: all of them.
     """
 
-    def __init__(self, message: str, rejected: int | None = None) -> None:
-        super().__init__(message)
+    # Of subclasses that do not call this one's __init__, too.
+    rejected: int | None = None
+
+    def __init__(self, *message: object, rejected: int | None = None) -> None:
+        super().__init__(*message)
         self.rejected = rejected
 
 

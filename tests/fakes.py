@@ -69,7 +69,7 @@ def throttled(seconds: float) -> Step:
 
 def partly(rejected: int) -> Step:
     """The first so many of the events are refused for good, the others taken."""
-    return Step(error=lambda: PermanentError(f"{rejected} are malformed", rejected))
+    return Step(error=lambda: PermanentError(f"{rejected} are malformed", rejected=rejected))
 
 
 class FaultyReporter(Reporter):
@@ -203,7 +203,8 @@ SIDECAR = [sys.executable, "-c", "from spark_events.sidecar import main; main()"
 
 def sidecar_environment() -> dict[str, str]:
     """The environment of a sidecar that can import these fakes."""
-    return {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    found = os.environ.get("PYTHONPATH", "")
+    return {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{found}"}
 
 
 class FakeDriver:

@@ -13,7 +13,7 @@ import msgspec
 
 from spark_events.cli.arguments import add_min_severity
 from spark_events.errors import SparkEventsError
-from spark_events.event import Event, Severity
+from spark_events.event import Event, Severity, decode_event
 from spark_events.reporters.log import format_event
 
 __all__ = ["add_to"]
@@ -21,8 +21,6 @@ __all__ = ["add_to"]
 _COLOURS = {Severity.WARN: "\033[33m", Severity.ERROR: "\033[31m", Severity.FATAL: "\033[1;31m"}
 _DIM, _RESET = "\033[2m", "\033[0m"
 _POLL_SECONDS = 0.2
-# Attributes is a dict of our own, which msgspec makes only when it is told how.
-_DECODER = msgspec.json.Decoder(Event, dec_hook=lambda kind, value: kind(value))
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -50,7 +48,7 @@ def _run(chosen: argparse.Namespace) -> int:
                 lines = iter(list(lines)[-chosen.lines :] if chosen.lines > 0 else [])
             for line in lines:
                 try:
-                    event = _DECODER.decode(line)
+                    event = decode_event(line.encode())
                 except msgspec.DecodeError:
                     damaged += 1
                     continue

@@ -13,7 +13,7 @@ __all__ = ["Secret", "UnresolvedError", "is_secret", "resolve", "secret", "shown
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
 #: Spark's own idea of what a secret is called (``spark.redaction.regex``), and what reporters add to it.
 _TELLING_KEY = re.compile(
-    r"(?i)secret|password|passwd|token|access[._-]?key|api[._-]?key|credential|authorization|headers"
+    r"(?i)secret|pass?w(or)?d|token|access[._-]?key|api[._-]?key|credential|authorization|headers"
 )
 
 #: Up to the last @: passwords hold all kinds of characters that should have been escaped.

@@ -55,15 +55,14 @@ class FileReporter(Reporter):
     def report(self, events: Sequence[Event]) -> None:
         data = self._encoder.encode_lines(events)
         with self._locked():
-            size = os.fstat(self._fd).st_size
             rest = memoryview(data)
             try:
                 # A short write is followed by one that tells why: a full disk, a limit on file sizes.
                 while rest:
                     rest = rest[os.write(self._fd, rest) :]
             except OSError as error:
-                if len(rest) < len(data):
-                    os.ftruncate(self._fd, size)
+                if written := len(data) - len(rest):
+                    os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
                 raise OSError(error.errno, error.strerror, self._path) from None
 
     @contextlib.contextmanager

@@ -56,4 +56,4 @@ class Progress:
         """
         total, self._ids = len(self._ids), ()
         if self._rejected:
-            raise PermanentError(f"{self._rejected} of {total} events were refused: {self._why}", self._rejected)
+            raise PermanentError(f"{self._rejected} of {total} events were refused: {self._why}", rejected=self._rejected)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import cast
+import dataclasses
+import inspect
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, cast
 
-from spark_events.config import Kind
+from spark_events.config import Kind, options
 from spark_events.loading import load
 from spark_events.reporters.reporter import Reporter, ReporterFactory
 
-__all__ = ["BUILT_IN", "factory", "reporter_type"]
+__all__ = ["BUILT_IN", "ENTRY_POINTS", "factory", "reporter_type"]
 
 #: The types that come with the package, and where each is.
 BUILT_IN = {
@@ -19,22 +22,74 @@ BUILT_IN = {
     "memory": "spark_events.reporters.memory:MemoryReporter",
     "webhook": "spark_events.reporters.webhook.reporter:WebhookReporter",
 }
+#: The group of entry points by which other packages name types of their own.
+ENTRY_POINTS = "spark_events.reporters"
 
 
 def factory(type_name: str) -> ReporterFactory:
     """The factory of a type.
 
     Raises:
-        ValueError: there is none; the message says why.
+        ValueError: there is none, or it cannot be used; the message says why.
     """
-    path = BUILT_IN.get(type_name, type_name)
-    found = load(path)
-    attribute = path.rpartition(":")[2]
-    if isinstance(found, type) and not issubclass(found, Reporter):
-        raise ValueError(f"{attribute} is not a subclass of spark_events.Reporter")
-    if not callable(found) or not hasattr(found, "Config"):
-        raise ValueError(f"{attribute} has no Config that declares its keys")
+    path = BUILT_IN.get(type_name)
+    if path is None and ":" not in type_name:
+        path = _entry_point(type_name).value
+    found = load(path or type_name)
+    fault = _fault(found)
+    if fault is not None:
+        raise ValueError(f"{(path or type_name).rpartition(':')[2]} {fault}")
     return cast(ReporterFactory, found)
+
+
+def _entry_point(name: str) -> EntryPoint:
+    found = entry_points(group=ENTRY_POINTS)
+    if name in found.names:
+        return found[name]
+    others = f"; installed are also {', '.join(sorted(found.names))}" if found.names else ""
+    raise ValueError(f"no such type{others}")
+
+
+def _fault(found: Any) -> str | None:
+    """What its author has overlooked; None if it can be used."""
+    if isinstance(found, type):
+        if not issubclass(found, Reporter):
+            return "is not a subclass of spark_events.Reporter"
+        if inspect.isabstract(found):
+            return f"does not define {' and '.join(sorted(found.__abstractmethods__))}"
+        for method in (found.open, found.close):
+            if _misfits(method, None):
+                return f"cannot be used: {method.__name__} is called without arguments"
+        if _misfits(found.report, None, ()):
+            return "cannot be used: report is called with one argument, the events"
+    elif not callable(found):
+        return "is neither a class nor a function that makes a reporter"
+    elif not hasattr(found, "Config"):
+        return "has no Config that declares its keys"
+    if _misfits(found, None):
+        return "cannot be made: it is called with one argument, its Config"
+    return _config_fault(found.Config)
+
+
+def _config_fault(config: Any) -> str | None:
+    if not (isinstance(config, type) and dataclasses.is_dataclass(config)):
+        return "cannot be configured: its Config is not a dataclass"
+    declared = {option.field for option in options(config)}
+    plain = [field.name for field in dataclasses.fields(config) if field.name not in declared]
+    if plain:
+        return f"cannot be configured: {', '.join(plain)} of its Config is not declared with spark_events.config.option"
+    return None
+
+
+def _misfits(function: Any, *arguments: Any) -> bool:
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return True
+    except ValueError:
+        # Written in C, say: there is no signature to look at.
+        return False
+    return False
 
 
 #: The value of ``events.reporter.<name>.type``.

@@ -7,6 +7,7 @@ import json
 import stat
 from pathlib import Path
 
+import pytest
 from fakes import event
 from peers.delivering import IMPATIENT, Running
 
@@ -106,9 +107,10 @@ def test_nothing_is_too_long_and_no_time_too_odd(database: Database) -> None:
     ]
 
 
-def test_what_the_database_refuses_is_refused_alone(database: Database) -> None:
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_what_the_database_refuses_is_refused_alone(database: Database, isolation: str) -> None:
     """Somebody has put a rule on the table: the events that break it are counted, the others are there."""
-    with Running("database", database.settings) as running:
+    with Running("database", {**database.settings, "isolation": isolation, "timeout": "30s"}) as running:
         running.deliver([event(0)])
         if isinstance(database, OfPostgreSQL):
             database.ask("ALTER TABLE spark_events ADD CHECK (body NOT LIKE '%3')")

@@ -51,7 +51,7 @@ def test_an_attempt_that_was_given_up_is_not_sent_again(kafka: Kafka, topic: Top
 
 
 def test_a_request_that_is_too_large_costs_only_the_event_that_is(kafka: Kafka) -> None:
-    """A topic takes less than the client does, and refuses whole requests: each message is tried by itself, in order."""
+    """A topic that takes less than the client, and refuses whole requests: each message is tried by itself."""
     topic = Topic(kafka, "narrow", max_message_bytes="3000")
     events = [event(n, text=f"{n}" * (4000 if n == 13 else 200)) for n in range(40)]
     with Running("kafka", {**topic.settings, "compression.type": "none"}) as running:

@@ -63,7 +63,7 @@ class DatabaseReporter(Reporter):
         with self._verdicts(), self._engine.begin() as connection:
             rejected = self._one_by_one(connection, insert, rows)
         if rejected:
-            raise PermanentError(f"{rejected} of {len(rows)} events were refused: {reason}", rejected)
+            raise PermanentError(f"{rejected} of {len(rows)} events were refused: {reason}", rejected=rejected)
 
     def _one_by_one(self, connection: Connection, insert: Any, rows: list[dict[str, Any]]) -> int:
         """Still one transaction, but a row that is refused is refused alone; returns how many were."""

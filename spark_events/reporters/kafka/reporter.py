@@ -62,7 +62,8 @@ class KafkaReporter(Reporter):
                 self._judge(batch)
         self._batch = Batch(())
         if refused := batch.refused():
-            raise PermanentError(f"{len(refused)} of {len(events)} events were refused: {refused[-1]}", len(refused))
+            said = f"{len(refused)} of {len(events)} events were refused: {refused[-1]}"
+            raise PermanentError(said, rejected=len(refused))
 
     def _send(self, client: Client, batch: Batch) -> bool:
         """Hands over what there is room for; whether that is all."""

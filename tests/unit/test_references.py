@@ -1,0 +1,67 @@
+"""Secrets: given by reference, and shown by nobody."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+
+import pytest
+
+from spark_events.config import Secret, Setting, Settings, integer, option, secret, text
+from spark_events.errors import ConfigError
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    url: str = option("url", text(), "http://127.0.0.1", doc="Where.")
+    password: Secret | None = option("password", secret, None, doc="What opens it.")
+    port: int = option("port", integer(1, 65535), 80, doc="Which port.")
+
+
+def read(**values: str) -> Target:
+    settings = Settings(Setting(f"t.{key}", value, "a test") for key, value in values.items())
+    found = settings.read(Target, "t")
+    settings.check()
+    assert found is not None
+    return found
+
+
+def problems(**values: str) -> str:
+    with pytest.raises(ConfigError) as raised:
+        read(**values)
+    return str(raised.value)
+
+
+def test_a_reference_stands_for_a_variable_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anywhere in any value; a file's last line break is not a part of it."""
+    monkeypatch.setenv("SHOP_HOST", "db.example")
+    (tmp_path / "password").write_text("s3cret\n\n")
+    found = read(url="http://${env:SHOP_HOST}:80/${env:SHOP_HOST}", password=f"${{file:{tmp_path}/password}}")
+    assert found.url == "http://db.example:80/db.example"
+    assert found.password == Secret("s3cret\n")
+
+
+def test_what_a_reference_names_and_is_not_there_is_said(tmp_path: Path) -> None:
+    """With the key, the reference and the reason."""
+    said = problems(url="${env:NO_SUCH_VARIABLE}", password=f"${{file:{tmp_path}/none}}")
+    assert "t.url: given '${env:NO_SUCH_VARIABLE}' (the sidecar's environment has no variable" in said
+    assert f"(the file {tmp_path}/none cannot be read: No such file or directory)" in said
+
+
+def test_a_secret_shows_itself_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither in the repr of its config, nor in a log, nor formatted."""
+    found = read(password="s3cret")
+    assert found.password is not None
+    logging.getLogger(__name__).error("%s %r", found.password, found)
+    assert "s3cret" not in f"{found} {found!r} {found.password} {caplog.text}"
+    assert found.password.reveal() == "s3cret"
+
+
+def test_a_problem_does_not_quote_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what a reference stands for, not the value of a key that is called like a secret, even misspelled."""
+    monkeypatch.setenv("PORT", "s3cret")
+    said = problems(port="${env:PORT}", pasword="s3cret", password="", api_token="s3cret")
+    assert "s3cret" not in said
+    assert "t.port: given '${env:PORT}', allowed is a whole number" in said
+    assert "t.api_token: unknown key, given a value that is not shown" in said
