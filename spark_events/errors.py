@@ -50,14 +50,13 @@ class PermanentError(SparkEventsError):
 
     Args:
         message: why not.
-        rejected: how many of them; the others are delivered. None: all of them.
+        rejected: how many of them, where the others were delivered; all of them, without it.
     """
 
-    # Of subclasses that do not call this one's __init__, too.
     rejected: int | None = None
 
-    def __init__(self, *message: object, rejected: int | None = None) -> None:
-        super().__init__(*message)
+    def __init__(self, message: str = "", rejected: int | None = None) -> None:
+        super().__init__(message)
         self.rejected = rejected
 
 

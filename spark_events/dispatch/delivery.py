@@ -15,7 +15,7 @@ from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.mailbox import Mailbox
 from spark_events.dispatch.selection import Selection, SelectionConfig
 from spark_events.dispatch.store import Entry, Store
-from spark_events.dispatch.worker import SHUTDOWN, Loss, Worker
+from spark_events.dispatch.worker import SHUTDOWN, Worker
 from spark_events.event import Event, Severity
 from spark_events.reporters.reporter import Reporter
 
@@ -254,19 +254,17 @@ class Delivery:
         """For the worker: whether nothing is left for it."""
         return worker is not self._worker or self._closed or self._store.is_exhausted()
 
-    def settle(self, worker: Worker, loss: Loss | None, seconds: float) -> None:
+    def settle(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
         """For the worker: what was taken has come to its end."""
         with self._lock:
             if worker is not self._worker or self._closed:
                 return
             self._latency = seconds
             self._quick = seconds < _QUICK_SECONDS
-            if loss is None:
-                self._store.settle()
-            elif loss.reason == SHUTDOWN and self._store.is_durable:
+            if dropped == SHUTDOWN and self._store.is_durable:
                 self._store.put_back()
             else:
-                self._store.settle(loss.reason, loss.events)
+                self._store.settle(dropped, count)
         self._hooks.on_progress()
 
     def note_failure(self, worker: Worker) -> None:

@@ -7,7 +7,7 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 
-from spark_events.dispatch.store import Counts, Entry, loss
+from spark_events.dispatch.store import Counts, Entry, dropped_of
 from spark_events.event import Event
 
 __all__ = ["Mailbox", "worth_of"]
@@ -114,13 +114,13 @@ class Mailbox:
     def _oldest(self) -> tuple[int, Entry]:
         return min((line for line in self._lines.values() if line), key=lambda line: line[0][0]).popleft()
 
-    def settle(self, dropped: str | None = None, lost: int | None = None) -> None:
-        """What was taken has come to its end: delivered, or dropped for a reason; ``lost`` of them, or all."""
+    def settle(self, dropped: str | None = None, count: int | None = None) -> None:
+        """What was taken has come to its end: delivered, or dropped for a reason, all of it or ``count`` events."""
         with self._lock:
-            gone = loss(len(self._in_flight), dropped, lost)
-            self._delivered += len(self._in_flight) - gone
+            lost = dropped_of(len(self._in_flight), dropped, count)
+            self._delivered += len(self._in_flight) - lost
             if dropped is not None:
-                self._dropped[dropped] += gone
+                self._dropped[dropped] += lost
             for arrival, _ in self._in_flight if self._early else ():
                 self._early.pop(arrival, None)
             self._in_flight = ()

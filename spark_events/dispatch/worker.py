@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import tenacity
 
@@ -21,7 +21,7 @@ from spark_events.errors import PermanentError, ThrottledError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
 
-__all__ = ["SHUTDOWN", "Loss", "Source", "Worker"]
+__all__ = ["SHUTDOWN", "Source", "Worker"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -29,13 +29,6 @@ _LOG = logging.getLogger(__name__)
 SHUTDOWN = "shutdown"
 
 Call = Callable[[], Awaitable[None] | None]
-
-
-class Loss(NamedTuple):
-    """Why events were given up, and how many of a batch; None: all of it."""
-
-    reason: str
-    events: int | None = None
 
 
 class Source(Protocol):
@@ -51,8 +44,8 @@ class Source(Protocol):
     def is_exhausted(self, worker: Worker) -> bool:
         """Whether nothing is left; otherwise the worker is woken when there is more to take."""
 
-    def settle(self, worker: Worker, loss: Loss | None, seconds: float) -> None:
-        """What was taken is delivered, but for what is lost."""
+    def settle(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
+        """What was taken is delivered, or dropped for a reason, all of it or ``count`` events."""
 
     def note_failure(self, worker: Worker) -> None:
         """An attempt has failed."""
@@ -87,6 +80,7 @@ class Worker:
         self._abandoned = False
         self._deadline = float("inf")
         self._in_failure = False
+        self._rejected: int | None = None
         self._wait = tenacity.wait_exponential(
             multiplier=config.retry_initial, max=config.retry_max
         ) + tenacity.wait_random(0, config.retry_initial)
@@ -147,9 +141,9 @@ class Worker:
         while not self._abandoned and (events := await self._next()):
             began = time.monotonic()
             # One that can never be opened gives up at once, so that nobody waits for it.
-            loss = await self._report(events) if opened is None else Loss(opened.reason)
-            self._source.settle(self, loss, time.monotonic() - began)
-            if loss is not None and loss.reason == SHUTDOWN:
+            dropped = await self._report(events) if opened is None else opened
+            self._source.settle(self, dropped, time.monotonic() - began, self._rejected)
+            if dropped == SHUTDOWN:
                 break
         if not self._abandoned:
             try:
@@ -157,7 +151,7 @@ class Worker:
             except Exception as error:
                 _LOG.warning("reporter %s: could not be closed: %s", self.name, _describe(error))
 
-    async def _report(self, events: list[Event]) -> Loss | None:
+    async def _report(self, events: list[Event]) -> str | None:
         return await self._persistently(lambda: self._reporter.report(events), "failed")
 
     async def _next(self) -> list[Event]:
@@ -174,8 +168,9 @@ class Worker:
             await self._work.wait()
             waited = True
 
-    async def _persistently(self, call: Call, verb: str) -> Loss | None:
+    async def _persistently(self, call: Call, verb: str) -> str | None:
         """Calls until it works; otherwise why it never did: ``rejected``, or ``shutdown``."""
+        self._rejected = None
         await self._pause(self._breaker.pause())
         try:
             try:
@@ -188,11 +183,12 @@ class Worker:
             # The destination has answered: it is the events that are wrong.
             self._breaker.succeeded()
             self._source.note_failure(self)
+            self._rejected = error.rejected
             _LOG.error("reporter %s: %s, not tried again: %s", self.name, verb, _describe(error))
-            return Loss("rejected", error.rejected if type(error.rejected) is int else None)
+            return "rejected"
         except Exception:
             # The time for trying is over; why it failed was counted and said when it did.
-            return Loss(SHUTDOWN)
+            return SHUTDOWN
         self._breaker.succeeded()
         if self._in_failure:
             self._in_failure = False

@@ -56,4 +56,5 @@ class Progress:
         """
         total, self._ids = len(self._ids), ()
         if self._rejected:
-            raise PermanentError(f"{self._rejected} of {total} events were refused: {self._why}", rejected=self._rejected)
+            said = f"{self._rejected} of {total} events were refused: {self._why}"
+            raise PermanentError(said, rejected=self._rejected)

@@ -48,7 +48,7 @@ class Kafka:
 
     def __init__(self) -> None:
         if not _JARS.is_dir():
-            missing("there is no Kafka broker in .tools/kafka; make setup fetches it")
+            missing("there is no Kafka broker in .tools/kafka; make broker fetches it")
         java = _java()
         self._folder = private_folder("kafka")
         plain, login, tls, controller = (free_port() for _ in range(4))

@@ -147,8 +147,7 @@ def failure(error: BaseException) -> Failed:
     told = f"{type(error).__name__}: {text(error)}"
     if isinstance(error, PermanentError):
         said = text(error) if type(error) is PermanentError else told
-        # Whatever a subclass has made of it.
-        return Failed("permanent", said, rejected=error.rejected if type(error.rejected) is int else None)
+        return Failed("permanent", said, rejected=error.rejected)
     if isinstance(error, ThrottledError):
         return Failed("throttled", text(error) if type(error) is ThrottledError else told, error.retry_after)
     return Failed("transient", told)
@@ -157,7 +156,7 @@ def failure(error: BaseException) -> Failed:
 def verdict(failed: Failed) -> Exception:
     """The same verdict, to be raised on this side."""
     if failed.verdict == "permanent":
-        return PermanentError(failed.error, rejected=failed.rejected)
+        return PermanentError(failed.error, failed.rejected)
     if failed.verdict == "throttled":
         return ThrottledError(failed.error, failed.retry_after)
     return ReporterProcessError(failed.error)

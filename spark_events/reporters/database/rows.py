@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from spark_events.event import AttributeValue, Event
-from spark_events.reporters.characters import encodable, mapped
+from spark_events.event import Attributes, AttributeValue, Event, without_surrogates
 
 __all__ = ["MOST_INDEXED", "row_of"]
 
@@ -47,20 +46,21 @@ def row_of(event: Event) -> dict[str, Any]:
     try:
         attributes = _ENCODER.encode(event.attributes).decode()
         # Text about a NUL looks like one in JSON, and line breaks are not printable: both only cost the longer way.
-        is_plain = "\\u0000" not in attributes and event.body.isprintable()
+        texts = f"{event.body}{event.event_id}{event.name}{event.class_scope}"
+        is_plain = "\\u0000" not in attributes and texts.isprintable()
     except UnicodeEncodeError:
         is_plain = False
     if not is_plain:
-        event = mapped(event, _storable)
+        event = _storable(event)
         attributes = _ENCODER.encode(event.attributes).decode()
     known = event.attributes
     return {
-        "event_id": _identifier(_storable(event.event_id)),
+        "event_id": _identifier(_visible(event.event_id)),
         "sequence": event.sequence,
         "observed_ts_millis": event.observed_ts_millis,
         "observed_at": _moment(event.observed_ts_millis),
-        "name": _short(_storable(event.name)),
-        "class_scope": _short(_storable(event.class_scope)),
+        "name": _short(_visible(event.name)),
+        "class_scope": _short(_visible(event.class_scope)),
         "severity": event.severity.value,
         "severity_number": event.severity.number,
         "body": event.body,
@@ -70,8 +70,16 @@ def row_of(event: Event) -> dict[str, Any]:
     }
 
 
-def _storable(text: str) -> str:
-    return encodable(text).replace("\0", "␀")
+def _storable(event: Event) -> Event:
+    event = without_surrogates(event)
+    attributes = {
+        _visible(key): _visible(value) if isinstance(value, str) else value for key, value in event.attributes.items()
+    }
+    return msgspec.structs.replace(event, body=_visible(event.body), attributes=Attributes(attributes))
+
+
+def _visible(text: str) -> str:
+    return text.replace("\0", "␀")
 
 
 def _identifier(text: str) -> str:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spark_events.errors import PermanentError, TransientError
-from spark_events.event import Event
-from spark_events.reporters.characters import to_json
+from spark_events.event import Event, encode_event
 from spark_events.reporters.extras import load_extra
 from spark_events.reporters.kafka.batch import Batch, Message
 from spark_events.reporters.kafka.config import KafkaConfig
@@ -71,7 +70,7 @@ class KafkaReporter(Reporter):
             if batch.one_by_one and batch.is_waiting:
                 return False
             try:
-                client.send(message, self._key(message.event), to_json(message.event))
+                client.send(message, self._key(message.event), encode_event(message.event))
             except BufferError:
                 if not client.is_empty:
                     return False

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from spark_events import _version
 from spark_events.config import Secret
-from spark_events.event import Event
-from spark_events.reporters.characters import encodable, mapped
+from spark_events.event import Event, without_surrogates
 from spark_events.reporters.extras import load_extra
 from spark_events.reporters.progress import Progress
 from spark_events.reporters.reporter import Reporter
@@ -90,8 +89,7 @@ class WebhookReporter(Reporter):
         try:
             body = self._format.body(events)
         except UnicodeEncodeError:
-            # Of events that were made by hand; EventBuilder lets no lone surrogates in.
-            body = self._format.body([mapped(event, encodable) for event in events])
+            body = self._format.body([without_surrogates(event) for event in events])
         headers = {}
         if self._secret is not None:
             headers[self._signature] = sign(self._secret.reveal(), body, time.time())
