@@ -16,6 +16,7 @@ __all__ = [
     "ReporterProcessError",
     "SparkEventsError",
     "ThrottledError",
+    "TransientError",
 ]
 
 
@@ -81,7 +82,18 @@ class ReporterProcessError(SparkEventsError):
 
 
 class PermanentError(SparkEventsError):
-    """A reporter's verdict: these events will never be taken, do not try again."""
+    """A reporter's verdict: these events will never be taken, do not try again.
+
+    Args:
+        message: why not.
+        rejected: how many of them, where the others were delivered; all of them, without it.
+    """
+
+    rejected: int | None = None
+
+    def __init__(self, message: str = "", rejected: int | None = None) -> None:
+        super().__init__(message)
+        self.rejected = rejected
 
 
 class ThrottledError(SparkEventsError):
@@ -95,3 +107,7 @@ class ThrottledError(SparkEventsError):
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class TransientError(SparkEventsError):
+    """A reporter's verdict: not now, try again; the message says what has to change if it does not pass by itself."""

@@ -74,6 +74,7 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
     verdict: Literal["permanent", "throttled", "transient"]
     error: str
     retry_after: float = 0.0
+    rejected: int | None = None
 
 
 class Said(msgspec.Struct, tag="said", frozen=True):
@@ -145,7 +146,8 @@ def failure(error: BaseException) -> Failed:
     """What a call has raised, as an answer."""
     told = f"{type(error).__name__}: {text(error)}"
     if isinstance(error, PermanentError):
-        return Failed("permanent", text(error) if type(error) is PermanentError else told)
+        said = text(error) if type(error) is PermanentError else told
+        return Failed("permanent", said, rejected=error.rejected)
     if isinstance(error, ThrottledError):
         return Failed("throttled", text(error) if type(error) is ThrottledError else told, error.retry_after)
     return Failed("transient", told)
@@ -154,7 +156,7 @@ def failure(error: BaseException) -> Failed:
 def verdict(failed: Failed) -> Exception:
     """The same verdict, to be raised on this side."""
     if failed.verdict == "permanent":
-        return PermanentError(failed.error)
+        return PermanentError(failed.error, failed.rejected)
     if failed.verdict == "throttled":
         return ThrottledError(failed.error, failed.retry_after)
     return ReporterProcessError(failed.error)
