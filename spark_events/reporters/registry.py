@@ -18,6 +18,7 @@ BUILT_IN = {
     "file": "spark_events.reporters.file:FileReporter",
     "log": "spark_events.reporters.log:LogReporter",
     "memory": "spark_events.reporters.memory:MemoryReporter",
+    "otlp": "spark_events.reporters.otlp.reporter:OtlpReporter",
 }
 #: The group of entry points by which other packages name types of their own.
 ENTRY_POINTS = "spark_events.reporters"
