@@ -40,7 +40,16 @@ class ProtocolError(SparkEventsError):
 
 
 class PermanentError(SparkEventsError):
-    """A reporter's verdict: these events will never be taken, do not try again."""
+    """A reporter's verdict: these events will never be taken, do not try again.
+
+    Args:
+        message: why not.
+        rejected: how many of them, where the others were delivered; all of them, without it.
+    """
+
+    def __init__(self, message: str = "", rejected: int | None = None) -> None:
+        super().__init__(message)
+        self.rejected = rejected
 
 
 class ThrottledError(SparkEventsError):

@@ -223,7 +223,7 @@ class Delivery:
         """For the worker: whether nothing is left for it."""
         return worker is not self._worker or self._closed or self._store.is_exhausted()
 
-    def settle(self, worker: Worker, dropped: str | None, seconds: float) -> None:
+    def settle(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
         """For the worker: what was taken has come to its end."""
         with self._lock:
             if worker is not self._worker or self._closed:
@@ -232,7 +232,7 @@ class Delivery:
             if dropped == SHUTDOWN and self._store.is_durable:
                 self._store.put_back()
             else:
-                self._store.settle(dropped)
+                self._store.settle(dropped, count)
         self._hooks.on_progress()
 
     def note_failure(self, worker: Worker) -> None:

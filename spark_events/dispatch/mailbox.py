@@ -7,7 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 
-from spark_events.dispatch.store import Counts, Entry
+from spark_events.dispatch.store import Counts, Entry, dropped_of
 from spark_events.event import Event
 
 __all__ = ["Mailbox", "worth_of"]
@@ -107,13 +107,13 @@ class Mailbox:
         self._waiting -= 1
         return line.popleft()
 
-    def settle(self, dropped: str | None = None) -> None:
-        """What was taken has come to its end: delivered, or dropped for a reason."""
+    def settle(self, dropped: str | None = None, count: int | None = None) -> None:
+        """What was taken has come to its end: delivered, or dropped for a reason, all of it or ``count`` events."""
         with self._lock:
-            if dropped is None:
-                self._delivered += len(self._in_flight)
-            else:
-                self._dropped[dropped] += len(self._in_flight)
+            lost = dropped_of(len(self._in_flight), dropped, count)
+            self._delivered += len(self._in_flight) - lost
+            if dropped is not None:
+                self._dropped[dropped] += lost
             for arrival, _ in self._in_flight if self._early else ():
                 self._early.pop(arrival, None)
             self._in_flight = ()

@@ -42,8 +42,8 @@ class Source(Protocol):
     def is_exhausted(self, worker: Worker) -> bool:
         """Whether nothing is left; otherwise the worker is woken when there is more to take."""
 
-    def settle(self, worker: Worker, dropped: str | None, seconds: float) -> None:
-        """What was taken is delivered, or dropped for a reason."""
+    def settle(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
+        """What was taken is delivered, or dropped for a reason, all of it or ``count`` events."""
 
     def note_failure(self, worker: Worker) -> None:
         """An attempt has failed."""
@@ -78,6 +78,7 @@ class Worker:
         self._abandoned = False
         self._deadline = float("inf")
         self._in_failure = False
+        self._rejected: int | None = None
         self._wait = tenacity.wait_exponential(
             multiplier=config.retry_initial, max=config.retry_max
         ) + tenacity.wait_random(0, config.retry_initial)
@@ -134,7 +135,7 @@ class Worker:
             began = time.monotonic()
             # One that can never be opened gives up at once, so that nobody waits for it.
             dropped = await self._report(events) if opened is None else opened
-            self._source.settle(self, dropped, time.monotonic() - began)
+            self._source.settle(self, dropped, time.monotonic() - began, self._rejected)
             if dropped == SHUTDOWN:
                 break
         if not self._abandoned:
@@ -157,6 +158,7 @@ class Worker:
 
     async def _persistently(self, call: Call, verb: str) -> str | None:
         """Calls until it works; otherwise why it never did: ``rejected``, or ``shutdown``."""
+        self._rejected = None
         await self._pause(self._breaker.pause())
         try:
             try:
@@ -169,6 +171,7 @@ class Worker:
             # The destination has answered: it is the events that are wrong.
             self._breaker.succeeded()
             self._source.note_failure(self)
+            self._rejected = error.rejected
             _LOG.error("reporter %s: %s, not tried again: %s", self.name, verb, _describe(error))
             return "rejected"
         except Exception:

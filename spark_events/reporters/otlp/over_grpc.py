@@ -77,7 +77,13 @@ class GrpcConnection:
             return partial_success(call.result())
         await self.close()
         metadata = dict(call.trailing_metadata() or ())
-        raise of_grpc(call.code().name, call.details() or "", retry_delay(metadata))
+        raise of_grpc(call.code().name, self._explained(call.details() or ""), retry_delay(metadata))
+
+    def _explained(self, details: str) -> str:
+        # All that gRPC says of the alert "certificate required".
+        if "TSI_DATA_CORRUPTED" in details and self._target.client_certificate is None:
+            return f"{details}; the receiver may want a client's certificate (client.certificate, client.key)"
+        return details
 
     async def close(self) -> None:
         """Ends the connection; the next request makes another."""

@@ -59,16 +59,30 @@ class HttpConnection:
             response = await client.post(self._target.address, content=body, headers=self._headers)
         except httpx.HTTPError as error:
             await self.close()
-            # Some of them have nothing to say but what they are.
-            raise UnavailableError(f"{type(error).__name__}: {error}".rstrip(": ")) from error
+            raise UnavailableError(_said(error) + self._hint(error)) from error
         content_type = response.headers.get("content-type", "")
         if response.is_success:
             return success(content_type, response.content)
         message, is_otlp = failure(content_type, response.content)
         raise of_http(response.status_code, response.headers, message, is_otlp)
 
+    def _hint(self, error: httpx.HTTPError) -> str:
+        # The alert "certificate required" comes after the handshake, and races with the end of the connection.
+        is_cut_off = isinstance(error, (httpx.ReadError, httpx.WriteError))
+        if is_cut_off and self._target.is_secure and self._target.client_certificate is None:
+            return "; the receiver may want a client's certificate (client.certificate, client.key)"
+        return ""
+
     async def close(self) -> None:
         """Ends the connection; the next request makes another."""
         if self._client is not None:
             client, self._client = self._client, None
             await client.aclose()
+
+
+def _said(error: BaseException) -> str:
+    """Some errors have nothing to say but what they are; what they came from often has."""
+    cause: BaseException | None = error
+    while cause is not None and not str(cause):
+        cause = cause.__cause__ or cause.__context__
+    return f"{type(error).__name__}: {cause or 'no reason given'}"

@@ -84,7 +84,7 @@ class OtlpReporter(Reporter):
 
     def __init__(self, config: OtlpConfig) -> None:
         where = target(config, os.environ)
-        self._most_bytes = config.request_max_size
+        self._most_bytes = self._usual_bytes = config.request_max_size
         try:
             from spark_events.reporters.otlp.encoding import Encoder
 
@@ -116,20 +116,21 @@ class OtlpReporter(Reporter):
                 batch.done(rejected, reason)
         self._batch = None
         if batch.rejected:
-            raise PermanentError(f"{batch.rejected} of {batch.size} events: {batch.reason}")
+            raise PermanentError(f"{batch.rejected} of {batch.size} events: {batch.reason}", batch.rejected)
 
     async def _send(self, batch: _Batch) -> tuple[int, str]:
         part = batch.left[-1]
         request = self._encoder.encode(part)
-        size, most = len(request), self._most_bytes
-        if size > most:
-            raise TooLarge(f"it is {size:,} bytes large, a request may have {most:,} (request.max-size)")
+        size = len(request)
+        # How much of a smaller limit one event alone would take, only the receiver knows.
+        if size > (self._most_bytes if len(part) == 1 else self._usual_bytes):
+            raise TooLarge(f"it is {size:,} bytes large, a request may have {self._most_bytes:,} (request.max-size)")
         try:
             return await self._connection.send(request)
         except TooLarge:
             if len(part) > 1:
-                # The next ones are not sent in vain.
-                self._most_bytes = size // 2
+                # It takes less than was thought: the next ones are not sent in vain.
+                self._usual_bytes = size // 2
             raise
 
     async def close(self) -> None:
