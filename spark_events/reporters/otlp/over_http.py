@@ -57,7 +57,8 @@ class HttpConnection:
         try:
             # Not followed, if it sends us elsewhere: where our headers go is for the user to decide.
             response = await client.post(self._target.address, content=body, headers=self._headers)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, OSError) as error:
+            # OSError: not all that TLS says after the handshake is httpx's yet.
             await self.close()
             raise UnavailableError(_said(error) + self._hint(error)) from error
         content_type = response.headers.get("content-type", "")
@@ -66,9 +67,9 @@ class HttpConnection:
         message, is_otlp = failure(content_type, response.content)
         raise of_http(response.status_code, response.headers, message, is_otlp)
 
-    def _hint(self, error: httpx.HTTPError) -> str:
+    def _hint(self, error: Exception) -> str:
         # The alert "certificate required" comes after the handshake, and races with the end of the connection.
-        is_cut_off = isinstance(error, (httpx.ReadError, httpx.WriteError))
+        is_cut_off = isinstance(error, (httpx.ReadError, httpx.WriteError, OSError))
         if is_cut_off and self._target.is_secure and self._target.client_certificate is None:
             return "; the receiver may want a client's certificate (client.certificate, client.key)"
         return ""
