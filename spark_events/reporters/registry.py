@@ -15,7 +15,7 @@ __all__ = ["BUILT_IN", "ENTRY_POINTS", "factory", "reporter_type"]
 
 #: The types that come with the package, and where each is.
 BUILT_IN = {
-    "file": "spark_events.reporters.file:FileReporter",
+    "file": "spark_events.reporters.file.reporter:FileReporter",
     "log": "spark_events.reporters.log:LogReporter",
     "memory": "spark_events.reporters.memory:MemoryReporter",
     "otlp": "spark_events.reporters.otlp.reporter:OtlpReporter",

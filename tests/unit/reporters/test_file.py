@@ -133,16 +133,21 @@ def test_a_full_disk_leaves_no_torn_line_and_no_gap(tmp_path: Path) -> None:
 
 
 WRITER = """
-import sys
+import asyncio, sys
 from fakes import event
 from spark_events.reporters.file import FileConfig, FileReporter
 
-reporter = FileReporter(FileConfig(sys.argv[1]))
-reporter.open()
-print("ready", flush=True)
-sys.stdin.readline()
-for n in range(100):
-    reporter.report([event(n, writer=sys.argv[2], text="x" * (n * 37 % 3000)) for _ in range(2)])
+async def main():
+    reporter = FileReporter(FileConfig(sys.argv[1]))
+    reporter.open()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for n in range(100):
+        waiting = reporter.report([event(n, writer=sys.argv[2], text="x" * (n * 37 % 3000)) for _ in range(2)])
+        if waiting is not None:
+            await waiting
+
+asyncio.run(main())
 """
 
 
