@@ -12,9 +12,7 @@ from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-import msgspec
-
-from spark_events.event import Event
+from spark_events.event import Event, encode_lines
 from spark_events.reporters.file.config import FileConfig
 from spark_events.reporters.file.rotation import Archive, is_full, sync_folder
 from spark_events.reporters.reporter import Reporter
@@ -46,7 +44,6 @@ class FileReporter(Reporter):
         self._end = -1
         self._has_locks = True
         self._cannot_rotate = False
-        self._encoder = msgspec.json.Encoder()
         # What a link names is put aside, not the link.
         self._archive = Archive(Path(os.path.realpath(config.path)), config.keep, config.compress)
 
@@ -60,7 +57,7 @@ class FileReporter(Reporter):
             self._archive.pack()
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
-        data = self._encoder.encode_lines(events)
+        data = encode_lines(events)
         return None if self._append(data) else self._append_later(data)
 
     async def _append_later(self, data: bytes) -> None:
