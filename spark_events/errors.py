@@ -10,6 +10,7 @@ __all__ = [
     "MissingExtraError",
     "PermanentError",
     "ProtocolError",
+    "ReporterProcessError",
     "SparkEventsError",
     "ThrottledError",
 ]
@@ -39,6 +40,10 @@ class ProtocolError(SparkEventsError):
     """The shim and the sidecar do not understand each other."""
 
 
+class ReporterProcessError(SparkEventsError):
+    """A reporter with ``isolation=process`` has raised something, or its process has died; the message says which."""
+
+
 class PermanentError(SparkEventsError):
     """A reporter's verdict: these events will never be taken, do not try again.
 
@@ -46,6 +51,8 @@ class PermanentError(SparkEventsError):
         message: why not.
         rejected: how many of them, where the others were delivered; all of them, without it.
     """
+
+    rejected: int | None = None
 
     def __init__(self, message: str = "", rejected: int | None = None) -> None:
         super().__init__(message)

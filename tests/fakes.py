@@ -194,7 +194,8 @@ SIDECAR = [sys.executable, "-c", "from spark_events.sidecar import main; main()"
 
 def sidecar_environment() -> dict[str, str]:
     """The environment of a sidecar that can import these fakes."""
-    return {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    found = os.environ.get("PYTHONPATH", "")
+    return {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{found}"}
 
 
 class FakeDriver:

@@ -99,6 +99,10 @@ class Settings:
         parts = (key[len(start) :].partition(".")[0] for key in self._settings if key.startswith(start))
         return list(dict.fromkeys(parts))
 
+    def below(self, prefix: str) -> list[Setting]:
+        """The settings below ``prefix`` as they were given; of two for one key, the one that counts."""
+        return [setting for key, setting in self._settings.items() if key.startswith(f"{prefix}.")]
+
     def value(self, key: str) -> str | None:
         """The raw text of one key."""
         setting = self._settings.get(key)

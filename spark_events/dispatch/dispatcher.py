@@ -142,11 +142,12 @@ class AsyncQueuedDispatcher:
             return min((record - 1 for record in oldest if record is not None), default=self._dispatched)
 
     def stop(self, deadline: float) -> None:
-        self._stopped.set()
         for delivery in self._deliveries:
             delivery.request_stop(deadline)
-        for delivery in self._deliveries:
+        # Those first that have something to do behind their last event, which is to write it down.
+        for delivery in sorted(self._deliveries, key=lambda delivery: not delivery.is_durable):
             delivery.join()
+        self._stopped.set()
 
 
 class SyncDispatcher(AsyncQueuedDispatcher):

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from spark_events.event import Event
 
 __all__ = ["Counts", "Entry", "Store", "dropped_of"]
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """An event on its way, and the number of the record that it came from (0: from none)."""
 
     record: int
@@ -50,6 +52,9 @@ class Store(Protocol):
 
     def start(self) -> None:
         """Gets ready, if need be on a thread of its own."""
+
+    def check(self) -> None:
+        """Looks after what it depends on; called now and then."""
 
     def put(self, entries: Iterable[Entry]) -> None:
         """Takes entries in."""

@@ -62,7 +62,7 @@ def format_event(event: Event, *, time_format: str = "%y/%m/%d %H:%M:%S", in_col
 
 def severity_of(level: int) -> str:
     """The severity that a level of Python's logging stands for."""
-    return _SEVERITIES.get(level, Severity.INFO).value
+    return str(_SEVERITIES.get(level, Severity.INFO).value)
 
 
 def _plain(text: str) -> str:

@@ -14,6 +14,7 @@ from spark_events.config import Option, Settings, options
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.dispatcher import DispatcherConfig
+from spark_events.dispatch.process.config import IsolationConfig
 from spark_events.dispatch.selection import SelectionConfig
 from spark_events.dispatch.spool.config import SpoolConfig
 from spark_events.pipeline import EventsConfig, ReporterConfig, build
@@ -22,7 +23,7 @@ from spark_events.translate.config import SECTIONS
 
 TEMPLATE = ROOT / "conf" / "spark-defaults.conf.template"
 _KEY = re.compile(r"# ((?:spark\.)?events\.[A-Za-z0-9.-]+)(?:\s+(\S.*))?")
-SECTIONS_OF_ALL = (DeliveryConfig, SelectionConfig, BreakerConfig, SpoolConfig)
+SECTIONS_OF_ALL = (DeliveryConfig, SelectionConfig, BreakerConfig, SpoolConfig, IsolationConfig)
 _REPORTER = re.compile(r"events\.reporter\.([^.]+)\.(.+)")
 _NO_DEFAULT = "# (no default)"
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sqlite3
 import threading
 import time
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Protocol
 
 import msgspec
 
 from spark_events.dispatch.mailbox import worth_of
-from spark_events.dispatch.spool.config import SpoolConfig, default_directory
-from spark_events.dispatch.spool.database import Database, Done, NewRow, Row, salvage
-from spark_events.dispatch.spool.files import Claim, claim, orphans
-from spark_events.dispatch.spool.window import Waiting
+from spark_events.dispatch.spool.config import SpoolConfig
+from spark_events.dispatch.spool.database import Appended, DamagedError, Database, Extent, NewRow, Row
+from spark_events.dispatch.spool.opening import Opening
+from spark_events.dispatch.spool.window import Standing, Waiting
 from spark_events.event import decode_event, encode_event
 
 __all__ = ["Clerk", "Desk"]
@@ -23,24 +24,32 @@ __all__ = ["Clerk", "Desk"]
 _LOG = logging.getLogger(__name__)
 #: So many events are written in one transaction.
 _BATCH = 512
-#: How often a disk that does not work is tried again, in seconds.
-_RETRY_SECONDS = 1.0
+#: When a disk that does not work is tried again, in seconds, doubling.
+_RETRY_SECONDS, _RETRY_MOST_SECONDS = 0.1, 5.0
+#: A disk that does not answer in this time hangs.
+_HANG_SECONDS = 3.0
+#: How often it is looked whether a predecessor that still lived has gone.
+_RIVALS_SECONDS = 5.0
+#: At the end everything that is left is tried so often.
+_LAST_TURNS = 3
 
 
 class Desk(Protocol):
     """What the clerk works on: see :class:`~spark_events.dispatch.spool.spool.Spool`."""
 
-    def await_work(self, failing: bool, timeout: float | None) -> bool: ...
+    @property
+    def read_through(self) -> int: ...
+    def standing(self) -> Standing: ...
+    def await_work(self, writes: bool, reads: bool, timeout: float | None) -> bool: ...
+    def opened(self, unread: Extent, lost: int, shed: int) -> None: ...
     def to_write(self, most: int) -> list[Waiting]: ...
     def has_to_write(self) -> bool: ...
-    def to_remove(self) -> list[Done]: ...
-    def written(self, count: int, added: int, shed: int, removed: int) -> None: ...
-    def not_written(self) -> None: ...
+    def to_remove(self) -> list[int]: ...
+    def written(self, given: list[Waiting], appended: Appended, removed: int) -> None: ...
     def pass_by(self) -> None: ...
-    def adopted(self, rows: int, shed: int) -> None: ...
     def to_read(self) -> int: ...
-    def was_read(self, found: list[Waiting], unreadable: list[Done]) -> None: ...
-    def was_damaged(self, saved: int) -> None: ...
+    def was_read(self, found: list[Waiting], unreadable: list[int]) -> None: ...
+    def was_damaged(self) -> None: ...
 
 
 class Clerk:
@@ -54,21 +63,24 @@ class Clerk:
     """
 
     def __init__(self, application: str, reporter: str, config: SpoolConfig, desk: Desk) -> None:
-        self._application = application
         self._reporter = reporter
         self._config = config
         self._desk = desk
-        self._claim: Claim | None = None
+        self._opening = Opening(application, reporter, config)
         self._database: Database | None = None
-        self._read_through = 0
+        self._pause = _RETRY_SECONDS
         self._retry_at: float | None = None
+        self._reads = True
+        self._busy_since: float | None = None
+        self._hangs = False
         self._full = False
+        self._look_again_at = 0.0
         self._thread = threading.Thread(target=self._run, name=f"spark-events-spool-{reporter}", daemon=True)
 
     @property
     def is_failing(self) -> bool:
-        """Whether the disk did not work when it was tried last."""
-        return self._retry_at is not None
+        """Whether the disk did not work when it was tried last, or does not answer."""
+        return self._retry_at is not None or self._hangs
 
     def start(self) -> None:
         """Starts the thread; the file is opened there."""
@@ -78,101 +90,140 @@ class Clerk:
         """Waits for the thread, at most ``timeout`` seconds."""
         self._thread.join(timeout)
 
-    def _run(self) -> None:
-        self._turn()
-        while self._desk.await_work(self.is_failing, self._patience()):
-            self._turn()
-        # Whatever has failed before: this is the last chance.
-        self._retry_at = None
-        self._turn()
-        while not self.is_failing and self._desk.has_to_write():
-            self._turn()
-        self._leave()
+    def check(self) -> None:
+        """Lets events pass by a disk that hangs; called now and then, from another thread."""
+        since = self._busy_since
+        if since is None or time.monotonic() - since < _HANG_SECONDS:
+            return
+        if not self._hangs:
+            self._hangs = True
+            _LOG.error(
+                "reporter %s: its spool has not answered for %g s, until it does its events are in memory alone",
+                self._reporter,
+                _HANG_SECONDS,
+            )
+        self._desk.pass_by()
 
-    def _leave(self) -> None:
-        """Nothing is left behind but what is to be delivered."""
-        database, own = self._database, self._claim
-        if database is not None:
-            database.close()
-        if own is not None and database is not None and not database.count:
-            own.delete()
-        elif own is not None:
-            own.release()
+    def _run(self) -> None:
+        self.turn()
+        while self._desk.await_work(self._retry_at is None, self._reads, self._patience()):
+            self.turn()
+        for _ in range(_LAST_TURNS):
+            # Whatever has failed before: this is the last chance.
+            self._retry_at = None
+            self.turn()
+            while not self.is_failing and self._desk.has_to_write():
+                self.turn()
+            if not self.is_failing:
+                break
+        # What cannot be left as it should be is found as it is.
+        with contextlib.suppress(sqlite3.Error, OSError):
+            self._opening.leave(self._database)
 
     def _patience(self) -> float | None:
-        return None if self._retry_at is None else max(0.0, self._retry_at - time.monotonic())
+        if self._retry_at is not None:
+            return max(0.0, self._retry_at - time.monotonic())
+        return _RIVALS_SECONDS if self._opening.has_rivals else None
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
+        """One round of work, whether or not the disk works; for the thread."""
         if self._retry_at is None or time.monotonic() >= self._retry_at:
-            try:
-                database = self._database or self._open()
-                self._write(database)
-                self._read(database)
-                self._works()
-                return
-            except (sqlite3.OperationalError, OSError, RuntimeError) as error:
-                self._fails(error)
-            except sqlite3.DatabaseError as error:
-                self._replace(error)
-            self._desk.not_written()
-        if self.is_failing:
+            self._try()
+        elif self._database is not None and self._reads:
+            # A disk that is full can be read.
+            self._try_to_read(self._database)
+        if self._retry_at is not None:
             self._desk.pass_by()
 
-    def _open(self) -> Database:
-        config = self._config
-        directory = default_directory() if config.directory is None else Path(config.directory)
-        own = self._claim = self._claim or claim(directory, self._application, self._reporter)
-        database = Database(own.path, config.fsync)
+    def _try(self) -> None:
+        for may_repeat in (True, False):
+            try:
+                self._work()
+                self._works()
+                return
+            # Whatever it is, this thread must live: without it the events are in memory for ever.
+            except Exception as error:
+                if not may_repeat or not _is_damage(error) or not self._give_up_the_file(error):
+                    self._fails(error)
+                    return
+
+    def _work(self) -> None:
+        database = self._ready()
         try:
-            shed = 0
-            for orphan in orphans(directory, self._application, self._reporter, own):
-                rows = salvage(orphan.path, 0)
-                shed += database.append(rows, (), 0, config.max_size).shed
-                orphan.delete()
-        except BaseException:
-            database.close()
-            raise
-        self._database = database
-        self._desk.adopted(database.count + shed, shed)
-        if database.count:
-            _LOG.warning(
-                "reporter %s: %d events that an earlier run could not deliver are delivered now",
-                self._reporter,
-                database.count,
-            )
-        return database
+            with self._is_busy():
+                self._write(database)
+            self._opening.put_away()
+        finally:
+            self._reads = False
+            self._read(database)
+            self._reads = True
+
+    def _try_to_read(self, database: Database) -> None:
+        self._reads = False
+        # Why it does not work will be said by the next attempt at everything.
+        with contextlib.suppress(sqlite3.Error):
+            self._read(database)
+            self._reads = True
+
+    @contextlib.contextmanager
+    def _is_busy(self) -> Iterator[None]:
+        self._busy_since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._busy_since = None
+
+    def _ready(self) -> Database:
+        if self._database is not None and not self._database.is_in_place:
+            _LOG.error("reporter %s: the file of its spool was removed, another is begun", self._reporter)
+            self._opening.take_leave_of(self._database)
+            self._database = None
+            self._desk.was_damaged()
+        if self._database is None:
+            # Once events have places behind others, they wait for those, however long a disk takes to open.
+            with contextlib.nullcontext() if self._opening.was_open else self._is_busy():
+                opened = self._opening.open(self._desk.standing())
+            self._database = opened.database
+            self._desk.opened(opened.unread, opened.lost, opened.shed)
+            self._look_again_at = time.monotonic() + _RIVALS_SECONDS
+        elif self._opening.has_rivals and time.monotonic() >= self._look_again_at:
+            self._look_again_at = time.monotonic() + _RIVALS_SECONDS
+            if inherited := self._opening.inherit(self._database, self._desk.standing()):
+                self._desk.opened(inherited.unread, inherited.lost, inherited.shed)
+        return self._database
 
     def _write(self, database: Database) -> None:
         waiting = self._desk.to_write(_BATCH)
         done = self._desk.to_remove()
         if not waiting and not done:
             return
-        rows = [
-            NewRow(one.event.event_id, worth_of(one.event), one.accepted, encode_event(one.event)) for one in waiting
-        ]
-        appended = database.append(rows, done, self._read_through, self._config.max_size)
+        rows = [_row(one) for one in waiting]
+        appended = database.append(rows, done, self._desk.read_through)
         if appended.shed and not self._full:
             _LOG.error(
                 "reporter %s: its spool has reached spool.max-size (%d bytes), what is worth least is dropped",
                 self._reporter,
                 self._config.max_size,
             )
-        self._full = self._full or appended.shed > 0
-        self._desk.written(len(rows), appended.added, appended.shed, len(done))
-        if not database.count:
+        self._full = self._full or bool(appended.shed)
+        self._desk.written(waiting, appended, len(done))
+        if done and database.is_empty:
             self._full = False
             database.shrink()
 
     def _read(self, database: Database) -> None:
-        if (room := self._desk.to_read()) and (rows := database.read(self._read_through, room)):
-            found, unreadable = _decoded(rows)
-            self._read_through = rows[-1].id
-            self._desk.was_read(found, unreadable)
+        if room := self._desk.to_read():
+            rows = database.read(self._desk.read_through, room)
+            if not rows:
+                raise DamagedError("rows that were written are not there")
+            self._desk.was_read(*_decoded(rows))
 
     def _works(self) -> None:
-        if self._retry_at is not None:
+        if self.is_failing:
             self._retry_at = None
+            self._hangs = False
             _LOG.warning("reporter %s: its spool works again", self._reporter)
+        self._pause = _RETRY_SECONDS
 
     def _fails(self, error: Exception) -> None:
         if self._retry_at is None:
@@ -181,39 +232,41 @@ class Clerk:
                 self._reporter,
                 error,
             )
-        self._retry_at = time.monotonic() + _RETRY_SECONDS
+        self._retry_at = time.monotonic() + self._pause
+        self._pause = min(self._pause * 2, _RETRY_MOST_SECONDS)
 
-    def _replace(self, damage: sqlite3.DatabaseError) -> None:
-        """The file is damaged: what can be read of it goes into a new one."""
-        assert self._claim is not None
+    def _give_up_the_file(self, damage: Exception) -> bool:
+        """It is set aside; when the next is opened, what can be read of it goes there. Whether that worked."""
+        if self._database is not None and not self._database.is_in_place:
+            # It can be read as long as it is open; the next attempt does.
+            return True
+        _LOG.error("reporter %s: its spool is damaged, another is begun: %s", self._reporter, damage)
         if self._database is not None:
             self._database.close()
             self._database = None
+            self._desk.was_damaged()
         try:
-            aside = self._claim.set_aside(str(time.time_ns() // 1_000_000))
-            rows = salvage(aside, self._read_through)
-            database = Database(self._claim.path, self._config.fsync)
-            kept = database.append(rows, (), 0, self._config.max_size)
-        except (sqlite3.Error, OSError) as error:
-            self._fails(error)
-            return
-        self._read_through = 0
-        self._database = database
-        self._desk.was_damaged(kept.added - kept.shed)
-        _LOG.error(
-            "reporter %s: its spool is damaged (%s); it was set aside as %s, %d events could be saved from it",
-            self._reporter,
-            damage,
-            aside,
-            len(rows),
-        )
+            self._opening.set_aside()
+        except OSError as error:
+            _LOG.error("reporter %s: its damaged spool cannot be set aside: %s", self._reporter, error)
+            return False
+        return True
 
 
-def _decoded(rows: list[Row]) -> tuple[list[Waiting], list[Done]]:
+def _is_damage(error: Exception) -> bool:
+    """Other errors of SQLite are of a subclass, and may pass."""
+    return type(error) is sqlite3.DatabaseError or isinstance(error, DamagedError)
+
+
+def _row(one: Waiting) -> NewRow:
+    return NewRow(one.id, one.event.event_id, worth_of(one.event), one.accepted, encode_event(one.event))
+
+
+def _decoded(rows: list[Row]) -> tuple[list[Waiting], list[int]]:
     found, unreadable = [], []
     for row in rows:
         try:
-            found.append(Waiting(decode_event(row.event), row.accepted, row.done))
+            found.append(Waiting(row.id, decode_event(row.event), row.accepted, 0, True))
         except msgspec.MsgspecError:
-            unreadable.append(row.done)
+            unreadable.append(row.id)
     return found, unreadable

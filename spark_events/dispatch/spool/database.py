@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Appended", "Database", "Done", "NewRow", "Row", "salvage"]
+__all__ = ["BEFORE_ALL", "Appended", "DamagedError", "Database", "Extent", "NewRow", "Row", "connect"]
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS events (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    event_id TEXT NOT NULL UNIQUE,
-    worth INTEGER NOT NULL,
-    accepted REAL NOT NULL,
-    event BLOB NOT NULL
-);
-CREATE INDEX IF NOT EXISTS events_by_worth ON events (worth, id);
-"""
+#: No row has an identifier as low as this.
+BEFORE_ALL = -(2**62)
 _VERSION = 1
-#: What a row costs beside the event itself: its keys, its place in two indexes.
-_ROW_BYTES = 150
-_SLICE = 500
+_SCHEMA = (
+    "CREATE TABLE events (id INTEGER PRIMARY KEY, event_id TEXT NOT NULL UNIQUE, worth INTEGER NOT NULL,"
+    " accepted REAL NOT NULL, event BLOB NOT NULL)",
+    "CREATE INDEX events_by_worth ON events (worth, id)",
+    f"PRAGMA user_version = {_VERSION}",
+)
+_PAGE_BYTES = 4096
+#: The tables themselves, and a few events: no spool is smaller.
+_LEAST_PAGES = 64
+#: The log beside the file is folded in when it has so many pages; less for a small spool.
+_LOG_PAGES = 1_000
+#: So many pages are kept for the next events, before the disk is given them back.
+_SPARE_PAGES = 256
+
+
+class DamagedError(sqlite3.DatabaseError):
+    """The file is not what it should be, and will not become so by waiting."""
 
 
 class NewRow(NamedTuple):
     """An event to be written; ``accepted`` in seconds since the epoch."""
 
+    id: int
     event_id: str
     worth: int
     accepted: float
@@ -42,145 +50,177 @@ class Row(NamedTuple):
     accepted: float
     event: bytes
 
-    @property
-    def done(self) -> Done:
-        """How it is removed."""
-        return Done(self.id, len(self.event) + _ROW_BYTES)
-
-
-class Done(NamedTuple):
-    """A row that is no longer needed, and the bytes that it takes."""
-
-    id: int
-    size: int
-
 
 class Appended(NamedTuple):
-    """What a write did: rows that are new, rows that had to make room for them."""
+    """What a write did, in identifiers of rows.
 
-    added: int
-    shed: int
+    Attributes:
+        added: those that are there now.
+        duplicates: those that were not written, since their ``event_id`` is there already.
+        shed: those, old or new, that had to make room.
+    """
+
+    added: frozenset[int]
+    duplicates: frozenset[int]
+    shed: frozenset[int]
+
+
+class Extent(NamedTuple):
+    """How many rows, and between which identifiers; both 0 where there is none."""
+
+    rows: int
+    first: int
+    last: int
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection that has the file to itself.
+
+    One process has it, as its lock says: so no shared memory is needed, which some disks cannot give.
+    """
+    db = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+    db.execute("PRAGMA locking_mode = EXCLUSIVE")
+    return db
 
 
 class Database:
-    """Rows in the order in which they were appended.
+    """Rows in the order of their identifiers.
 
     Args:
         path: the file; made if it is not there.
         fsync: whether a write waits for the disk.
+        max_bytes: how large it may be, but for what a single write needs, and for the log beside it.
 
     Raises:
-        sqlite3.Error: from every method, where the file cannot be used. ``sqlite3.OperationalError`` may
-            pass (a full disk); another ``sqlite3.DatabaseError`` does not: the file is damaged.
+        sqlite3.Error: from every method. ``sqlite3.OperationalError`` may pass (a full disk);
+            ``sqlite3.DatabaseError`` itself and :class:`DamagedError` do not: the file is damaged.
     """
 
-    def __init__(self, path: Path, fsync: bool) -> None:
-        self._db = sqlite3.connect(path, isolation_level=None)
+    def __init__(self, path: Path, fsync: bool, max_bytes: int) -> None:
+        self._path = path
+        self._max_pages = max(_LEAST_PAGES, max_bytes // _PAGE_BYTES)
+        self.connection = connect(path)
         try:
-            path.chmod(0o600)
-            # One process has it, as its lock says: so it needs no shared memory, which some disks cannot give.
-            self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
-            self._db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute(f"PRAGMA synchronous = {'FULL' if fsync else 'NORMAL'}")
-            self._db.execute("PRAGMA journal_size_limit = 4194304")
-            damage = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if damage != "ok":
-                raise sqlite3.DatabaseError(damage)
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version not in (0, _VERSION):
-                raise sqlite3.DatabaseError(f"its schema is {version}, known here is {_VERSION}")
-            self._db.executescript(_SCHEMA)
-            self._db.execute(f"PRAGMA user_version = {_VERSION}")
-            self.count, self._bytes = self._db.execute(
-                f"SELECT COUNT(*), TOTAL(LENGTH(event) + {_ROW_BYTES}) FROM events"
-            ).fetchone()
-        except sqlite3.Error:
-            self._db.close()
+            self._prepare(fsync)
+            self._inode = os.stat(path).st_ino
+        except BaseException:
+            self.connection.close()
             raise
 
-    def append(self, rows: Sequence[NewRow], done: Sequence[Done], read_through: int, max_bytes: int) -> Appended:
+    def _prepare(self, fsync: bool) -> None:
+        db = self.connection
+        self._path.chmod(0o600)
+        log_pages = max(16, min(_LOG_PAGES, self._max_pages // 8))
+        for pragma in (
+            f"page_size = {_PAGE_BYTES}",
+            "auto_vacuum = INCREMENTAL",
+            "journal_mode = WAL",
+            f"synchronous = {'FULL' if fsync else 'NORMAL'}",
+            f"wal_autocheckpoint = {log_pages}",
+            f"journal_size_limit = {log_pages * _PAGE_BYTES}",
+        ):
+            db.execute(f"PRAGMA {pragma}")
+        damage = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if damage != "ok":
+            raise DamagedError(damage)
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, _VERSION):
+            raise DamagedError(f"its schema has version {version}, known here is {_VERSION}")
+        try:
+            if version == 0:
+                with self._transaction():
+                    for statement in _SCHEMA:
+                        db.execute(statement)
+            db.execute("SELECT id, event_id, worth, accepted, event FROM events INDEXED BY events_by_worth LIMIT 0")
+        except sqlite3.OperationalError as error:
+            # A table that is there but not of this schema, or is not there; not a disk that is full.
+            if "no such" in str(error) or "already exists" in str(error):
+                raise DamagedError(str(error)) from error
+            raise
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the file is still under its name: writes to one that is not are lost with the process."""
+        try:
+            return os.stat(self._path).st_ino == self._inode
+        except FileNotFoundError:
+            return False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no row."""
+        return self.connection.execute("SELECT 1 FROM events LIMIT 1").fetchone() is None
+
+    def extent(self, after: int = BEFORE_ALL) -> Extent:
+        """The rows behind an identifier."""
+        query = "SELECT COUNT(*), COALESCE(MIN(id), 0), COALESCE(MAX(id), 0) FROM events WHERE id > ?"
+        return Extent(*self.connection.execute(query, (after,)).fetchone())
+
+    def append(self, rows: Sequence[NewRow], done: Sequence[int], protected: int) -> Appended:
         """Writes rows and removes those that are done with, in one transaction.
 
         Args:
             rows: to be written; one whose ``event_id`` is there already is not written again.
-            done: rows to be removed.
-            read_through: rows up to that identifier are with the reporter and cannot make room.
-            max_bytes: what may be kept; beyond it the least worthy go, the oldest of them first.
+            done: identifiers of rows to be removed.
+            protected: rows up to that identifier are with the reporter and cannot make room; of the
+                others the least worthy go, the oldest of them first.
         """
-        size = self._bytes - sum(row.size for row in done)
+        shed: set[int] = set()
         with self._transaction():
             self._remove(done)
-            before = self._db.total_changes
-            for row in rows:
-                cursor = self._db.execute(
-                    "INSERT OR IGNORE INTO events (event_id, worth, accepted, event) VALUES (?, ?, ?, ?)", row
-                )
-                size += (len(row.event) + _ROW_BYTES) * cursor.rowcount
-            added = self._db.total_changes - before
-            shed = 0
-            while size > max_bytes and (least := self._least(read_through, size - max_bytes)):
+            duplicates = self._insert(rows)
+            # Rows are counted by the pages that they need in fact: how well they fill them depends on their sizes.
+            while (excess := self._used_pages() - self._max_pages) > 0 and (least := self._least(protected, excess)):
                 self._remove(least)
-                size -= sum(row.size for row in least)
-                shed += len(least)
-        self._bytes = size
-        self.count += added - shed - len(done)
-        return Appended(added, shed)
+                shed.update(least)
+        return Appended(frozenset(row.id for row in rows) - duplicates - shed, duplicates, frozenset(shed))
+
+    def _used_pages(self) -> int:
+        (all_,) = self.connection.execute("PRAGMA page_count").fetchone()
+        (free,) = self.connection.execute("PRAGMA freelist_count").fetchone()
+        return int(all_ - free)
+
+    def _insert(self, rows: Sequence[NewRow]) -> frozenset[int]:
+        """Returns those that were there already."""
+        before = self.connection.total_changes
+        self.connection.executemany("INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?, ?)", rows)
+        if self.connection.total_changes - before == len(rows):
+            return frozenset()
+        query = "SELECT 1 FROM events WHERE id = ?"
+        return frozenset(row.id for row in rows if self.connection.execute(query, (row.id,)).fetchone() is None)
 
     def read(self, after: int, most: int) -> list[Row]:
         """The rows behind an identifier, oldest first."""
         query = "SELECT id, accepted, event FROM events WHERE id > ? ORDER BY id LIMIT ?"
-        return [Row(*found) for found in self._db.execute(query, (after, most))]
+        return [Row(*found) for found in self.connection.execute(query, (after, most))]
 
     def shrink(self) -> None:
         """Gives the disk back what is no longer needed."""
-        self._db.execute("PRAGMA incremental_vacuum").fetchall()
+        if self.connection.execute("PRAGMA freelist_count").fetchone()[0] > _SPARE_PAGES:
+            # A script, for it is done step by step, and execute() takes only the first.
+            self.connection.executescript(f"PRAGMA incremental_vacuum({_SPARE_PAGES})")
 
     def close(self) -> None:
         """Everything that was committed is kept, whether or not this is called."""
         with contextlib.suppress(sqlite3.Error):
-            self._db.close()
+            self.connection.close()
 
-    def _remove(self, rows: Iterable[Done]) -> None:
-        self._db.executemany("DELETE FROM events WHERE id = ?", ((row.id,) for row in rows))
+    def _remove(self, ids: Iterable[int]) -> None:
+        self.connection.executemany("DELETE FROM events WHERE id = ?", [(number,) for number in ids])
 
-    def _least(self, read_through: int, size: int) -> list[Done]:
-        """The least worthy, as many as have that size together."""
-        query = f"SELECT id, LENGTH(event) + {_ROW_BYTES} FROM events WHERE id > ? ORDER BY worth, id LIMIT {_SLICE}"
-        least: list[Done] = []
-        for found in self._db.execute(query, (read_through,)).fetchall():
-            if size <= 0:
-                break
-            least.append(Done(*found))
-            size -= least[-1].size
-        return least
+    def _least(self, protected: int, most: int) -> list[int]:
+        """The least worthy."""
+        query = "SELECT id FROM events WHERE id > ? ORDER BY worth, id LIMIT ?"
+        return [number for (number,) in self.connection.execute(query, (protected, most))]
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
+        self.connection.execute("BEGIN IMMEDIATE")
         try:
             yield
-            self._db.execute("COMMIT")
+            self.connection.execute("COMMIT")
         except BaseException:
             # A disk that is full has rolled it back already.
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
             raise
-
-
-def salvage(path: Path, after: int) -> list[NewRow]:
-    """The rows behind an identifier, of a file that may be damaged: up to the first that cannot be read."""
-    rows: list[NewRow] = []
-    query = "SELECT event_id, worth, accepted, event FROM events NOT INDEXED WHERE id > ? ORDER BY id"
-    db = sqlite3.connect(path)
-    try:
-        # Its owner was killed, perhaps: what it had written is in the log beside the file.
-        db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        for found in db.execute(query, (after,)):
-            rows.append(NewRow(*found))
-    except sqlite3.Error:
-        # What was read before it is what there is.
-        return rows
-    finally:
-        db.close()
-    return rows

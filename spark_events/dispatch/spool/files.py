@@ -1,92 +1,144 @@
-"""Which file is whose: one a process, taken over by the next one that starts for the same application.
+"""Which files are whose: a folder a process, taken over by the next one that starts for the same application.
 
 A spool belongs to an application, by its name, and to a reporter of it. Two drivers of that name at the same
-time have a file each; a lock beside the file says that its owner is alive.
+time have a folder each; a lock beside the folder says that its owner is alive. A folder, since the database is
+several files, and what is damaged is set aside by a single rename: all of them or none.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
-__all__ = ["Claim", "claim", "orphans"]
+__all__ = ["Claim", "Rivals", "claim"]
 
-_DATABASE = ".db"
-_LOCK = ".lock"
-#: What SQLite keeps beside a database.
-_COMPANIONS = ("", "-wal", "-shm", "-journal")
+_DATABASE = "events.db"
+#: SQLite keeps these beside a database; one whose database is gone is of no meaning to it.
+_FILES = (_DATABASE, f"{_DATABASE}-wal", f"{_DATABASE}-shm", f"{_DATABASE}-journal")
 _MOST = 1_000
+_RACES = 100
 
 
 class Claim:
-    """A spool's file, and the lock that makes it ours as long as the process lives."""
+    """A spool's folder, and the lock that makes it ours as long as the process lives."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self.path = path
+    def __init__(self, folder: Path, descriptor: int) -> None:
+        self.folder = folder
         self._descriptor = descriptor
 
-    def set_aside(self, moment: str) -> Path:
-        """Renames what cannot be read, so that a person may look at it; returns its new name."""
-        aside = self.path.with_name(f"{self.path.name}.corrupt-{moment}")
-        for companion in _COMPANIONS:
-            source = Path(f"{self.path}{companion}")
-            if source.exists():
-                source.rename(f"{aside}{companion}")
-        return aside
+    @property
+    def path(self) -> Path:
+        """The database."""
+        return self.folder / _DATABASE
+
+    def set_aside(self) -> None:
+        """What is damaged makes room; until :meth:`put_away`, what can be read of it is still to be read."""
+        self.folder.rename(f"{self.folder}.damaged-{time.time_ns()}")
+        self.folder.mkdir(mode=0o700)
+
+    def damaged(self) -> list[Path]:
+        """The databases that were set aside, by this process or one that died before it had read them."""
+        return [folder / _DATABASE for folder in sorted(self.folder.parent.glob(f"{self.folder.name}.damaged-*"))]
+
+    def put_away(self, path: Path) -> Path:
+        """Keeps one of them for a person to look at; returns its new place."""
+        folder = path.parent
+        return folder.rename(folder.with_name(folder.name.replace(".damaged-", ".corrupt-")))
 
     def delete(self) -> None:
-        """Removes the file and gives its name back."""
-        for companion in _COMPANIONS:
-            Path(f"{self.path}{companion}").unlink(missing_ok=True)
-        self.path.with_suffix(_LOCK).unlink(missing_ok=True)
+        """Removes the database, if there is one, and gives the name back."""
+        for name in _FILES:
+            (self.folder / name).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            self.folder.rmdir()
+        _lock(self.folder).unlink(missing_ok=True)
         self.release()
+        with contextlib.suppress(OSError):
+            # Only where nobody else has anything in it.
+            self.folder.parent.rmdir()
 
     def release(self) -> None:
         """Another process may have it now."""
         os.close(self._descriptor)
 
 
+class Rivals:
+    """The other spools of a reporter, each of a process that lives or is dead.
+
+    Args:
+        own: the one that is not meant.
+    """
+
+    def __init__(self, own: Claim) -> None:
+        self._own = own
+        self.any_alive = True
+
+    def orphans(self) -> Iterator[Claim]:
+        """Those whose owners are dead; afterwards it is known whether any lives."""
+        reporter = self._own.folder.name.rpartition(".")[0]
+        pattern = re.compile(rf"({re.escape(reporter)}\.\d+)(\.damaged-\d+)?")
+        names = {found[1] for name in os.listdir(self._own.folder.parent) if (found := pattern.fullmatch(name))}
+        self.any_alive = False
+        for name in sorted(names - {self._own.folder.name}):
+            claimed = _try(self._own.folder.with_name(name))
+            if claimed is None:
+                self.any_alive = True
+            else:
+                yield claimed
+
+
 def claim(directory: Path, application: str, reporter: str) -> Claim:
-    """The first file of that reporter that nobody else has; a new one, if need be.
+    """The first spool of that reporter that nobody else has; a new one, if need be.
 
     Raises:
         OSError: the directory cannot be used.
     """
-    folder = _folder(directory, application)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    parent = directory / _folder(application)
     for number in range(_MOST):
-        claimed = _try(folder / f"{reporter}.{number}{_DATABASE}")
+        claimed = _try_below(parent, f"{quote(reporter, safe='')}.{number}")
         if claimed is not None:
+            claimed.folder.mkdir(mode=0o700, exist_ok=True)
             return claimed
-    raise OSError(f"all of {_MOST} spools of reporter {reporter} in {folder} are in use")
+    raise OSError(f"all of {_MOST} spools of reporter {reporter} in {parent} are in use")
 
 
-def orphans(directory: Path, application: str, reporter: str, own: Claim) -> Iterator[Claim]:
-    """The files of that reporter, other than our own, whose owners are dead."""
-    for path in sorted(_folder(directory, application).glob(f"{reporter}.*{_DATABASE}")):
-        if path != own.path and (claimed := _try(path)) is not None:
-            yield claimed
+def _try_below(parent: Path, name: str) -> Claim | None:
+    for attempt in range(1, _RACES + 1):
+        try:
+            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return _try(parent / name)
+        except (FileNotFoundError, FileExistsError):
+            # Whoever leaves takes the folder with him, if it is empty; perhaps just now.
+            if attempt == _RACES:
+                raise
+    return None
 
 
-def _folder(directory: Path, application: str) -> Path:
+def _folder(application: str) -> str:
     readable = re.sub(r"[^A-Za-z0-9_-]+", "-", application)[:40].strip("-")
-    digest = hashlib.blake2b(application.encode("utf-8", "replace"), digest_size=4).hexdigest()
-    return directory / f"{readable}-{digest}"
+    return f"{readable}-{hashlib.blake2b(application.encode('utf-8', 'replace'), digest_size=4).hexdigest()}"
 
 
-def _try(path: Path) -> Claim | None:
-    # A file of its own: SQLite has locks on the database's.
-    lock = path.with_suffix(_LOCK)
+def _lock(folder: Path) -> Path:
+    # Beside the folder: SQLite has locks on its own files, and the folder may be set aside.
+    return folder.with_name(f"{folder.name}.lock")
+
+
+def _try(folder: Path) -> Claim | None:
+    lock = _lock(folder)
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Its last owner may have deleted it between the opening and the locking.
         if os.path.samestat(os.fstat(descriptor), os.stat(lock)):
-            return Claim(path, descriptor)
+            return Claim(folder, descriptor)
     except OSError as error:
         if not isinstance(error, BlockingIOError | FileNotFoundError):
             os.close(descriptor)

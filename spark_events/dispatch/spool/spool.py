@@ -1,9 +1,12 @@
 """A reporter's store on disk: an event that has been written survives this process and its application.
 
 What is put waits in a mailbox until the clerk, the only thread that touches the disk, has written it; until
-then its record is not acknowledged, so that the driver sends it again to a successor. The clerk also reads what
-comes next into a small window, from which the reporter's worker takes, and removes what is settled. So a disk
-that hangs stops this reporter alone. While the disk cannot be written, events pass by it, in memory.
+then its record is not acknowledged, so that the driver sends it again to a successor. What is written goes
+on to a small window in memory, from which the reporter's worker takes; what does not fit stays on disk alone
+and is read when there is room. So a disk that hangs stops this reporter alone. While the disk cannot be
+written, events pass by it, into the window, and are written as soon as it can be, if they are still there.
+
+Every event has a place, a number that goes up. All that is in memory comes before all that is on disk alone.
 """
 
 from __future__ import annotations
@@ -15,17 +18,21 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from spark_events.dispatch.mailbox import Mailbox
-from spark_events.dispatch.spool.database import Done
-from spark_events.dispatch.spool.window import Waiting
+from spark_events.dispatch.spool.database import BEFORE_ALL, Appended, Extent
+from spark_events.dispatch.spool.window import Standing, Waiting
 from spark_events.dispatch.store import Counts, Entry, dropped_of
 from spark_events.event import Event
 
 __all__ = ["Spool"]
 
-#: So many events are read ahead of the reporter.
+#: So many events are in memory ahead of the reporter.
 _WINDOW = 2_048
-#: A disk that makes no room in this time hangs: it is not waited for again until it has written something.
+#: However small the queue: what is handed over at once finds room in front of a disk that works.
+_FRONT = 1_024
+#: A disk that makes no room in this time is not waited for again until it has written something.
 _STALL_SECONDS = 1.0
+#: At the end, how long a disk that does not work is waited for, in seconds.
+_LAST_CHANCE_SECONDS = 0.5
 
 
 class _Clerk(Protocol):
@@ -34,6 +41,7 @@ class _Clerk(Protocol):
     @property
     def is_failing(self) -> bool: ...
     def start(self) -> None: ...
+    def check(self) -> None: ...
     def join(self, timeout: float) -> None: ...
 
 
@@ -59,12 +67,13 @@ class Spool:
         self._work = threading.Condition(self._lock)
         self._wake = wake
         self._on_progress = on_progress
-        self._front = Mailbox(capacity, self._something_to_write, self._lock)
+        self._front = Mailbox(max(capacity, _FRONT), self._something_to_write, self._lock)
+        # What the clerk is writing of the front.
+        self._writing: list[Waiting] = []
         self._window: deque[Waiting] = deque()
-        self._recalled: list[Waiting] = []
         self._taken: list[Waiting] = []
-        self._done: list[Done] = []
-        # Rows on disk that are not in memory, and events in memory that are on no disk.
+        self._done: list[int] = []
+        # Events on disk that are not in memory, and events in the window, or taken, that are on no disk.
         self._unread = 0
         self._passing = 0
         self._adopted = 0
@@ -74,6 +83,9 @@ class Spool:
         self._stalled = False
         self._closing = False
         self._closed = False
+        #: The place of the last event that is, or was, in the window.
+        self.read_through = BEFORE_ALL
+        self._next_id = 1
         self._clerk = clerk(self)
 
     @property
@@ -84,6 +96,10 @@ class Spool:
     def start(self) -> None:
         """Starts the clerk, who opens the file."""
         self._clerk.start()
+
+    def check(self) -> None:
+        """Lets events pass by a disk that hangs."""
+        self._clerk.check()
 
     # --- for the thread that translates ---------------------------------------------------------
 
@@ -96,9 +112,8 @@ class Spool:
         with self._lock:
             front = self._front.oldest_record()
             records = [] if front is None else [front]
-            if self._passing:
-                waiting = (*self._taken, *self._window, *self._recalled)
-                records += [one.record for one in waiting if one.done is None]
+            # What was on a disk that has lost it is not known to the driver any more.
+            records += [one.record for one in self._unwritten() if one.record]
             return min(records, default=None)
 
     def wait_until_answered(self, timeout: float) -> bool:
@@ -109,18 +124,18 @@ class Spool:
     def wait_until_empty(self, timeout: float) -> bool:
         """Waits, at most ``timeout`` seconds, until everything put in has been settled."""
         with self._lock:
-            return self._progress.wait_for(lambda: self.is_exhausted() and not self._taken, timeout)
+            return self._progress.wait_for(lambda: self._holds_none() and not self._taken, timeout)
 
     def wait_for_room(self, events: int, timeout: float) -> bool:
         """Waits for the disk, so that nothing that it could keep is shed; not for one that hangs or fails."""
         if not self._clerk.is_failing and not self._stalled:
-            self._stalled = not self._front.wait_for_room(events, max(timeout, _STALL_SECONDS))
+            self._stalled = not self._front.wait_for_room(min(events, _FRONT), max(timeout, _STALL_SECONDS))
         return not self._stalled
 
     # --- for the reporter's worker --------------------------------------------------------------
 
     def take(self, most: int) -> list[Event]:
-        """The oldest events that have been read."""
+        """The oldest events that are in memory."""
         with self._lock:
             self._taken = [self._window.popleft() for _ in range(min(most, len(self._window)))]
             if len(self._window) < _WINDOW // 2:
@@ -134,7 +149,7 @@ class Spool:
             self._delivered += len(self._taken) - lost
             if dropped is not None:
                 self._dropped[dropped] += lost
-            on_disk = [one.done for one in self._taken if one.done is not None]
+            on_disk = [one.id for one in self._taken if one.on_disk]
             self._passing -= len(self._taken) - len(on_disk)
             self._done.extend(on_disk)
             self._taken = []
@@ -148,105 +163,164 @@ class Spool:
             self._taken = []
 
     def is_exhausted(self) -> bool:
-        """Whether nothing is left, neither here nor on disk."""
+        """Whether nothing is left that can be had, neither here nor on a disk that works."""
         with self._lock:
-            return self._closed or not (self._window or self._recalled or self._unread or self._front.holds_any)
+            return self._closed or self._holds_none(but_unread=self._clerk.is_failing)
+
+    def _holds_none(self, but_unread: bool = False) -> bool:
+        return not (self._window or self._front.holds_any or (self._unread and not but_unread))
 
     # --- for the clerk --------------------------------------------------------------------------
 
-    def await_work(self, failing: bool, timeout: float | None) -> bool:
-        """Waits until there is something to do; False when the spool is to be closed."""
+    def await_work(self, writes: bool, reads: bool, timeout: float | None) -> bool:
+        """Waits until there is something to do for a disk that does so much; False when the spool is to be closed."""
         with self._lock:
-            self._work.wait_for(self._can_pass if failing else self._has_work, timeout)
+            self._work.wait_for(lambda: self._closing or self._has_work(writes, reads), timeout)
             return not self._closing
 
-    def to_write(self, most: int) -> list[Waiting]:
-        """Events that are on no disk yet: first those that had passed it by, if they still wait."""
-        now = time.time()
+    def _has_work(self, writes: bool, reads: bool) -> bool:
+        if self._unread and reads and len(self._window) < _WINDOW // 2:
+            return True
+        if writes:
+            return bool(self._done or self._front.holds_any)
+        return not self._unread and len(self._window) < _WINDOW and self._front.holds_any
+
+    def standing(self) -> Standing:
+        """What of the file is in memory."""
         with self._lock:
-            while self._passing and not self._unread and self._window and self._window[-1].done is None:
-                self._recalled.append(self._window.pop())
-            self._recalled.reverse()
-            new = self._front.take_entries(most)
-            return [*self._recalled, *(Waiting(entry.event, now, None, entry.record) for entry in new)]
+            return Standing(self.read_through, self._next_id, frozenset(one.id for one in self._writing))
+
+    def opened(self, unread: Extent, lost: int, shed: int) -> None:
+        """So much is on disk alone: what was there before, and what has come from elsewhere.
+
+        Args:
+            unread: what is behind :attr:`read_through`; all that there is, the first time.
+            lost: events of which it becomes known now that they were there, and are lost.
+            shed: events that came, or were there, and for which there is no room.
+        """
+        with self._lock:
+            came = unread.rows + shed - self._unread
+            self._adopted += max(0, came) + lost
+            self._dropped["spool-corrupt"] += max(0, -came) + lost
+            self._dropped["spool-full"] += shed
+            self._unread = unread.rows
+            self._next_id = max(self._next_id, unread.last + 1)
+            if unread.rows and self.read_through >= unread.first:
+                # They had passed by before it could be known that others were there.
+                self._renumber(unread.first - len(self._taken) - len(self._window))
+            self._progress.notify_all()
+
+    def _renumber(self, first: int) -> None:
+        self._taken = [one._replace(id=place) for place, one in enumerate(self._taken, first)]
+        first += len(self._taken)
+        self._window = deque(one._replace(id=place) for place, one in enumerate(self._window, first))
+        self.read_through = first + len(self._window) - 1
+
+    def to_write(self, most: int) -> list[Waiting]:
+        """Events that are on no disk yet: what has passed it by and is still here, then what is new."""
+        with self._lock:
+            # What could not be written keeps its place: a commit may have been made though it failed.
+            self._writing = self._writing or self._numbered(self._front.take_entries(most))
+            return [*self._unwritten(), *self._writing]
+
+    def _unwritten(self) -> list[Waiting]:
+        return [one for one in (*self._taken, *self._window) if not one.on_disk] if self._passing else []
+
+    def _numbered(self, entries: list[Entry]) -> list[Waiting]:
+        now, first = time.time(), self._next_id
+        self._next_id += len(entries)
+        return [Waiting(place, entry.event, now, entry.record) for place, entry in enumerate(entries, first)]
 
     def has_to_write(self) -> bool:
         """Whether something is on no disk yet, or still to be removed from it."""
         with self._lock:
-            return bool(self._done or self._front.holds_any)
+            return bool(self._done or self._passing or self._front.holds_any)
 
-    def to_remove(self) -> list[Done]:
+    def to_remove(self) -> list[int]:
         """Rows that are settled; they stay on the list until they are removed."""
         with self._lock:
             return list(self._done)
 
-    def written(self, count: int, added: int, shed: int, removed: int) -> None:
-        """What was to be written and removed, is; of ``count`` events, so many were new."""
+    def written(self, given: list[Waiting], appended: Appended, removed: int) -> None:
+        """What was to be written is on disk; so many rows of what was to be removed are not any more."""
         with self._lock:
             if self._closed:
                 return
-            self._passing -= len(self._recalled)
-            self._recalled = []
+            del self._done[:removed]
+            added = self._note_passing(appended)
+            others_shed = len(appended.shed.difference(one.id for one in given))
+            self._unread -= others_shed
+            self._dropped["spool-full"] += others_shed
+            for one in self._writing:
+                if one.id not in appended.added:
+                    self._duplicates += one.id in appended.duplicates
+                    self._dropped["spool-full"] += one.id in appended.shed
+                elif self._unread or len(self._window) >= _WINDOW:
+                    self._unread += 1
+                else:
+                    self._window.append(Waiting(one.id, one.event, one.accepted, 0, True))
+                    self.read_through = one.id
+            # Delivered while they were being written.
+            self._done.extend(added.difference(one.id for one in self._writing))
+            self._writing = []
             self._front.settle()
             self._stalled = False
-            self._unread += added - shed
-            self._duplicates += count - added
-            self._dropped["spool-full"] += shed
-            del self._done[:removed]
             self._progress.notify_all()
+        self._wake()
         self._on_progress()
 
-    def not_written(self) -> None:
-        """What was to be written is still in memory, in its place."""
-        with self._lock:
-            self._window.extend(self._recalled)
-            self._recalled = []
-            self._front.put_back()
-        self._wake()
+    def _note_passing(self, appended: Appended) -> frozenset[int]:
+        """What had passed by is on disk now, in its place, or was there all the time; returns what is not here."""
+        if not self._passing:
+            return appended.added
+        before = len(self._window)
+        self._window = deque(one for one in self._window if one.on_disk or one.id not in appended.duplicates)
+        self._duplicates += before - len(self._window)
+        here = frozenset(one.id for one in (*self._taken, *self._window))
+        self._window = deque(_written(one, appended.added) for one in self._window)
+        self._taken = [_written(one, appended.added) for one in self._taken]
+        self._count_passing()
+        return appended.added - here
+
+    def _count_passing(self) -> None:
+        self._passing = sum(not one.on_disk for one in (*self._taken, *self._window))
 
     def pass_by(self) -> None:
         """The disk does not work: what would be written goes to the reporter without, behind what is on disk."""
-        now = time.time()
         with self._lock:
-            entries = self._front.take_entries(_WINDOW - len(self._window)) if self._can_pass() else []
-            self._front.settle()
-            self._passing += len(entries)
-            self._window.extend(Waiting(entry.event, now, None, entry.record) for entry in entries)
+            if not self._closed and not self._unread:
+                passing = self._writing
+                self._writing = []
+                self._front.settle()
+                passing += self._numbered(self._front.take_entries(max(0, _WINDOW - len(self._window))))
+                self._front.settle()
+                self._passing += len(passing)
+                self._window.extend(passing)
+                self.read_through = passing[-1].id if passing else self.read_through
         self._wake()
-
-    def adopted(self, rows: int, shed: int) -> None:
-        """Predecessors have left so many, for some of which there is no room."""
-        with self._lock:
-            self._adopted += rows
-            self._unread += rows - shed
-            self._dropped["spool-full"] += shed
 
     def to_read(self) -> int:
         """How many rows may be read into the window now."""
         with self._lock:
             return min(self._unread, max(0, _WINDOW - len(self._window)))
 
-    def was_read(self, found: list[Waiting], unreadable: list[Done]) -> None:
+    def was_read(self, found: list[Waiting], unreadable: list[int]) -> None:
         """Rows have been read, the next ones in their order; some may be no events."""
         with self._lock:
             self._window.extend(found)
             self._unread -= len(found) + len(unreadable)
             self._dropped["spool-corrupt"] += len(unreadable)
             self._done.extend(unreadable)
+            self.read_through = max([one.id for one in found[-1:]] + unreadable[-1:])
         self._wake()
 
-    def was_damaged(self, saved: int) -> None:
-        """The file is lost, but for so many rows, none of them read before, which have been written anew."""
+    def was_damaged(self) -> None:
+        """The file is given up; what is in memory has lost its row, not itself."""
         with self._lock:
-            # What is in memory has lost its row, not itself.
-            self._window = deque(one._replace(done=None) for one in self._window)
-            self._taken = [one._replace(done=None) for one in self._taken]
-            self._passing = len(self._window) + len(self._taken) + len(self._recalled)
+            self._window = deque(one._replace(on_disk=False) for one in self._window)
+            self._taken = [one._replace(on_disk=False) for one in self._taken]
+            self._count_passing()
             self._done = []
-            self._dropped["spool-corrupt"] += max(0, self._unread - saved)
-            self._adopted += max(0, saved - self._unread)
-            self._unread = saved
-            self._progress.notify_all()
 
     # --- for whoever looks ----------------------------------------------------------------------
 
@@ -254,10 +328,9 @@ class Spool:
         """The account at this moment, all of it under one lock."""
         with self._lock:
             front = self._front.counts()
-            waiting = len(self._taken) + len(self._window) + len(self._recalled)
             dropped = Counter(front.dropped) + self._dropped
             now = time.time()
-            first = next((one.accepted for one in (*self._taken[:1], *self._recalled[:1], *self._window)), now)
+            first = next((one.accepted for one in (*self._taken[:1], *self._window)), now)
             return Counts(
                 accepted=front.accepted + self._adopted - self._duplicates,
                 delivered=self._delivered,
@@ -265,7 +338,7 @@ class Spool:
                 held=front.held + self._passing,
                 # The clock may have been set back.
                 oldest_age=max(0.0, now - first, front.oldest_age),
-                spooled=self._unread + waiting - self._passing,
+                spooled=self._unread + len(self._taken) + len(self._window) - self._passing,
             )
 
     def close(self, deadline: float) -> None:
@@ -274,26 +347,20 @@ class Spool:
             self.put_back()
             self._closing = True
             self._work.notify_all()
-        self._clerk.join(max(0.0, deadline - time.monotonic()))
+        left = max(0.0, deadline - time.monotonic())
+        self._clerk.join(min(left, _LAST_CHANCE_SECONDS) if self._clerk.is_failing else left)
         with self._lock:
             self._closed = True
             self._front.clear("shutdown")
-            self._window.extend(self._recalled)
-            self._recalled = []
-            kept = [one for one in self._window if one.done is not None]
-            self._dropped["shutdown"] += len(self._window) - len(kept)
+            self._dropped["shutdown"] += self._passing
             self._passing = 0
-            self._window = deque(kept)
+            self._window = deque(one for one in self._window if one.on_disk)
             self._progress.notify_all()
 
     def _something_to_write(self) -> None:
         with self._lock:
             self._work.notify()
 
-    def _has_work(self) -> bool:
-        unread = self._unread and len(self._window) < _WINDOW // 2
-        return bool(self._closing or self._done or unread) or not self._front.is_exhausted()
 
-    def _can_pass(self) -> bool:
-        room = not self._unread and len(self._window) < _WINDOW
-        return self._closing or (room and not self._front.is_exhausted())
+def _written(one: Waiting, added: frozenset[int]) -> Waiting:
+    return one._replace(on_disk=True) if one.id in added else one

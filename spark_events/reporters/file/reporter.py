@@ -73,21 +73,21 @@ class FileReporter(Reporter):
             if self._fd < 0:
                 self._reopen()
             if not self._try_lock():
-                if self._is_current():
+                if self._status() is not None:
                     return False
                 # It was put aside, and who has its lock compresses it.
                 self._reopen()
                 continue
             try:
-                if self._is_current() and not self._rotate(len(data)):
-                    self._write(data)
+                status = self._status()
+                if status is not None and not self._rotate(status, len(data)):
+                    self._write(status.st_size, data)
                     return True
             finally:
                 self._unlock()
             self._reopen()
 
-    def _write(self, data: bytes) -> None:
-        size = os.fstat(self._fd).st_size
+    def _write(self, size: int, data: bytes) -> None:
         if size and size != self._end and os.pread(self._fd, 1, size - 1) != b"\n":
             # Another was killed in mid-line: ours begins on a line of its own.
             data = b"\n" + data
@@ -104,10 +104,10 @@ class FileReporter(Reporter):
             raise OSError(error.errno, error.strerror, self._path) from None
         self._end = size + len(data)
 
-    def _rotate(self, more: int) -> bool:
+    def _rotate(self, status: os.stat_result, more: int) -> bool:
         """Puts a full file aside, where that can be done; a file too large is better than events lost."""
         now = time.time()
-        if not self._config.rotates or not is_full(self._config, os.fstat(self._fd), more, now):
+        if not self._config.rotates or not is_full(self._config, status, more, now):
             return False
         try:
             self._archive.put_aside(now)
@@ -123,12 +123,13 @@ class FileReporter(Reporter):
         self._archive.pack()
         return True
 
-    def _is_current(self) -> bool:
-        """Whether the open file is still the one that the path names."""
+    def _status(self) -> os.stat_result | None:
+        """Of the open file; None if it is not the one that the path names any more."""
         try:
-            return os.path.samestat(os.stat(self._path), os.fstat(self._fd))
+            status = os.stat(self._path)
         except FileNotFoundError:
-            return False
+            return None
+        return status if os.path.samestat(status, os.fstat(self._fd)) else None
 
     def _reopen(self) -> None:
         self.close()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 from fakes import (
     FaultyReporter,
     GatedReporter,
+    Step,
     cancels,
     event,
     eventually,
@@ -22,8 +24,9 @@ from fakes import (
     throttled,
     transient,
 )
+from misbehaving import NoException, Untold
 
-from spark_events import Reporter
+from spark_events import Event, Reporter
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.store import Entry
@@ -143,6 +146,19 @@ def test_every_kind_of_step_in_one_script(start: Start) -> None:
         1,
         4,
     )
+
+
+def test_errors_of_a_strange_kind_do_not_end_the_delivery(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """What is no Exception is tried again; what cannot be told is said without its words."""
+    reporter = FaultyReporter([Step(error=NoException), Step(error=Untold), ok])
+    delivery = start(reporter, batch_size=1)
+    delivery.put(entries(2))
+    assert delivery.wait_until_settled(20)
+    assert numbers(reporter.events) == [1]
+    books = delivery.books()
+    assert (books.delivered, books.dropped, books.failures) == (1, {"rejected": 1}, 2)
+    assert "RuntimeError: the reporter raised what is no Exception: NoException: odd" in caplog.text
+    assert "not tried again: Untold (its __str__ raises, too)" in caplog.text
 
 
 def test_a_failing_spell_is_said_once_and_so_is_its_end(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -265,3 +281,40 @@ def test_progress_is_told_for_every_batch_that_comes_to_its_end() -> None:
     assert delivery.wait_until_settled(20)
     stop(delivery, within=20)
     assert len(told) == 3
+
+
+class _Ticking(Reporter):
+    """Something of its own lives in its loop; ``how`` it came there."""
+
+    def __init__(self, how: str) -> None:
+        self.ticks = 0
+        self._how = how
+
+    async def _tick(self) -> None:
+        while True:
+            self.ticks += 1
+            await asyncio.sleep(0.001)
+
+    def open(self) -> Awaitable[None] | None:
+        if self._how == "by a plain open":
+            self._task = asyncio.get_running_loop().create_task(self._tick())
+        return None
+
+    async def _report(self) -> None:
+        if self._how == "by an async report":
+            self._task = asyncio.get_running_loop().create_task(self._tick())
+            self._how = "done"
+
+    def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
+        return self._report() if self._how == "by an async report" else None
+
+
+@pytest.mark.parametrize("how", ["by a plain open", "by an async report"])
+def test_what_lives_in_a_reporter_s_loop_goes_on_between_the_calls(start: Start, how: str) -> None:
+    """A connection that has to be kept alive, say: nobody has events for it, and still it has its turns."""
+    reporter = _Ticking(how)
+    delivery = start(reporter)
+    delivery.put(entries(1))
+    assert delivery.wait_until_settled(20)
+    before = reporter.ticks
+    eventually(lambda: reporter.ticks > before + 3)

@@ -1,0 +1,194 @@
+"""How a spool is found, opened, and left: with what predecessors have left in it, or beside it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import NamedTuple
+
+from spark_events.dispatch.spool.config import SpoolConfig, default_directory
+from spark_events.dispatch.spool.database import BEFORE_ALL, Database, Extent
+from spark_events.dispatch.spool.files import Claim, Rivals, claim
+from spark_events.dispatch.spool.salvage import Salvage
+from spark_events.dispatch.spool.takeover import Takeover
+from spark_events.dispatch.spool.window import Standing
+
+__all__ = ["Opened", "Opening"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class Opened(NamedTuple):
+    """A database, and what came into it.
+
+    Attributes:
+        database: open.
+        unread: the rows that are not with the reporter.
+        lost: rows of which it is known only now that they are lost.
+        shed: rows that had to make room.
+    """
+
+    database: Database
+    unread: Extent
+    lost: int
+    shed: int
+
+
+class Opening:
+    """Knows which files are this spool's, whatever became of them.
+
+    Args:
+        application: its name.
+        reporter: its name in the configuration.
+        config: where, and how large.
+
+    Attributes:
+        was_open: whether it has been opened by this process.
+    """
+
+    def __init__(self, application: str, reporter: str, config: SpoolConfig) -> None:
+        self._application = application
+        self._reporter = reporter
+        self._config = config
+        self._claim: Claim | None = None
+        self._rivals: Rivals | None = None
+        self._removed: Database | None = None
+        self._salvaged: list[tuple[Path, Salvage]] = []
+        self.was_open = False
+
+    @property
+    def has_rivals(self) -> bool:
+        """Whether there are spools of processes that lived when it was looked last."""
+        return self._rivals is not None and self._rivals.any_alive
+
+    def open(self, standing: Standing) -> Opened:
+        """Opens the spool, with everything that is left of others.
+
+        Args:
+            standing: what is in memory.
+
+        Raises:
+            sqlite3.Error: the file cannot be used.
+            OSError: the directory cannot be used.
+            RuntimeError: there is no directory.
+        """
+        if self._claim is None:
+            directory = default_directory() if self._config.directory is None else Path(self._config.directory)
+            self._claim = claim(directory, self._application, self._reporter)
+            self._rivals = Rivals(self._claim)
+        # What was in the file before it was ever read is not with the reporter.
+        after = standing.read_through if self.was_open else BEFORE_ALL
+        database = Database(self._claim.path, self._config.fsync, self._config.max_size)
+        try:
+            next_id = max(standing.next_id, database.extent().last + 1)
+            takeover = Takeover(database, after, next_id, standing.writing)
+            self._take(takeover)
+            # What was lost while this process knew of it is missed by it; of the rest only a salvage can tell.
+            lost = 0 if self.was_open else takeover.lost
+            opened = Opened(database, database.extent(after), lost, takeover.shed)
+        except BaseException:
+            database.close()
+            raise
+        if opened.unread.rows and not self.was_open:
+            _LOG.warning(
+                "reporter %s: %d events that an earlier run could not deliver are delivered now",
+                self._reporter,
+                opened.unread.rows,
+            )
+        self.was_open = True
+        return opened
+
+    def inherit(self, database: Database, standing: Standing) -> Opened | None:
+        """Looks whether rivals have died; what they left comes behind what is here. None: nothing.
+
+        Args:
+            database: open.
+            standing: what is in memory.
+
+        Raises:
+            sqlite3.Error: the file cannot be used.
+            OSError: the directory cannot be used.
+        """
+        takeover = Takeover(database, standing.read_through, standing.next_id, standing.writing)
+        self._take_orphans(takeover)
+        if not (takeover.rows or takeover.lost):
+            return None
+        return Opened(database, database.extent(standing.read_through), takeover.lost, takeover.shed)
+
+    def _take(self, takeover: Takeover) -> None:
+        assert self._claim is not None
+        if self._removed is not None:
+            takeover.keep(self._removed.connection)
+            self._removed.close()
+            self._removed = None
+        self._salvaged = [(path, takeover.keep_file(path)) for path in self._claim.damaged()]
+        self._take_orphans(takeover)
+
+    def _take_orphans(self, takeover: Takeover) -> None:
+        assert self._rivals is not None
+        for orphan in self._rivals.orphans():
+            self._adopt(orphan, takeover)
+
+    def _adopt(self, orphan: Claim, takeover: Takeover) -> None:
+        try:
+            for path in orphan.damaged():
+                self._say(takeover.add_file(path), orphan.put_away(path))
+            if orphan.path.exists():
+                salvage = takeover.add_file(orphan.path)
+                if not salvage.is_whole:
+                    orphan.set_aside()
+                    self._say(salvage, orphan.put_away(orphan.damaged()[-1]))
+        except BaseException:
+            orphan.release()
+            raise
+        orphan.delete()
+
+    def put_away(self) -> None:
+        """What was in memory is on disk again: what was set aside is not needed any more.
+
+        Raises:
+            OSError: it cannot be renamed.
+        """
+        while self._salvaged and self._claim is not None:
+            path, salvage = self._salvaged[0]
+            self._say(salvage, self._claim.put_away(path))
+            del self._salvaged[0]
+
+    def _say(self, salvage: Salvage, put_away: Path) -> None:
+        _LOG.error(
+            "reporter %s: its spool was damaged; it is kept as %s, %d events were read from it%s",
+            self._reporter,
+            put_away,
+            salvage.found,
+            f", {salvage.lost} could not be" if salvage.lost else "; whether there were more is not known",
+        )
+
+    def set_aside(self) -> None:
+        """The file is damaged.
+
+        Raises:
+            OSError: it cannot be renamed.
+        """
+        if self._claim is not None:
+            self._claim.set_aside()
+
+    def take_leave_of(self, database: Database) -> None:
+        """The file is not under its name any more, but can still be read as long as it is open."""
+        self._removed = database
+        if self._claim is not None:
+            self._claim.release()
+            self._claim = None
+
+    def leave(self, database: Database | None) -> None:
+        """Nothing is left behind but what is to be delivered."""
+        if database is None:
+            if self._claim is not None:
+                self._claim.release()
+            return
+        is_empty = database.is_empty
+        database.close()
+        assert self._claim is not None
+        if is_empty:
+            self._claim.delete()
+        else:
+            self._claim.release()

@@ -1,0 +1,580 @@
+"""What a reporter's worker and the driver see of a spool, whatever happens to the disk."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import sqlite3
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from fakes import PATIENCE, eventually, numbers
+
+from spark_events import Severity
+from spark_events.dispatch.spool import clerk, config, opening
+from spark_events.dispatch.spool.database import Appended, Database, NewRow
+from spark_events.dispatch.spool.spool import Spool
+from spark_events.dispatch.store import Entry
+
+from .conftest import Open
+
+
+class SickDatabase(Database):
+    """A real one whose writes fail or hang as long as a test wants."""
+
+    error: Exception | None = None
+    gate: threading.Event
+    entered: threading.Event
+
+    def append(self, rows: Sequence[NewRow], done: Sequence[int], protected: int) -> Appended:
+        self.entered.set()
+        self.gate.wait(PATIENCE)
+        if self.error is not None:
+            raise self.error
+        return super().append(rows, done, protected)
+
+
+@pytest.fixture
+def sick(monkeypatch: pytest.MonkeyPatch) -> type[SickDatabase]:
+    """The spools of this test have such a one."""
+
+    class Sick(SickDatabase):
+        gate, entered = threading.Event(), threading.Event()
+
+    Sick.gate.set()
+    monkeypatch.setattr(opening, "Database", Sick)
+    return Sick
+
+
+class ForgetfulDatabase(Database):
+    """With next to no cache, which would hide for a while what becomes of the file."""
+
+    def __init__(self, path: Path, fsync: bool, max_bytes: int) -> None:
+        super().__init__(path, fsync, max_bytes)
+        self.connection.execute("PRAGMA cache_size = 5")
+
+
+def corrupt(path: Path) -> None:
+    """Spoils a page in the middle of those that have events."""
+    content = bytearray(path.read_bytes())
+    pages = [start for start in range(0, len(content), 4096) if content[start : start + 4096].count(b"event_id") > 2]
+    middle = pages[len(pages) // 2]
+    content[middle : middle + 4096] = b"\xff" * 4096
+    path.write_bytes(content)
+
+
+def kept(folder: Path) -> list[str]:
+    return sorted(found.name.split("-")[0] for found in folder.glob("shop-*/*.corrupt-*"))
+
+
+# --- what it is for -------------------------------------------------------------------------------
+
+
+def test_what_was_not_delivered_is_delivered_by_the_next(owner: Open) -> None:
+    """In order, before its own, and counted by both."""
+    first = owner()
+    first.write(*range(10))
+    assert first.deliver(3) == [0, 1, 2]
+    first.close()
+    assert (first.counts().spooled, first.counts().held, first.counts().dropped) == (7, 0, {})
+    second = owner()
+    second.put(10, 11)
+    assert second.deliver(9) == list(range(3, 12))
+    assert (second.counts().accepted, second.counts().delivered) == (9, 9)
+
+
+def test_nothing_is_left_when_everything_is_delivered(owner: Open, tmp_path: Path) -> None:
+    """No file, no lock, no folder: an application that runs once a minute leaves no litter."""
+    one = owner()
+    one.write(*range(10))
+    one.deliver(10)
+    one.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_than_memory_holds_comes_in_order(owner: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of it is on disk alone; what is in memory is bounded."""
+    monkeypatch.setattr("spark_events.dispatch.spool.spool._WINDOW", 16)
+    one = owner()
+    for first in range(0, 500, 100):
+        one.write(*range(first, first + 100))
+    assert len(one.spool._window) <= 16
+    assert one.counts().spooled == 500
+    assert one.deliver(500) == list(range(500))
+    one.close()
+    assert one.counts().delivered == 500
+
+
+def test_an_event_is_safe_when_it_is_on_disk_and_not_before(owner: Open, sick: type[SickDatabase]) -> None:
+    """Its record is the oldest until then; the driver would send it again."""
+    one = owner()
+    one.write(1)
+    assert one.spool.oldest_record() is None
+    sick.gate.clear()
+    one.put(2)
+    assert one.spool.oldest_record() == 2
+    assert not one.spool.wait_until_answered(0)
+    sick.gate.set()
+    assert one.spool.wait_until_answered(PATIENCE)
+    assert one.counts().held == 0
+
+
+def test_what_is_put_back_comes_again_before_the_rest(owner: Open) -> None:
+    """A thread that was given up loses nothing and changes no order."""
+    one = owner()
+    one.write(*range(6))
+    assert numbers(one.spool.take(2)) == [0, 1]
+    one.spool.put_back()
+    assert one.deliver(6) == list(range(6))
+
+
+def test_what_is_sent_again_and_is_still_here_is_one_event(owner: Open) -> None:
+    """By its event_id: nothing is accepted twice."""
+    one = owner()
+    one.write(0, 1, 2)
+    again = one.spool.take(10)
+    one.spool.put_back()
+    one.spool.put([Entry(n + 10, made) for n, made in enumerate(again)])
+    assert one.spool.wait_until_answered(PATIENCE)
+    assert one.counts().accepted == 3
+    assert one.deliver(3) == [0, 1, 2]
+
+
+def test_a_full_spool_sheds_what_is_worth_least_and_says_so_once(
+    owner: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest of the least severe first; every one is counted, and the failures are still there."""
+    monkeypatch.setattr("spark_events.dispatch.spool.spool._WINDOW", 4)
+    one = owner(max_size=1)
+    for first in range(0, 800, 20):
+        one.write(first, severity=Severity.ERROR, filler="x" * 1_000)
+        one.write(*range(first + 1, first + 20), filler="x" * 1_000)
+    counts = one.counts()
+    lost = counts.dropped["spool-full"]
+    assert counts.dropped == {"spool-full": lost}
+    assert (counts.accepted, counts.spooled) == (800, 800 - lost)
+    assert 500 < lost < 700
+    told = one.deliver(800 - lost)
+    assert told == sorted(told)
+    assert set(told) >= set(range(0, 800, 20))
+    assert caplog.text.count("its spool has reached spool.max-size") == 1
+    one.close()
+    assert one.counts().delivered == 800 - lost
+
+
+def test_a_row_that_is_no_event_is_counted_and_removed(owner: Open) -> None:
+    """What cannot be decoded cannot be delivered, and does not stop what comes behind it."""
+    one = owner()
+    one.write(*range(3))
+    one.close()
+    database = sqlite3.connect(one.file)
+    database.execute("UPDATE events SET event = CAST('{\"name\": 1}' AS BLOB) WHERE id = 2")
+    database.commit()
+    database.close()
+    again = owner()
+    assert again.deliver(2) == [0, 2]
+    eventually(lambda: again.counts().dropped)
+    again.close()
+    assert again.counts().dropped == {"spool-corrupt": 1}
+    assert not again.file.exists()
+
+
+# --- a disk that does not work --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        sqlite3.OperationalError("database or disk is full"),
+        sqlite3.OperationalError("disk I/O error"),
+        OSError(errno.EMFILE, "Too many open files"),
+        MemoryError(),
+        ValueError("a defect"),
+    ],
+    ids=["full", "io", "files", "memory", "defect"],
+)
+def test_events_pass_by_a_disk_that_fails_and_are_written_when_it_works(
+    owner: Open, sick: type[SickDatabase], caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    """They are delivered meanwhile, in order; those that still wait are safe as soon as it works. Said once each."""
+    one = owner()
+    one.write(0, 1)
+    sick.error = error
+    one.put(2, 3, 4)
+    assert one.deliver(3) == [0, 1, 2]
+    assert one.counts().held == 2
+    assert one.spool.oldest_record() == 4
+    assert one.spool.take(1)
+    sick.error = None
+    assert one.spool.wait_until_answered(PATIENCE)
+    eventually(lambda: not one.clerk.is_failing)
+    # What the reporter has at this moment is on disk, too, in its place.
+    one.put(5)
+    one.close()
+    assert (one.counts().spooled, one.counts().held, one.counts().dropped) == (3, 0, {})
+    assert caplog.text.count("its spool cannot be used") == 1
+    assert caplog.text.count("its spool works again") == 1
+    assert owner().deliver(3) == [3, 4, 5]
+
+
+def test_a_disk_that_is_full_is_still_read(
+    owner: Open, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spool that have filled the disk themselves must be able to empty."""
+    monkeypatch.setattr("spark_events.dispatch.spool.spool._WINDOW", 4)
+    one = owner()
+    one.write(*range(50))
+    sick.error = sqlite3.OperationalError("database or disk is full")
+    one.put(50, 51)
+    assert one.deliver(52) == list(range(52))
+    sick.error = None
+    one.close()
+    assert one.counts().delivered == 52
+    assert not one.file.exists()
+
+
+def test_events_pass_by_a_disk_that_hangs(
+    owner: Open, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those in the middle of being written, too; when the disk comes back nothing is there twice."""
+    monkeypatch.setattr(clerk, "_HANG_SECONDS", 0.05)
+    one = owner()
+    one.write(0)
+    sick.gate.clear()
+    sick.entered.clear()
+    one.put(1, 2)
+    assert sick.entered.wait(PATIENCE)
+    one.put(3)
+
+    def check() -> bool:
+        one.spool.check()
+        return one.clerk.is_failing
+
+    eventually(check)
+    assert one.deliver(3) == [0, 1, 2]
+    assert one.counts().held == 1
+    sick.gate.set()
+    assert one.spool.wait_until_answered(PATIENCE)
+    assert one.deliver(1) == [3]
+    one.close()
+    assert one.counts().delivered == 4
+    assert not one.file.exists()
+    assert caplog.text.count("its spool has not answered for 0.05 s") == 1
+    assert caplog.text.count("its spool works again") == 1
+
+
+def test_nobody_waits_long_for_a_disk_that_hangs(
+    owner: Open, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever dispatches waits once, for a moment; the end does not wait for it at all."""
+    monkeypatch.setattr(clerk, "_HANG_SECONDS", 0.05)
+    monkeypatch.setattr("spark_events.dispatch.spool.spool._STALL_SECONDS", 0.1)
+    one = owner()
+    sick.gate.clear()
+    one.put(*range(1024))
+    began = time.monotonic()
+    assert not one.spool.wait_for_room(128, 0.01)
+    for _ in range(100):
+        assert not one.spool.wait_for_room(128, 0.01)
+    assert time.monotonic() - began < 2
+    eventually(lambda: one.spool.check() or one.clerk.is_failing)
+    assert one.deliver(1024) == list(range(1024))
+    began = time.monotonic()
+    one.spool.close(began + PATIENCE)
+    assert time.monotonic() - began < 5
+    assert one.counts().delivered == 1024
+    sick.gate.set()
+
+
+def test_what_no_disk_has_taken_by_the_end_is_counted_as_lost(owner: Open, sick: type[SickDatabase]) -> None:
+    """With a destination that is away and a disk that fails there is nowhere to keep it."""
+    one = owner()
+    one.write(0, 1)
+    sick.error = sqlite3.OperationalError("disk I/O error")
+    one.put(2, 3)
+    eventually(lambda: one.clerk.is_failing)
+    one.close()
+    assert one.counts().dropped == {"shutdown": 2}
+    assert one.counts().spooled == 2
+
+
+def test_a_directory_that_may_not_be_written_costs_the_guarantee_alone(
+    owner: Open, closed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Said once, with the path; events are delivered from memory."""
+    one = owner(closed)
+    one.put(*range(5))
+    assert one.deliver(5) == list(range(5))
+    assert caplog.text.count("its spool cannot be used") == 1
+    assert f"Permission denied: '{closed}/shop-" in caplog.text
+    assert one.counts().held == 0
+    one.close()
+
+
+def test_a_spool_comes_when_its_directory_can_be_made(owner: Open, tmp_path: Path) -> None:
+    """What had passed by and still waits is written before what comes."""
+    (tmp_path / "spools").touch()
+    one = owner(tmp_path / "spools")
+    one.put(0, 1, 2)
+    assert one.deliver(1) == [0]
+    (tmp_path / "spools").unlink()
+    assert one.spool.wait_until_answered(PATIENCE)
+    one.put(3)
+    one.close()
+    assert owner(tmp_path / "spools").deliver(3) == [1, 2, 3]
+
+
+def test_what_an_earlier_run_left_comes_behind_what_had_to_pass_by(owner: Open, sick: type[SickDatabase]) -> None:
+    """It could not be known that it was there; both are delivered, and both are safe."""
+    first = owner()
+    first.write(0, 1)
+    first.close()
+    folder = first.file.parent.parent
+    folder.rename(folder.with_name("away"))
+    folder.touch()
+    second = owner()
+    second.put(10, 11, 12)
+    assert second.deliver(1) == [10]
+    folder.unlink()
+    folder.with_name("away").rename(folder)
+    assert second.spool.wait_until_answered(PATIENCE)
+    second.close()
+    assert owner().deliver(4) == [11, 12, 0, 1]
+
+
+def test_without_a_home_there_is_no_spool_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A container's user may have none."""
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(config.Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home directory")))
+    made: list[clerk.Clerk] = []
+
+    def make(desk: Spool) -> clerk.Clerk:
+        made.append(clerk.Clerk("shop", "audit", config.SpoolConfig(), desk))
+        return made[0]
+
+    spool = Spool(10, make, lambda: None, lambda: None)
+    spool.start()
+    eventually(lambda: made[0].is_failing)
+    assert "no home directory" in caplog.text
+    spool.close(time.monotonic() + PATIENCE)
+
+
+def test_the_default_is_where_programs_keep_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By the XDG base directory specification, which ignores paths that are not absolute."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert config.default_directory() == tmp_path / "spark-events/spool"
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert config.default_directory() == Path("/home/ada/.local/state/spark-events/spool")
+
+
+# --- a file that is damaged -----------------------------------------------------------------------
+
+
+def test_damage_that_is_found_at_the_start_costs_what_cannot_be_read(
+    owner: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The file is kept for a person, what can be read is delivered in order, the rest is counted."""
+    one = owner()
+    for first in range(0, 1_000, 250):
+        one.write(*range(first, first + 250))
+    one.close()
+    corrupt(one.file)
+    again = owner()
+    again.put(1_000)
+    eventually(lambda: again.counts().dropped)
+    lost = again.counts().dropped["spool-corrupt"]
+    assert 0 < lost < 20
+    told = again.deliver(1_001 - lost)
+    assert told == sorted(set(told))
+    assert told[-1] == 1_000
+    assert again.counts().accepted == 1_001
+    assert kept(tmp_path) == ["audit.0.corrupt"]
+    assert f"{1_000 - lost} events were read from it, {lost} could not be" in caplog.text
+    again.close()
+    assert kept(tmp_path) == ["audit.0.corrupt"]
+
+
+@pytest.mark.parametrize("content", [b"", b"this is no database" * 500], ids=["empty", "garbage"])
+def test_a_file_that_is_no_spool_does_not_stop_anything(owner: Open, tmp_path: Path, content: bytes) -> None:
+    """An empty one is a new one; anything else is set aside."""
+    one = owner()
+    one.write(0)
+    one.close()
+    one.file.write_bytes(content)
+    again = owner()
+    again.write(1, 2)
+    assert again.deliver(2) == [1, 2]
+    again.close()
+    assert kept(tmp_path) == (["audit.0.corrupt"] if content else [])
+
+
+def test_a_spool_of_another_version_is_set_aside_and_what_can_be_read_is_delivered(owner: Open, tmp_path: Path) -> None:
+    """Whatever a later version has changed, rows that look like ours are ours."""
+    one = owner()
+    one.write(0, 1)
+    one.close()
+    database = sqlite3.connect(one.file)
+    database.execute("PRAGMA user_version = 9")
+    database.close()
+    again = owner()
+    assert again.deliver(2) == [0, 1]
+    again.close()
+    assert kept(tmp_path) == ["audit.0.corrupt"]
+    assert again.counts().dropped == {}
+
+
+def test_a_file_that_is_removed_while_it_is_used_is_begun_again(
+    owner: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is lost: what is in memory is written again, what is not is read from the file that is gone."""
+    monkeypatch.setattr("spark_events.dispatch.spool.spool._WINDOW", 4)
+    one = owner()
+    one.write(*range(10))
+    shutil.rmtree(one.file.parent.parent)
+    one.write(10)
+    assert "the file of its spool was removed" in caplog.text
+    assert one.file.exists()
+    one.close()
+    assert (one.counts().spooled, one.counts().dropped) == (11, {})
+    assert owner().deliver(11) == list(range(11))
+
+
+def test_damage_that_shows_while_it_is_used_loses_nothing_that_can_be_read(
+    owner: Open, tmp_path: Path, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in memory lost only its row; with what is read from the old file everything is there, in order."""
+    monkeypatch.setattr("spark_events.dispatch.spool.spool._WINDOW", 4)
+    one = owner()
+    one.write(*range(10))
+    assert numbers(one.spool.take(2)) == [0, 1]
+    sick.error = sqlite3.DatabaseError("database disk image is malformed")
+    one.put(10)
+    eventually(lambda: one.clerk.is_failing)
+    sick.error = None
+    assert one.spool.wait_until_answered(PATIENCE)
+    one.close()
+    assert (one.counts().spooled, one.counts().dropped) == (11, {})
+    assert kept(tmp_path) == ["audit.0.corrupt"]
+    assert owner().deliver(11) == list(range(11))
+
+
+@pytest.mark.parametrize("how", ["overwritten", "truncated"])
+def test_a_file_that_is_spoilt_while_it_is_used_keeps_the_books(
+    owner: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Under SQLite's feet: whatever of it can still be had is delivered, the rest is counted, and it goes on."""
+    monkeypatch.setattr("spark_events.dispatch.spool.spool._WINDOW", 4)
+    monkeypatch.setattr(opening, "Database", ForgetfulDatabase)
+    one = owner(max_size=1)
+    for first in range(0, 200, 50):
+        one.write(*range(first, first + 50), filler="x" * 500)
+    content = one.file.read_bytes()
+    half = len(content) // 2
+    one.file.write_bytes(content[:half] if how == "truncated" else content[:half] + b"\xff" * (len(content) - half))
+    one.put(200)
+    told: list[int] = []
+
+    def all_is_told() -> bool:
+        told.extend(numbers(one.spool.take(10)))
+        one.spool.settle()
+        counts = one.counts()
+        return counts.delivered + sum(counts.dropped.values()) == 201 and not counts.spooled
+
+    eventually(all_is_told)
+    assert told == sorted(set(told))
+    assert told[-1] == 200
+    assert set(one.counts().dropped) <= {"spool-corrupt"}
+
+
+# --- others ---------------------------------------------------------------------------------------
+
+
+def test_two_drivers_of_one_name_keep_theirs_apart(owner: Open) -> None:
+    """At the same time; and whichever starts next delivers what both left."""
+    first, second = owner(), owner()
+    first.write(0, 1)
+    second.write(10, 11)
+    assert first.file != second.file
+    first.close()
+    second.close()
+    third = owner()
+    assert third.deliver(4) == [0, 1, 10, 11]
+    third.close()
+    assert not first.file.exists()
+    assert not second.file.exists()
+
+
+def test_what_a_predecessor_leaves_that_is_still_dying_is_found_later(
+    owner: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A supervisor starts the next run before the last sidecar has gone: its events come a little later."""
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.05)
+    first = owner()
+    first.write(0, 1)
+    second = owner()
+    second.write(10)
+    assert second.deliver(1) == [10]
+    first.close()
+    assert second.deliver(2) == [0, 1]
+    assert second.counts().accepted == 3
+    second.close()
+    assert not first.file.exists()
+
+
+def test_a_damaged_orphan_is_kept_and_counted(owner: Open, tmp_path: Path) -> None:
+    """What another left damaged is treated no worse than one's own."""
+    first, second = owner(), owner()
+    first.write(0)
+    for start in range(0, 500, 100):
+        second.write(*range(start, start + 100))
+    first.close()
+    second.close()
+    corrupt(second.file)
+    third = owner()
+    eventually(lambda: third.counts().dropped)
+    counts = third.counts()
+    assert counts.accepted == 501
+    assert 0 < counts.dropped["spool-corrupt"] < 20
+    third.deliver(501 - counts.dropped["spool-corrupt"])
+    third.close()
+    assert kept(tmp_path) == ["audit.1.corrupt"]
+
+
+def test_a_death_in_the_middle_of_a_salvage_repeats_it(
+    owner: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the rows are in the new file already: they are delivered once."""
+    one = owner()
+    one.write(*range(10))
+    one.close()
+    half = tmp_path / "half"
+    shutil.copytree(one.file.parent, half)
+    database = sqlite3.connect(half / "events.db")
+    database.execute("DELETE FROM events WHERE id > 5")
+    database.commit()
+    database.close()
+    one.file.parent.rename(f"{one.file.parent}.damaged-1")
+    half.rename(one.file.parent)
+    again = owner()
+    assert again.deliver(10) == list(range(10))
+    assert again.counts().accepted == 10
+    assert kept(tmp_path) == ["audit.0.corrupt"]
+
+
+def test_a_clock_that_is_set_back_makes_no_age_negative(owner: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does one that is set forward break anything but the age."""
+    one = owner()
+    one.write(0)
+    real = time.time
+    for jump in (-10_000_000.0, 10_000_000.0):
+        monkeypatch.setattr("spark_events.dispatch.spool.spool.time.time", lambda jump=jump: real() + jump)
+        assert one.counts().oldest_age >= 0
+        one.write(1)
+    monkeypatch.undo()
+    assert one.deliver(3) == [0, 1, 1]
