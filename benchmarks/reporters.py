@@ -86,11 +86,17 @@ def rate(deliver: Deliver) -> Rate:
     return Rate(count / (time.process_time() - cpu), count / took)
 
 
-def show(what: str, ours: Deliver, bare: dict[str, Deliver]) -> None:
-    """Prints the medians of both and of their ratio, measured in turns."""
+def show(what: str, ours: Deliver, bare: dict[str, Deliver], clean: Callable[[], None] = lambda: None) -> None:
+    """Prints the medians of both and of their ratio, measured in turns; ``clean`` is called between them."""
+
+    def round_of(deliver: Deliver) -> Rate:
+        deliver()
+        measured = rate(deliver)
+        clean()
+        return measured
+
     for name, other in bare.items():
-        ours(), other()
-        pairs = [(rate(ours), rate(other)) for _ in range(_ROUNDS)]
+        pairs = [(round_of(ours), round_of(other)) for _ in range(_ROUNDS)]
         mine = Rate(*(statistics.median(values) for values in zip(*(one for one, _ in pairs), strict=True)))
         bare_cpu = statistics.median(one.cpu for _, one in pairs)
         ratio = statistics.median(one.cpu / other.cpu for one, other in pairs)
@@ -124,22 +130,23 @@ def delivering(reporter: Reporter, batch: Sequence[Event]) -> Iterator[Deliver]:
 
 def measure_file(batch: list[Event]) -> None:
     plain = [json.loads(encode_event(event)) for event in batch]
-    with tempfile.TemporaryDirectory() as folder, open(Path(folder, "bare"), "wb", buffering=0) as bare:
+    with tempfile.TemporaryDirectory() as folder, open(Path(folder, "bare"), "ab", buffering=0) as bare:
+        path = Path(folder, "events.jsonl")
 
         def with_json() -> None:
             bare.write("".join(f"{json.dumps(one)}\n" for one in plain).encode())
-            bare.truncate(0)
 
         def with_msgspec() -> None:
             bare.write(b"".join(encode_event(event) + b"\n" for event in batch))
-            bare.truncate(0)
 
-        path = Path(folder, "events.jsonl")
+        def clean() -> None:
+            # What waits for the disk must not slow down who comes next.
+            for one in Path(folder).iterdir():
+                os.truncate(one, 0)
+
         for what, changes in (("file", {}), ("file, put aside at 64m", {"max_size": 64 << 20, "keep": 1})):
             with delivering(FileReporter(FileConfig(str(path), **changes)), batch) as ours:
-                show(what, ours, {"json and write": with_json, "msgspec and write": with_msgspec})
-            for one in Path(folder).glob("events*"):
-                one.unlink()
+                show(what, ours, {"json and write": with_json, "msgspec and write": with_msgspec}, clean)
 
 
 # --- otlp -----------------------------------------------------------------------------------------

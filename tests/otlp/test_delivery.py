@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,10 @@ from otlp.sending import BOTH, GRPC, HTTP, config, send
 
 from spark_events import Event, EventBuilder
 from spark_events._version import __version__
+from spark_events.config import Settings
+from spark_events.dispatch.store import Entry
 from spark_events.event import Attributes
+from spark_events.pipeline import build
 
 
 @pytest.fixture(scope="module")
@@ -133,3 +137,28 @@ def test_the_service_s_name_and_version_can_be_set(collector: Collector) -> None
     collector.await_bodies(already + 1)
     found = plain(collector.received()[-1].resource["attributes"])
     assert found == {"service.name": "billing", "service.version": "7", "service.instance.id": "app-1/2"}
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_from_settings_to_the_collector_by_way_of_a_spool(
+    collector: Collector, tmp_path: Path, protocol: str, isolation: str
+) -> None:
+    """All parts together, as a driver's settings have them; also in a process of its own."""
+    keys = {
+        "type": "otlp",
+        "protocol": protocol,
+        "endpoint": collector.endpoint(protocol),
+        "isolation": isolation,
+        "delivery.guarantee": "at-least-once",
+        "spool.directory": str(tmp_path),
+    }
+    settings = Settings.of({f"events.reporter.telemetry.{key}": value for key, value in keys.items()})
+    dispatcher = build(settings, application="shop").dispatcher
+    already = len(collector.received())
+    dispatcher.start()
+    dispatcher.dispatch([Entry(0, event(number)) for number in range(100)], 0)
+    dispatcher.drain(time.monotonic() + 30)
+    dispatcher.stop(time.monotonic() + 10)
+    assert collector.await_bodies(already + 100)[already:] == [str(number) for number in range(100)]
+    assert dispatcher.books()["telemetry"].delivered == 100

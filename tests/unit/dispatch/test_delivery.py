@@ -26,7 +26,7 @@ from fakes import (
 )
 from misbehaving import NoException, Untold
 
-from spark_events import Event, Reporter
+from spark_events import Event, PermanentError, Reporter
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.store import Entry
@@ -131,6 +131,20 @@ def test_a_permanent_failure_gives_up_these_events_only(start: Start, caplog: py
         1,
     )
     assert "reporter audit: failed, not tried again: PermanentError: no such table" in caplog.text
+
+
+@pytest.mark.parametrize(("rejected", "expected"), [(0, 0), (1, 1), (3, 3), (99, 3), (-1, 0), (None, 3)])
+def test_a_reporter_that_could_deliver_the_rest_says_how_many_it_could_not(
+    start: Start, rejected: int | None, expected: int
+) -> None:
+    """The others count as delivered; a number that cannot be is held to what there was."""
+    some = Step(error=lambda: PermanentError("too old", rejected))
+    delivery = start(FaultyReporter([some, ok, permanent]), batch_size=3)
+    delivery.put(entries(9))
+    assert delivery.wait_until_settled(20)
+    books = delivery.books()
+    assert (books.delivered, books.dropped.get("rejected", 0)) == (9 - expected - 3, expected + 3)
+    assert books.balances
 
 
 def test_every_kind_of_step_in_one_script(start: Start) -> None:
