@@ -293,6 +293,7 @@ def test_a_close_that_dies_is_said_and_leaves_no_process(start: Start, caplog: p
     ("error", "expected"),
     [
         (PermanentError("no"), PermanentError("no")),
+        (PermanentError("some", 3), PermanentError("some", 3)),
         (ThrottledError("slow", 2.5), ThrottledError("slow", 2.5)),
         (OSError("\udc80 lone"), ReporterProcessError("OSError: ? lone")),
         (OSError("x" * 10_000_000), ReporterProcessError("OSError: " + "x" * 65_536)),
@@ -307,7 +308,8 @@ def test_a_verdict_goes_over_whatever_the_error_is(error: Exception, expected: E
     assert isinstance(answer, messages.Failed)
     verdict = messages.verdict(answer)
     assert (type(verdict), str(verdict)) == (type(expected), str(expected))
-    assert getattr(verdict, "retry_after", None) == getattr(expected, "retry_after", None)
+    for detail in ("retry_after", "rejected"):
+        assert getattr(verdict, detail, None) == getattr(expected, detail, None)
 
 
 def test_events_that_went_over_cannot_be_changed() -> None:
