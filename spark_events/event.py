@@ -6,14 +6,24 @@ import enum
 import math
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 
 from spark_events.errors import InvalidEventError
 
-__all__ = ["AttributeValue", "Attributes", "Event", "EventBuilder", "Severity", "decode_event", "encode_event"]
+__all__ = [
+    "AttributeValue",
+    "Attributes",
+    "Event",
+    "EventBuilder",
+    "Severity",
+    "decode_event",
+    "encode_event",
+    "encode_lines",
+    "without_surrogates",
+]
 
 AttributeValue: TypeAlias = str | int | float | bool
 
@@ -30,19 +40,18 @@ class Severity(enum.Enum):
     ERROR = "ERROR"
     FATAL = "FATAL"
 
-    @property
-    def number(self) -> int:
-        """OpenTelemetry's SeverityNumber: 1 for TRACE to 21 for FATAL."""
-        return _SEVERITY_NUMBERS[self]
+    number: int
+    """OpenTelemetry's SeverityNumber: 1 for TRACE to 21 for FATAL."""
+
+    def __init__(self, _: object) -> None:
+        # Asked for with every event: an attribute, for to look a member up in a dictionary takes longer.
+        self.number = 1 + 4 * len(type(self).__members__)
 
     def __ge__(self, other: Severity) -> bool:
-        return _SEVERITY_NUMBERS[self] >= _SEVERITY_NUMBERS[other]
+        return self.number >= other.number
 
     def __lt__(self, other: Severity) -> bool:
-        return _SEVERITY_NUMBERS[self] < _SEVERITY_NUMBERS[other]
-
-
-_SEVERITY_NUMBERS = {severity: 1 + 4 * rank for rank, severity in enumerate(Severity)}
+        return self.number < other.number
 
 
 class Attributes(dict[str, AttributeValue]):
@@ -59,7 +68,8 @@ class Attributes(dict[str, AttributeValue]):
         return Attributes, (dict(self),)
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+# No event is part of a cycle: the collector need not look for one.
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One fact, immutable.
 
     Attributes:
@@ -98,7 +108,18 @@ _DECODER = msgspec.json.Decoder(Event, dec_hook=_attributes)
 
 def encode_event(event: Event) -> bytes:
     """The event as one JSON object, in UTF-8 and without line breaks."""
-    return _ENCODER.encode(event)
+    try:
+        return _ENCODER.encode(event)
+    except UnicodeEncodeError:
+        return _ENCODER.encode(without_surrogates(event))
+
+
+def encode_lines(events: Sequence[Event]) -> bytes:
+    """Events as lines of JSON, each with its line break."""
+    try:
+        return _ENCODER.encode_lines(events)
+    except UnicodeEncodeError:
+        return b"".join(encode_event(event) + b"\n" for event in events)
 
 
 def decode_event(data: bytes) -> Event:
@@ -108,6 +129,23 @@ def decode_event(data: bytes) -> Event:
         msgspec.MsgspecError: it is not an event.
     """
     return _DECODER.decode(data)
+
+
+def without_surrogates(event: Event) -> Event:
+    """The event as UTF-8 can hold it. Only one that was made without a builder has lone surrogates."""
+    attributes = {
+        _plain(key): _plain(value) if isinstance(value, str) else value for key, value in event.attributes.items()
+    }
+    return Event(
+        name=_plain(event.name),
+        class_scope=_plain(event.class_scope),
+        body=_plain(event.body),
+        severity=event.severity,
+        observed_ts_millis=event.observed_ts_millis,
+        event_id=_plain(event.event_id),
+        sequence=event.sequence,
+        attributes=Attributes(attributes),
+    )
 
 
 class EventBuilder:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from spark_events.config import Settings, boolean, duration, integer, names, option, positive_duration, text
+from spark_events.config.references import resolve
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks, MakeStore
 from spark_events.dispatch.dispatcher import DispatcherConfig, EventDispatcher, create
+from spark_events.dispatch.process.config import IsolationConfig
+from spark_events.dispatch.process.reporter import ProcessReporter
 from spark_events.dispatch.selection import SelectionConfig
 from spark_events.dispatch.spool.clerk import Clerk
 from spark_events.dispatch.spool.config import SpoolConfig
@@ -82,16 +85,26 @@ class _Plan:
     selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
     breaker: BreakerConfig = dataclasses.field(default_factory=BreakerConfig)
     spool: SpoolConfig = dataclasses.field(default_factory=SpoolConfig)
+    isolation: IsolationConfig = dataclasses.field(default_factory=IsolationConfig)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What the settings ask for, made but not started."""
+    """What the settings ask for, made but not started.
+
+    Attributes:
+        config: what belongs to no part in particular.
+        translation: what is reported.
+        dispatcher: of all deliveries.
+        deliveries: one a reporter.
+        makers: by the name of a reporter, what makes another one of it.
+    """
 
     config: EventsConfig
     translation: TranslateConfig
     dispatcher: EventDispatcher
     deliveries: tuple[Delivery, ...]
+    makers: Mapping[str, Callable[[], Reporter]]
 
     def awaited(self) -> list[str]:
         """The kinds of records of which the driver has to wait for the answers."""
@@ -133,11 +146,12 @@ def build(
     chosen = [(name, plan) for name in active if (plan := plans[name]) is not None]
     # One line in spark-defaults.conf is enough to see events in the driver's log.
     chosen = chosen or [(_DEFAULT_REPORTER, _Plan(LogReporter, LogReporter.Config()))]
+    makers = {name: _maker(settings, name, plan) for name, plan in chosen}
     size = dispatcher_config.queue_size
-    deliveries = [_make(settings, name, plan, size, hooks, application) for name, plan in chosen]
+    deliveries = [_make(settings, name, plan, makers[name], size, hooks, application) for name, plan in chosen]
     settings.check()
     made = tuple(delivery for delivery in deliveries if delivery is not None)
-    return Pipeline(config, translation, create(dispatcher_config, made, on_watch), made)
+    return Pipeline(config, translation, create(dispatcher_config, made, on_watch), made, makers)
 
 
 def _active(settings: Settings, config: EventsConfig | None, configured: list[str]) -> list[str]:
@@ -160,22 +174,33 @@ def _read_reporter(settings: Settings, name: str) -> _Plan | None:
     selection = settings.read(SelectionConfig, prefix)
     breaker = settings.read(BreakerConfig, prefix)
     spool = settings.read(SpoolConfig, prefix)
-    if own is None or delivery is None or selection is None or breaker is None or spool is None:
+    isolation = settings.read(IsolationConfig, prefix)
+    if own is None or delivery is None or selection is None or breaker is None or spool is None or isolation is None:
         return None
-    return _Plan(reporter.factory, own, delivery, selection, breaker, spool)
+    return _Plan(reporter.factory, own, delivery, selection, breaker, spool, isolation)
+
+
+def _maker(settings: Settings, name: str, plan: _Plan) -> Callable[[], Reporter]:
+    if plan.isolation.isolation == "thread":
+        return partial(plan.factory, plan.own)
+    prefix = f"{_REPORTER}.{name}"
+    return partial(ProcessReporter, name, resolve(settings.value(f"{prefix}.type") or ""), settings.below(prefix))
 
 
 def _make(
-    settings: Settings, name: str, plan: _Plan, capacity: int, hooks: Hooks | None, application: str | None
+    settings: Settings,
+    name: str,
+    plan: _Plan,
+    maker: Callable[[], Reporter],
+    capacity: int,
+    hooks: Hooks | None,
+    application: str | None,
 ) -> Delivery | None:
-    def make() -> Reporter:
-        return plan.factory(plan.own)
-
     store: MakeStore | None = None
     if plan.delivery.guarantee == "at-least-once" and application is not None:
         store = partial(Spool, capacity, partial(Clerk, application, name, plan.spool))
     try:
-        return Delivery(name, make, plan.delivery, capacity, hooks, plan.selection, plan.breaker, store)
+        return Delivery(name, maker, plan.delivery, capacity, hooks, plan.selection, plan.breaker, store)
     except Exception as error:
         settings.complain(f"{_REPORTER}.{name}: it cannot be made: {type(error).__name__}: {error}")
         return None

@@ -27,8 +27,8 @@ from spark_events.dispatch.delivery import Hooks
 from spark_events.dispatch.observation import Observation
 from spark_events.dispatch.store import Entry
 from spark_events.errors import ConfigError, ProtocolError
-from spark_events.event import Event
 from spark_events.pipeline import Pipeline, build
+from spark_events.reporters.log import DRIVER_LOGGER, severity_of
 from spark_events.translate.dispatch_reports import final_report, reporter_status
 from spark_events.translate.translator import Translator
 
@@ -42,6 +42,9 @@ _REPORT_SHARE = 0.1
 _LOG = logging.getLogger(__name__)
 #: Of the time the driver waits at its end, this much is kept for the process itself to go away.
 _EXIT_SECONDS = 0.1
+#: How long a thread that computes keeps the others waiting for the interpreter's lock. Python's own 5 ms are meant for
+#: throughput; here a reporter that spins must not cost the others that much at each of their turns.
+SWITCH_SECONDS = 0.0005
 #: A driver that was killed is gone for the system a moment after its pipe has closed.
 _DEATH_SECONDS = 1.0
 
@@ -120,28 +123,45 @@ class Sidecar:
             self._dispatch([Entry(record, event) for event in events])
 
     def _process(self, lines: list[bytes]) -> None:
+        # Everything in this loop is paid for with every record: hence the names for what does not change.
+        decode, translator, translated = self._decoder.decode, self._translator, self._acknowledgements.translated
         entries: list[Entry] = []
         for line in lines:
-            record = self._decoder.decode(line)
-            if isinstance(record, Goodbye):
-                self._goodbye = record
-            elif isinstance(record, Restored):
-                self._restore(record)
-            else:
-                if isinstance(record, JvmShutdown):
-                    self._jvm_is_going_down = True
-                if isinstance(record, Unknown):
-                    record = self._skip(record)
-                held = self._translator.held_record or record.seq
-                entries.extend(Entry(min(held, record.seq), event) for event in self._translate(record))
-                if record.seq:
-                    self._last_record = record.seq
-                    self._acknowledgements.translated(record.seq, self._translator.next_sequence)
-                if len(entries) >= _SLICE:
-                    self._dispatch(entries)
-                    entries = []
+            record = decode(line)
+            if isinstance(record, (Goodbye, Restored, JvmShutdown, Unknown)):
+                special = self._understand(record)
+                if special is None:
+                    continue
+                record = special
+            number = record.seq
+            oldest = translator.held_record or number
+            try:
+                for event in translator.translate(record):
+                    entries.append(Entry(oldest if oldest < number else number, event))
+            except Exception:
+                # A defect of ours must cost one record, not the events of the whole application.
+                self._defect(record)
+            if number:
+                self._last_record = number
+                translated(number, translator.next_sequence)
+            if len(entries) >= _SLICE:
+                self._dispatch(entries)
+                entries = []
         if lines:
             self._dispatch(entries)
+
+    def _understand(self, record: Goodbye | Restored | JvmShutdown | Unknown) -> JvmShutdown | Unknown | None:
+        """What is said to the sidecar itself; returns what is to be translated and acknowledged all the same."""
+        if isinstance(record, Goodbye):
+            self._goodbye = record
+            return None
+        if isinstance(record, Restored):
+            self._restore(record)
+            return None
+        if isinstance(record, JvmShutdown):
+            self._jvm_is_going_down = True
+            return record
+        return self._skip(record)
 
     def _dispatch(self, entries: list[Entry]) -> None:
         # A new hold counts before its record does; one that is over, only when its event is in the mailboxes.
@@ -171,14 +191,6 @@ class Sidecar:
     def _defect(self, record: object) -> None:
         self._translator.defects += 1
         _LOG.exception("a record of kind %s could not be translated", type(record).__name__)
-
-    def _translate(self, record: object) -> list[Event]:
-        try:
-            return self._translator.translate(record)
-        except Exception:
-            # A defect of ours must cost one record, not the events of the whole application.
-            self._defect(record)
-            return []
 
     def _acknowledge(self) -> None:
         dispatcher = self._pipeline.dispatcher
@@ -241,7 +253,11 @@ class _DriverLog(logging.Handler):
         self._answers = answers
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._answers.send("log", level=record.levelname, message=self.format(record))
+        if record.name == DRIVER_LOGGER:
+            # What a reporter hands over, not what the sidecar has to say.
+            self._answers.send("event", level=severity_of(record.levelno), message=record.getMessage())
+        else:
+            self._answers.send("log", level=record.levelname, message=self.format(record))
 
 
 def _leave_the_driver_s_signals_alone() -> None:
@@ -259,10 +275,13 @@ def main() -> NoReturn:
     """Runs the sidecar on standard input and output, and ends the process."""
     parent = os.getppid()
     _leave_the_driver_s_signals_alone()
+    sys.setswitchinterval(SWITCH_SECONDS)
     # The answers get a descriptor of their own: a reporter that prints must not print into them.
     answers = Answers(os.dup(1))
     os.dup2(2, 1)
     logging.basicConfig(level=logging.WARNING, handlers=[_DriverLog(answers)], format="%(message)s")
+    # Which events are wanted, the reporter's filter decides, and the driver's configuration of that logger.
+    logging.getLogger(DRIVER_LOGGER).setLevel(1)
     code = 0
     try:
         Sidecar(RecordPipe(0), answers, parent).run()

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Iterator
 
 import pytest
 from spark.harness import Lab
+
+import spark_events
+
+# Hypothesis also tries the constants of modules that are loaded; one that is loaded while a test runs changes what it
+# draws, and the test is called flaky.
+for _module in pkgutil.walk_packages(spark_events.__path__, "spark_events."):
+    importlib.import_module(_module.name)
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from spark_events.config import Setting, Settings
 from spark_events.errors import SparkEventsError
 
-__all__ = ["default_path", "read_settings"]
+__all__ = ["default_path", "read_properties", "read_settings", "settings_of"]
 
 _SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*(?:\s*[=:]\s*|\s+)")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -18,20 +19,20 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def default_path() -> Path | None:
-    """Where Spark looks for the file; None when the environment does not say."""
+    """Where Spark looks for the file; None when the environment does not say, and has no PySpark."""
     if folder := os.environ.get("SPARK_CONF_DIR"):
         return Path(folder) / "spark-defaults.conf"
     home = os.environ.get("SPARK_HOME")
-    return Path(home) / "conf" / "spark-defaults.conf" if home else None
+    if not home:
+        found = importlib.util.find_spec("pyspark")
+        if found is None or found.origin is None:
+            return None
+        home = str(Path(found.origin).parent)
+    return Path(home) / "conf" / "spark-defaults.conf"
 
 
-def read_settings(path: Path, without: tuple[str, ...] = (), extra: dict[str, str] | None = None) -> Settings:
-    """The settings of spark-events in a file.
-
-    Args:
-        path: the file.
-        without: prefixes of keys that are left out.
-        extra: settings that win over those of the file.
+def read_properties(path: Path) -> dict[str, str]:
+    """Everything that a properties file says.
 
     Raises:
         SparkEventsError: the file cannot be read.
@@ -40,15 +41,38 @@ def read_settings(path: Path, without: tuple[str, ...] = (), extra: dict[str, st
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise SparkEventsError(f"cannot read {path}: {error.strerror}") from None
+    return dict(_properties(text))
+
+
+def settings_of(
+    properties: Mapping[str, str], origin: str, without: tuple[str, ...] = (), extra: Mapping[str, str] | None = None
+) -> Settings:
+    """The settings of spark-events among others.
+
+    Args:
+        properties: what a file says.
+        origin: the file's name.
+        without: prefixes of keys that are left out.
+        extra: settings that win over those of the file.
+    """
     found: dict[str, Setting] = {}
-    for key, value in _properties(text):
+    for key, value in properties.items():
         own = key.removeprefix("spark.")
         if own.startswith("events.") and not own.startswith(without):
-            found[key] = Setting(key, value, str(path))
+            found[key] = Setting(key, value, origin)
     for key, value in (extra or {}).items():
         found.pop(key, None)
         found[f"spark.{key}"] = Setting(key, value, "the command line")
     return Settings(found.values())
+
+
+def read_settings(path: Path, without: tuple[str, ...] = (), extra: Mapping[str, str] | None = None) -> Settings:
+    """The same, of a file.
+
+    Raises:
+        SparkEventsError: the file cannot be read.
+    """
+    return settings_of(read_properties(path), str(path), without, extra)
 
 
 def _properties(text: str) -> Iterator[tuple[str, str]]:

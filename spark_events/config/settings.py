@@ -99,6 +99,10 @@ class Settings:
         parts = (key[len(start) :].partition(".")[0] for key in self._settings if key.startswith(start))
         return list(dict.fromkeys(parts))
 
+    def below(self, prefix: str) -> list[Setting]:
+        """The settings below ``prefix`` as they were given; of two for one key, the one that counts."""
+        return [setting for key, setting in self._settings.items() if key.startswith(f"{prefix}.")]
+
     def value(self, key: str) -> str | None:
         """The raw text of one key."""
         setting = self._settings.get(key)
@@ -135,7 +139,8 @@ class Settings:
 
 def _wrong(setting: Setting, kind: Kind[Any], error: ValueError) -> str:
     # What a parser says may quote the value, and so what a reference stands for.
-    quotes = is_secret(setting.key, setting.value) and not isinstance(error, UnresolvedError)
+    is_safe = kind.confidential or isinstance(error, UnresolvedError)
+    quotes = is_secret(setting.key, setting.value) and not is_safe
     reason = f" ({error})" if str(error) and not quotes else ""
-    given = shown(setting.key, setting.value)
+    given = shown(setting.key, setting.value, kind.confidential)
     return f"{setting.key}: given {given}{reason}, allowed is {kind.allowed}; set in {setting.origin}"

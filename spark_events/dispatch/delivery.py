@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from spark_events.dispatch.books import Books
@@ -90,6 +90,8 @@ class Delivery:
         self._failures = 0
         self._closed = False
         self._latency = 0.0
+        self._quick = True
+        self._unreplaced = False
         self._hung: list[Worker] = []
         self._deadline: float | None = None
         self._stop_by = 0.0
@@ -101,19 +103,22 @@ class Delivery:
         self._store.start()
         self._worker.start()
 
-    def put(self, entries: Iterable[Entry]) -> None:
+    def put(self, entries: Sequence[Entry]) -> None:
         """Takes those events in that the reporter is to get, without waiting."""
         self._store.put(self._selection.of(entries))
 
     def wait_for_room(self, events: int) -> None:
         """A moment's patience with a reporter that is quick, so that a burst is not shed for nothing.
 
-        A reporter that is slow, or fails, is not waited for: that would make the others as slow.
+        A reporter that is slow, or fails, is not waited for: that would make the others as slow. One that has been
+        waited for in vain is not waited for again before it has shown that it is quick.
         """
-        if self._store.is_durable or (self._latency < _QUICK_SECONDS and not self._worker.in_failure):
+        if self._store.is_durable:
             self._store.wait_for_room(events, _QUICK_SECONDS)
+        elif self._quick and not self._worker.in_failure:
+            self._quick = self._store.wait_for_room(events, _QUICK_SECONDS)
 
-    def may_get(self, scope: str, name: str, severity: Severity) -> bool:
+    def may_get(self, scope: str | None, name: str | None, severity: Severity) -> bool:
         """Whether an event of that kind, as severe as it can be, would be for this reporter."""
         return self._selection.may_fit(scope, name, severity)
 
@@ -183,15 +188,31 @@ class Delivery:
             if len(alive) >= _MOST_HUNG:
                 # It had its chances; it gets the next one when a thread comes back.
                 return
+            try:
+                successor = self._successor()
+                # First, so that the successor finds the breaker as it is to be.
+                self._breaker.failed(f"it has blocked its thread for {now - since:.1f} s")
+                successor.start()
+            except Exception as error:
+                # No descriptors or threads left, or a reporter that cannot be made twice: perhaps the next time.
+                if not self._unreplaced:
+                    self._unreplaced = True
+                    _LOG.error("reporter %s: it blocks its thread, and cannot be made anew: %s", self.name, error)
+                return
+            self._unreplaced = False
             worker.abandon()
             self._hung = [*alive, worker]
             self.hung += 1
             self._failures += 1
             self._store.put_back()
-            self._breaker.failed(f"it has blocked its thread for {now - since:.1f} s")
-            self._worker = self._successor()
-            self._worker.start()
-        _LOG.error("reporter %s: it blocks its thread; the thread is given up, its events are tried again", self.name)
+            self._worker = successor
+            self._worker.wake()
+        _LOG.error(
+            "reporter %s: it blocks its thread; the thread is given up, its events are tried again"
+            " (with events.reporter.%s.isolation=process it could be ended, too)",
+            self.name,
+            self.name,
+        )
 
     def request_stop(self, deadline: float) -> None:
         """What it holds is still delivered, until ``deadline`` (of ``time.monotonic``)."""
@@ -233,16 +254,17 @@ class Delivery:
         """For the worker: whether nothing is left for it."""
         return worker is not self._worker or self._closed or self._store.is_exhausted()
 
-    def settle(self, worker: Worker, dropped: str | None, seconds: float) -> None:
+    def settle(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
         """For the worker: what was taken has come to its end."""
         with self._lock:
             if worker is not self._worker or self._closed:
                 return
             self._latency = seconds
+            self._quick = seconds < _QUICK_SECONDS
             if dropped == SHUTDOWN and self._store.is_durable:
                 self._store.put_back()
             else:
-                self._store.settle(dropped)
+                self._store.settle(dropped, count)
         self._hooks.on_progress()
 
     def note_failure(self, worker: Worker) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 
-from spark_events.dispatch.store import Counts, Entry
+from spark_events.dispatch.store import Counts, Entry, dropped_of
 from spark_events.event import Event
 
 __all__ = ["Mailbox", "worth_of"]
@@ -39,7 +39,7 @@ class Mailbox:
         self._wake = wake
         self._lock = lock or threading.RLock()
         self._settled = threading.Condition(self._lock)
-        self._lines: dict[int, deque[tuple[int, Entry]]] = {}
+        self._lines: defaultdict[int, deque[tuple[int, Entry]]] = defaultdict(deque)
         self._waiting = 0
         self._arrivals = 0
         self._last_record = 0
@@ -77,7 +77,7 @@ class Mailbox:
                     self._early[self._arrivals] = entry.record
                 else:
                     self._last_record = entry.record
-                self._lines.setdefault(worth, deque()).append((self._arrivals, entry))
+                self._lines[worth].append((self._arrivals, entry))
                 self._waiting += 1
             wake = was_empty and self._waiting > 0
         if wake:
@@ -86,11 +86,16 @@ class Mailbox:
     def _shed(self, newcomer: int) -> bool:
         """Drops one event; whether there is room for a newcomer of that worth now."""
         self._dropped["mailbox-full"] += 1
-        least = min((worth for worth, line in self._lines.items() if line), default=None)
+        # A loop, not min(): beside a reporter that hangs, every event of a flood comes through here.
+        least = None
+        for worth, line in self._lines.items():
+            if line and (least is None or worth < least):
+                least = worth
         if least is None or newcomer < least:
             return False
         arrival, _ = self._lines[least].popleft()
-        self._early.pop(arrival, None)
+        if self._early:
+            self._early.pop(arrival, None)
         self._waiting -= 1
         return True
 
@@ -101,22 +106,26 @@ class Mailbox:
     def take_entries(self, most: int) -> list[Entry]:
         """The same, with the records that the events came from."""
         with self._lock:
-            self._in_flight = tuple(self._oldest() for _ in range(min(most, self._waiting)))
+            count = min(most, self._waiting)
+            lines = [line for line in self._lines.values() if line]
+            if len(lines) == 1:
+                # Nearly always: there is no need to ask for each which line is the oldest.
+                self._in_flight = tuple([lines[0].popleft() for _ in range(count)])
+            else:
+                self._in_flight = tuple([self._oldest() for _ in range(count)])
+            self._waiting -= count
             return [entry for _, entry in self._in_flight]
 
     def _oldest(self) -> tuple[int, Entry]:
-        lines = [line for line in self._lines.values() if line]
-        line = lines[0] if len(lines) == 1 else min(lines, key=lambda line: line[0][0])
-        self._waiting -= 1
-        return line.popleft()
+        return min((line for line in self._lines.values() if line), key=lambda line: line[0][0]).popleft()
 
-    def settle(self, dropped: str | None = None) -> None:
-        """What was taken has come to its end: delivered, or dropped for a reason."""
+    def settle(self, dropped: str | None = None, count: int | None = None) -> None:
+        """What was taken has come to its end: delivered, or dropped for a reason, all of it or ``count`` events."""
         with self._lock:
-            if dropped is None:
-                self._delivered += len(self._in_flight)
-            else:
-                self._dropped[dropped] += len(self._in_flight)
+            lost = dropped_of(len(self._in_flight), dropped, count)
+            self._delivered += len(self._in_flight) - lost
+            if dropped is not None:
+                self._dropped[dropped] += lost
             for arrival, _ in self._in_flight if self._early else ():
                 self._early.pop(arrival, None)
             self._in_flight = ()
@@ -126,7 +135,7 @@ class Mailbox:
         """What was taken is to be taken again, by another: it goes back to its place."""
         with self._lock:
             for arrival, entry in reversed(self._in_flight):
-                self._lines.setdefault(worth_of(entry.event), deque()).appendleft((arrival, entry))
+                self._lines[worth_of(entry.event)].appendleft((arrival, entry))
                 self._waiting += 1
             self._in_flight = ()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import translate as glob
 from typing import NamedTuple
 
@@ -116,14 +116,19 @@ class Selection:
         self._config = config
         self._additional = dict(config.additional or {})
         self._excluded = config.excluded or frozenset()
+        self._everything = config == SelectionConfig()
         self._verdicts: dict[tuple[str, str], bool] = {}
 
-    def may_fit(self, scope: str, name: str, severity: Severity) -> bool:
-        """Whether an event of that kind, as severe as it can be, would be chosen."""
-        return severity >= self._config.min_severity and self._fits(scope, name)
+    def may_fit(self, scope: str | None, name: str | None, severity: Severity) -> bool:
+        """Whether an event of that kind (None: of any), as severe as it can be, would be chosen."""
+        if scope is not None and name is not None and not self._fits(scope, name):
+            return False
+        return severity >= self._config.min_severity
 
-    def of(self, entries: Iterable[Entry]) -> list[Entry]:
+    def of(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """The entries that this reporter gets, each with its own attributes where they differ."""
+        if self._everything:
+            return entries
         least = self._config.min_severity
         chosen = [e for e in entries if e.event.severity >= least and self._fits(e.event.class_scope, e.event.name)]
         if not self._additional and not self._excluded:

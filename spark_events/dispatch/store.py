@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from spark_events.event import Event
 
-__all__ = ["Counts", "Entry", "Store"]
+__all__ = ["Counts", "Entry", "Store", "dropped_of"]
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """An event on its way, and the number of the record that it came from (0: from none)."""
 
     record: int
@@ -60,8 +62,8 @@ class Store(Protocol):
     def take(self, most: int) -> list[Event]:
         """The oldest events."""
 
-    def settle(self, dropped: str | None = None) -> None:
-        """What was taken has come to its end: delivered, or dropped for a reason."""
+    def settle(self, dropped: str | None = None, count: int | None = None) -> None:
+        """What was taken has come to its end: delivered, or dropped for a reason, all of it or ``count`` events."""
 
     def put_back(self) -> None:
         """What was taken is to be taken again."""
@@ -86,3 +88,10 @@ class Store(Protocol):
 
     def close(self, deadline: float) -> None:
         """Keeps what it can, by ``deadline`` (of ``time.monotonic``), and drops the rest as ``shutdown``."""
+
+
+def dropped_of(taken: int, dropped: str | None, count: int | None) -> int:
+    """How many of the events taken were dropped, of what :meth:`Store.settle` is told."""
+    if dropped is None:
+        return 0
+    return taken if count is None else max(0, min(count, taken))

@@ -8,13 +8,15 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol
 
 import tenacity
 
+from spark_events.dispatch.bell import Bell
 from spark_events.dispatch.breaker import Breaker
 from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.interruption import Interrupted, interrupt
 from spark_events.errors import PermanentError, ThrottledError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
@@ -42,8 +44,8 @@ class Source(Protocol):
     def is_exhausted(self, worker: Worker) -> bool:
         """Whether nothing is left; otherwise the worker is woken when there is more to take."""
 
-    def settle(self, worker: Worker, dropped: str | None, seconds: float) -> None:
-        """What was taken is delivered, or dropped for a reason."""
+    def settle(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
+        """What was taken is delivered, or dropped for a reason, all of it or ``count`` events."""
 
     def note_failure(self, worker: Worker) -> None:
         """An attempt has failed."""
@@ -73,11 +75,12 @@ class Worker:
         self._breaker = breaker
         self._source = source
         self._loop = asyncio.new_event_loop()
-        self._work = asyncio.Event()
+        self._work = Bell(self._loop)
         self._stopping = False
         self._abandoned = False
         self._deadline = float("inf")
         self._in_failure = False
+        self._rejected: int | None = None
         self._wait = tenacity.wait_exponential(
             multiplier=config.retry_initial, max=config.retry_max
         ) + tenacity.wait_random(0, config.retry_initial)
@@ -99,9 +102,7 @@ class Worker:
 
     def wake(self) -> None:
         """There is something to take, or to stop for."""
-        # A loop that has ended needs no waking.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._work.set)
+        self._work.ring()
 
     def request_stop(self, deadline: float) -> None:
         """Goes on until nothing is left to take or ``deadline`` (of ``time.monotonic``) has come."""
@@ -113,6 +114,8 @@ class Worker:
         """Its reporter blocks the thread: should it ever come back, it must touch nothing any more."""
         self._abandoned = True
         self.request_stop(0.0)
+        # One that waits is no trouble, one that spins takes the interpreter from everybody else.
+        interrupt(self._thread)
 
     def join(self, timeout: float) -> None:
         """Waits for the thread."""
@@ -120,10 +123,11 @@ class Worker:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._deliver())
-        finally:
-            self._loop.close()
+        with contextlib.suppress(Interrupted):
+            try:
+                self._loop.run_until_complete(self._deliver())
+            finally:
+                self._loop.close()
 
     async def _deliver(self) -> None:
         opened = await self._persistently(self._reporter.open, "cannot be opened")
@@ -131,11 +135,14 @@ class Worker:
             # What is on disk is kept for one that can be opened; nobody is to wait for this one.
             self._in_failure = True
             return
+        if len(asyncio.all_tasks()) > 1:
+            # Something has been set going in the loop: it is not to stand still between the calls.
+            self._work.wait_in_loop()
         while not self._abandoned and (events := await self._next()):
             began = time.monotonic()
             # One that can never be opened gives up at once, so that nobody waits for it.
             dropped = await self._report(events) if opened is None else opened
-            self._source.settle(self, dropped, time.monotonic() - began)
+            self._source.settle(self, dropped, time.monotonic() - began, self._rejected)
             if dropped == SHUTDOWN:
                 break
         if not self._abandoned:
@@ -148,16 +155,22 @@ class Worker:
         return await self._persistently(lambda: self._reporter.report(events), "failed")
 
     async def _next(self) -> list[Event]:
+        waited = False
         while True:
-            self._work.clear()
+            self._work.silence()
             if events := self._source.take(self, self._config.batch_size):
+                if not waited:
+                    # What else a reporter has set going in this loop has its turn, however many events there are.
+                    await asyncio.sleep(0)
                 return events
             if self._stopping and self._source.is_exhausted(self):
                 return []
             await self._work.wait()
+            waited = True
 
     async def _persistently(self, call: Call, verb: str) -> str | None:
         """Calls until it works; otherwise why it never did: ``rejected``, or ``shutdown``."""
+        self._rejected = None
         await self._pause(self._breaker.pause())
         try:
             try:
@@ -170,6 +183,7 @@ class Worker:
             # The destination has answered: it is the events that are wrong.
             self._breaker.succeeded()
             self._source.note_failure(self)
+            self._rejected = error.rejected
             _LOG.error("reporter %s: %s, not tried again: %s", self.name, verb, _describe(error))
             return "rejected"
         except Exception:
@@ -216,9 +230,8 @@ class Worker:
         """A pause that is cut short by a stop: then every moment until the deadline is for trying."""
         until = time.monotonic() + seconds
         while not self._stopping and (left := until - time.monotonic()) > 0:
-            self._work.clear()
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._work.wait(), left)
+            self._work.silence()
+            await self._work.wait(left)
         if self._stopping and seconds > 0:
             left = self._deadline - time.monotonic()
             await asyncio.sleep(max(0.0, min(seconds, self._config.retry_initial, left)))
@@ -226,7 +239,11 @@ class Worker:
     async def _attempt(self, call: Call) -> None:
         self.busy_since = time.monotonic()
         try:
-            await asyncio.wait_for(_outcome(call), self._config.timeout)
+            # A plain method is over when it returns: there is nothing left to wait for, or to cancel.
+            if (rest := _begin(call)) is not None:
+                # Its connections may live in the loop, also between the calls.
+                self._work.wait_in_loop()
+                await asyncio.wait_for(_end(rest), self._config.timeout)
         except asyncio.CancelledError as error:
             # Nobody cancels a delivery: the reporter did it to itself.
             raise RuntimeError("cancelled by the reporter itself") from error
@@ -245,17 +262,36 @@ class Worker:
             _LOG.error("reporter %s: %s, its events are held and tried again: %s", self.name, verb, _describe(error))
 
 
-async def _outcome(call: Call) -> None:
-    try:
+def _begin(call: Call) -> Awaitable[None] | None:
+    """Calls; what is returned is to be awaited."""
+    with _no_exit():
         result = call()
-        if inspect.isawaitable(result):
-            await result
+        return result if inspect.isawaitable(result) else None
+
+
+async def _end(rest: Awaitable[None]) -> None:
+    with _no_exit():
+        await rest
+
+
+@contextlib.contextmanager
+def _no_exit() -> Iterator[None]:
+    """A library that wants to end the process must not end the delivery for good."""
+    try:
+        yield
     except (SystemExit, KeyboardInterrupt) as error:
-        # A library that wants to end the process must not end the delivery for good.
         raise RuntimeError(f"the reporter called for an exit: {type(error).__name__}: {error}") from error
+    except (Exception, asyncio.CancelledError, GeneratorExit, Interrupted):
+        raise
+    except BaseException as error:
+        # Nor must one that raises what is no Exception: nobody up from here would catch it.
+        raise RuntimeError(f"the reporter raised what is no Exception: {_describe(error)}") from error
 
 
 def _describe(error: BaseException) -> str:
-    if isinstance(error, asyncio.TimeoutError) and not str(error):
-        return "no answer within its timeout"
-    return f"{type(error).__name__}: {error}"
+    try:
+        if isinstance(error, asyncio.TimeoutError) and not str(error):
+            return "no answer within its timeout"
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__} (its __str__ raises, too)"

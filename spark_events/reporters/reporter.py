@@ -21,7 +21,9 @@ class Reporter(abc.ABC):
     """Takes events to one destination.
 
     Every reporter runs in a thread and an event loop of its own; its methods may be plain or ``async``
-    and are never called two at a time. What a method raises is a verdict:
+    and are never called two at a time. Between the calls the loop goes on where a method is ``async``, or
+    ``open`` has set tasks going; otherwise it stands still, because the thread is quicker to wake then.
+    What a method raises is a verdict:
     :class:`~spark_events.errors.PermanentError` gives up on these events,
     :class:`~spark_events.errors.ThrottledError` asks for a pause, and anything else is transient:
     the same events are handed over again, in the same order.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import datetime, timezone
+
+import msgspec
 
 from spark_events.event import AttributeValue, Severity
 
 __all__ = ["Draft", "iso_millis", "present"]
 
 
-@dataclasses.dataclass(slots=True)
-class Draft:
+# No draft is part of a cycle: the collector need not look for one.
+class Draft(msgspec.Struct, gc=False):
     """An event without what every event of the application has.
 
     Attributes:

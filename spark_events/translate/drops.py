@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from spark_events.bridge.records import Dropped
 from spark_events.event import Severity
@@ -11,20 +12,37 @@ from spark_events.translate.draft import Draft
 __all__ = ["dropped"]
 
 
+class _Place(NamedTuple):
+    reason: str
+    sentence: str
+
+
+_PLACES = {
+    "handoff": _Place(
+        "queue-full",
+        "{count} records were dropped before they reached the dispatcher: the handoff queue was full ({kinds})",
+    ),
+    "sidecar": _Place(
+        "sidecar-died",
+        "{count} records that had made room in the handoff queue were lost with a sidecar that died ({kinds})",
+    ),
+    "spark-listener-queue": _Place(
+        "queue-full", "Spark dropped {count} events before its listeners saw them: its listener queue was full"
+    ),
+}
+
+
 def dropped(record: Dropped) -> Iterator[Draft]:
-    """Spark's listener queue or the shim's handoff queue was full, or a sidecar took with it what it held."""
+    """Records, or events of Spark's, that were lost in the driver."""
     count = sum(record.records.values())
-    if record.where == "handoff":
-        kinds = ", ".join(f"{number} {kind}" for kind, number in record.records.items())
-        body = f"{count} records were dropped before they reached the dispatcher: the handoff queue was full ({kinds})"
-    else:
-        body = f"Spark dropped {count} events before its listeners saw them: its listener queue was full"
+    kinds = ", ".join(f"{number} {kind}" for kind, number in record.records.items())
+    place = _PLACES.get(record.where) or _Place("unknown", "{count} records were lost ({kinds})")
     yield Draft(
         name="EventsDroppedEvent",
         class_scope="spark_events.dispatch",
         key=(record.where, record.at),
-        body=body,
+        body=place.sentence.format(count=count, kinds=kinds),
         severity=Severity.WARN,
         observed_ts_millis=record.at,
-        attributes={"dropped.where": record.where, "dropped.reason": "queue-full", "dropped.count": count},
+        attributes={"dropped.where": record.where, "dropped.reason": place.reason, "dropped.count": count},
     )

@@ -45,8 +45,7 @@ class Jobs:
         if record.job_id in self._running or record.job_id in self._over:
             self.illegal += 1
             return
-        status = Status(JOB)
-        status.become("RUNNING")
+        status = Status(JOB, "RUNNING")
         origin = Origin(record.properties, self._queries)
         self._running[record.job_id] = (status, origin)
         if len(self._running) > _RUNNING:
@@ -125,14 +124,12 @@ def _change(
         body=body,
         severity=severity,
         observed_ts_millis=at,
-        attributes=present(
-            {
-                "spark.entity": "job",
-                "spark.job.id": job_id,
-                "status.old": old,
-                "status.new": new,
-                **origin.attributes,
-                **details,
-            }
-        ),
+        attributes={
+            "spark.entity": "job",
+            "spark.job.id": job_id,
+            **({} if old is None else {"status.old": old}),
+            "status.new": new,
+            **origin.attributes,
+            **details,
+        },
     )

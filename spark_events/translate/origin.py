@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 from spark_events.event import AttributeValue
+from spark_events.translate.draft import present
 from spark_events.translate.queries import Queries
 
 __all__ = ["Origin"]
 
 _DESCRIPTION_LIMIT = 120
+#: Local properties that become attributes, and as which.
+_CARRIED = (
+    ("spark.job.description", "spark.job.description"),
+    ("spark.jobGroup.id", "spark.job.group"),
+    ("callSite.short", "spark.job.call_site"),
+    ("spark.sql.execution.id", "spark.sql.execution.id"),
+)
+
+
+@functools.lru_cache(maxsize=256)
+def _bracketed(description: str) -> str:
+    """One line of it; the jobs of an application mostly have few descriptions."""
+    return f" ({' '.join(description.split())[:_DESCRIPTION_LIMIT]})" if description else ""
 
 
 class Origin:
@@ -20,13 +35,16 @@ class Origin:
         queries: to name the query.
     """
 
-    __slots__ = ("_batch", "_properties", "_run")
+    __slots__ = ("_attributes", "_batch", "_clause", "_properties", "_run")
 
     def __init__(self, properties: Mapping[str, str], queries: Queries) -> None:
         self._properties = properties
         self._run = queries.of_query(properties.get("sql.streaming.queryId"))
         batch = properties.get("streaming.sql.batchId", "")
         self._batch = int(batch) if batch.isdecimal() and len(batch) < 19 else None
+        # Made when they are asked for first, then kept: a start, its end and a failure share them.
+        self._clause: str | None = None
+        self._attributes: dict[str, AttributeValue] | None = None
 
     @property
     def is_streaming(self) -> bool:
@@ -44,26 +62,26 @@ class Origin:
     @property
     def clause(self) -> str:
         """For sentences: what it works for, in brackets."""
+        if self._clause is None:
+            self._clause = self._make_clause()
+        return self._clause
+
+    def _make_clause(self) -> str:
         if self._batch is not None:
             title = self._run.title if self._run is not None else self._properties["sql.streaming.queryId"][:8]
             return f" (query '{title}', batch {self._batch})"
-        description = self._properties.get("spark.job.description") or self._properties.get("callSite.short")
-        return f" ({' '.join(description.split())[:_DESCRIPTION_LIMIT]})" if description else ""
+        return _bracketed(self._properties.get("spark.job.description") or self._properties.get("callSite.short") or "")
 
     @property
-    def attributes(self) -> dict[str, AttributeValue | None]:
+    def attributes(self) -> dict[str, AttributeValue]:
         """What an event about it carries."""
-        query_id = self._properties.get("sql.streaming.queryId")
-        query: dict[str, AttributeValue | None] = {}
-        if self._run is not None:
-            query = self._run.scope_variables
-        elif query_id is not None:
-            query = {"spark.streaming.query.id": query_id}
-        return {
-            "spark.job.description": self._properties.get("spark.job.description"),
-            "spark.job.group": self._properties.get("spark.jobGroup.id"),
-            "spark.job.call_site": self._properties.get("callSite.short"),
-            "spark.sql.execution.id": self._properties.get("spark.sql.execution.id"),
-            **query,
-            "spark.streaming.batch.id": self._batch,
-        }
+        if self._attributes is None:
+            properties = self._properties
+            self._attributes = {name: properties[key] for key, name in _CARRIED if key in properties}
+            if self._run is not None:
+                self._attributes.update(present(self._run.scope_variables))
+            elif self.is_streaming:
+                self._attributes["spark.streaming.query.id"] = properties["sql.streaming.queryId"]
+            if self._batch is not None:
+                self._attributes["spark.streaming.batch.id"] = self._batch
+        return self._attributes

@@ -42,8 +42,12 @@ class Streams:
     @property
     def held_record(self) -> int | None:
         """The oldest record whose event is still to come."""
-        held = [commits.held_record for commits in self._commits.values()]
-        return min((record for record in held if record is not None), default=None)
+        oldest: int | None = None
+        for commits in self._commits.values():
+            record = commits.held_record
+            if record is not None and (oldest is None or record < oldest):
+                oldest = record
+        return oldest
 
     def started(self, record: QueryStarted) -> Iterator[Draft]:
         """A run begins; of an earlier one of the same query, whose end was not told, nothing more will come."""

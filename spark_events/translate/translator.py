@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from spark_events.bridge.records import (
+    Added,
     ApplicationEnd,
     ApplicationStart,
     Dropped,
@@ -21,7 +23,8 @@ from spark_events.bridge.records import (
     StageSubmitted,
     StageTasks,
 )
-from spark_events.event import Attributes, AttributeValue, Event
+from spark_events.event import Attributes, Event
+from spark_events.translate.added import added
 from spark_events.translate.applications import Applications
 from spark_events.translate.commits import committed_at
 from spark_events.translate.config import TranslateConfig
@@ -39,13 +42,16 @@ __all__ = ["Translator"]
 _MOST_BEHIND = 60_000
 
 
-def _moment(record: object) -> int:
+def _moment(record: Any) -> int:
     """When it happened, where the record says so; milliseconds since the epoch."""
+    time: int | None = getattr(record, "time", None)
+    if time is not None:
+        return time
     if isinstance(record, QueryProgress):
         return committed_at(record)
-    if isinstance(record, QueryStarted | QueryIdle):
+    if isinstance(record, (QueryStarted, QueryIdle)):
         return iso_millis(record.timestamp, 0)
-    return int(getattr(record, "time", 0))
+    return 0
 
 
 class Translator:
@@ -86,6 +92,7 @@ class Translator:
             StageCompleted: self._stages.completed,
             ExecutorRemoved: self._stages.executor_removed,
             Dropped: dropped,
+            Added: lambda record: added(record, self._queries),
         }
 
     @property
@@ -111,7 +118,7 @@ class Translator:
 
     def translate(self, record: object) -> list[Event]:
         """The events that a record means, numbered; none for a record without meaning."""
-        return [self._event(draft) for draft in self._drafts(record)]
+        return list(map(self._event, self._drafts(record)))
 
     def tick(self, now: int) -> list[Event]:
         """The events that mere time makes: what is idle, what was held.
@@ -146,23 +153,30 @@ class Translator:
         drafts = (*self._streams.flush(), *self._application.lost(at, orderly, running))
         return [self._event(draft) for draft in drafts]
 
-    def _drafts(self, record: object) -> Iterator[Draft]:
+    def _drafts(self, record: Any) -> Iterable[Draft]:
         handler = self._handlers.get(type(record))
-        if handler is not None:
-            # What time alone has made happens before what the record tells.
-            moment = _moment(record)
-            if moment:
-                yield from self._streams.tick(moment)
-                # A replay knows no such delay: its records were not seen by a shim.
-                self._behind = min(max(0, getattr(record, "at", 0) - moment), _MOST_BEHIND)
-            yield from handler(record)
+        if handler is None:
+            return ()
+        moment = _moment(record)
+        if not moment:
+            return handler(record)
+        # A replay knows no such delay: its records were not seen by a shim.
+        behind = record.at - moment
+        self._behind = 0 if behind < 0 else behind if behind < _MOST_BEHIND else _MOST_BEHIND
+        deadline = self._streams.next_deadline
+        if deadline is None or deadline > moment:
+            return handler(record)
+        # What time alone has made happens before what the record tells.
+        return itertools.chain(self._streams.tick(moment), handler(record))
 
     def _application_ended(self, record: ApplicationEnd) -> Iterator[Draft]:
         yield from self._streams.flush()
         yield from self._application.ended(record, self._queries.failed_titles(), self._jobs.last_failed)
 
     def _event(self, draft: Draft) -> Event:
-        attributes: dict[str, AttributeValue] = {**self._application.scope_variables, **draft.attributes}
+        attributes = Attributes(self._application.scope_variables)
+        # Nobody has seen them yet.
+        dict.update(attributes, draft.attributes)
         event = Event(
             name=draft.name,
             class_scope=draft.class_scope,
@@ -171,11 +185,11 @@ class Translator:
             observed_ts_millis=draft.observed_ts_millis,
             event_id=self._event_id(draft),
             sequence=self.next_sequence,
-            attributes=Attributes(attributes),
+            attributes=attributes,
         )
         self.next_sequence += 1
         return event
 
     def _event_id(self, draft: Draft) -> str:
-        key = "\x1f".join(map(str, (*self._application.identity, draft.name, *draft.key)))
+        key = "\x1f".join([*self._application.identity, draft.name, *map(str, draft.key)])
         return hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=16).hexdigest()

@@ -13,6 +13,7 @@ from fakes import event
 from spark_events import ConfigError, Event, Reporter
 from spark_events.config import Settings, option, text
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher, SyncDispatcher
+from spark_events.dispatch.process.reporter import ProcessReporter
 from spark_events.dispatch.store import Entry
 from spark_events.pipeline import Pipeline, build
 from spark_events.reporters.file import FileReporter
@@ -118,7 +119,7 @@ def test_a_reporter_that_is_not_configured_is_a_problem() -> None:
 def test_a_reporter_without_a_type_is_one_problem_not_many() -> None:
     """Which keys are right depends on the type, so they are not judged without it."""
     (problem,) = problems(reporter__audit__path="/x", reporter__audit__whatever="y")
-    assert problem.startswith("events.reporter.audit.type: required, but not set; allowed is one of file, log")
+    assert problem.startswith("events.reporter.audit.type: required, but not set; allowed is one of database, file, ")
 
 
 @pytest.mark.parametrize(
@@ -191,3 +192,18 @@ def test_problems_of_all_parts_come_together() -> None:
     ]
     assert found[-1].endswith("did you mean events.reporters?")
     assert found[1] == "events.dispatcher.type: given 'fast', allowed is one of sync, async-queued; set in a file"
+
+
+def test_a_process_of_its_own_is_asked_for_by_one_key() -> None:
+    """The reporter is neither made nor opened here; its settings go with it."""
+    made = pipeline(reporter__audit__type="file", reporter__audit__path="/x", reporter__audit__isolation="process")
+    assert reporters(made) == {"audit": ProcessReporter}
+
+
+def test_an_isolation_that_does_not_exist_is_told() -> None:
+    """And so are wrong settings of a reporter that is to run in a process: before there is one."""
+    found = problems(reporter__a__type="log", reporter__a__isolation="container", reporter__b__type="file")
+    assert found == (
+        "events.reporter.a.isolation: given 'container', allowed is one of thread, process; set in a file",
+        "events.reporter.b.path: required, but not set; allowed is the path of a file",
+    )

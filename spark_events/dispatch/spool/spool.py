@@ -20,7 +20,7 @@ from typing import Protocol
 from spark_events.dispatch.mailbox import Mailbox
 from spark_events.dispatch.spool.database import BEFORE_ALL, Appended, Extent
 from spark_events.dispatch.spool.window import Standing, Waiting
-from spark_events.dispatch.store import Counts, Entry
+from spark_events.dispatch.store import Counts, Entry, dropped_of
 from spark_events.event import Event
 
 __all__ = ["Spool"]
@@ -142,13 +142,13 @@ class Spool:
                 self._work.notify()
             return [one.event for one in self._taken]
 
-    def settle(self, dropped: str | None = None) -> None:
+    def settle(self, dropped: str | None = None, count: int | None = None) -> None:
         """What was taken has come to its end; the clerk removes it."""
         with self._lock:
-            if dropped is None:
-                self._delivered += len(self._taken)
-            else:
-                self._dropped[dropped] += len(self._taken)
+            lost = dropped_of(len(self._taken), dropped, count)
+            self._delivered += len(self._taken) - lost
+            if dropped is not None:
+                self._dropped[dropped] += lost
             on_disk = [one.id for one in self._taken if one.on_disk]
             self._passing -= len(self._taken) - len(on_disk)
             self._done.extend(on_disk)

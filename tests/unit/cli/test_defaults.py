@@ -54,10 +54,12 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_where_spark_looks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPARK_CONF_DIR, then the conf folder of SPARK_HOME."""
+    """SPARK_CONF_DIR, then the conf folder of SPARK_HOME, then PySpark's own."""
     monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
     monkeypatch.delenv("SPARK_HOME", raising=False)
-    assert default_path() is None
+    found = default_path()
+    assert found is not None
+    assert found.parts[-3:] == ("pyspark", "conf", "spark-defaults.conf")
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
     assert default_path() == Path("/opt/spark/conf/spark-defaults.conf")
     monkeypatch.setenv("SPARK_CONF_DIR", "/etc/spark")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 from fakes import (
     FaultyReporter,
     GatedReporter,
+    Step,
     cancels,
     event,
     eventually,
@@ -18,12 +20,14 @@ from fakes import (
     hang,
     numbers,
     ok,
+    partly,
     permanent,
     throttled,
     transient,
 )
+from misbehaving import NoException, Untold
 
-from spark_events import Reporter
+from spark_events import Event, PermanentError, Reporter
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.store import Entry
@@ -130,6 +134,34 @@ def test_a_permanent_failure_gives_up_these_events_only(start: Start, caplog: py
     assert "reporter audit: failed, not tried again: PermanentError: no such table" in caplog.text
 
 
+def test_what_is_wrong_with_one_event_costs_that_event_alone(start: Start) -> None:
+    """A reporter that says how many of a batch were refused has answered for the others: they are delivered."""
+    reporter = FaultyReporter([partly(1), partly(5)])
+    delivery = start(reporter, batch_size=4)
+    delivery.put(entries(4))
+    assert delivery.wait_until_settled(20)
+    assert (delivery.books().delivered, delivery.books().dropped) == (3, {"rejected": 1})
+    delivery.put(entries(4))
+    assert delivery.wait_until_settled(20)
+    # It cannot have lost more than it was given.
+    assert (delivery.books().delivered, delivery.books().dropped) == (3, {"rejected": 5})
+    assert delivery.books().balances
+
+
+@pytest.mark.parametrize(("rejected", "expected"), [(0, 0), (1, 1), (3, 3), (99, 3), (-1, 0), (None, 3)])
+def test_a_reporter_that_could_deliver_the_rest_says_how_many_it_could_not(
+    start: Start, rejected: int | None, expected: int
+) -> None:
+    """The others count as delivered; a number that cannot be is held to what there was."""
+    some = Step(error=lambda: PermanentError("too old", rejected))
+    delivery = start(FaultyReporter([some, ok, permanent]), batch_size=3)
+    delivery.put(entries(9))
+    assert delivery.wait_until_settled(20)
+    books = delivery.books()
+    assert (books.delivered, books.dropped.get("rejected", 0)) == (9 - expected - 3, expected + 3)
+    assert books.balances
+
+
 def test_every_kind_of_step_in_one_script(start: Start) -> None:
     """All verdicts one after the other: only what was given up is missing, the rest is in order."""
     reporter = FaultyReporter([ok, transient, throttled(0.05), hang, permanent])
@@ -143,6 +175,19 @@ def test_every_kind_of_step_in_one_script(start: Start) -> None:
         1,
         4,
     )
+
+
+def test_errors_of_a_strange_kind_do_not_end_the_delivery(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """What is no Exception is tried again; what cannot be told is said without its words."""
+    reporter = FaultyReporter([Step(error=NoException), Step(error=Untold), ok])
+    delivery = start(reporter, batch_size=1)
+    delivery.put(entries(2))
+    assert delivery.wait_until_settled(20)
+    assert numbers(reporter.events) == [1]
+    books = delivery.books()
+    assert (books.delivered, books.dropped, books.failures) == (1, {"rejected": 1}, 2)
+    assert "RuntimeError: the reporter raised what is no Exception: NoException: odd" in caplog.text
+    assert "not tried again: Untold (its __str__ raises, too)" in caplog.text
 
 
 def test_a_failing_spell_is_said_once_and_so_is_its_end(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -265,3 +310,40 @@ def test_progress_is_told_for_every_batch_that_comes_to_its_end() -> None:
     assert delivery.wait_until_settled(20)
     stop(delivery, within=20)
     assert len(told) == 3
+
+
+class _Ticking(Reporter):
+    """Something of its own lives in its loop; ``how`` it came there."""
+
+    def __init__(self, how: str) -> None:
+        self.ticks = 0
+        self._how = how
+
+    async def _tick(self) -> None:
+        while True:
+            self.ticks += 1
+            await asyncio.sleep(0.001)
+
+    def open(self) -> Awaitable[None] | None:
+        if self._how == "by a plain open":
+            self._task = asyncio.get_running_loop().create_task(self._tick())
+        return None
+
+    async def _report(self) -> None:
+        if self._how == "by an async report":
+            self._task = asyncio.get_running_loop().create_task(self._tick())
+            self._how = "done"
+
+    def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
+        return self._report() if self._how == "by an async report" else None
+
+
+@pytest.mark.parametrize("how", ["by a plain open", "by an async report"])
+def test_what_lives_in_a_reporter_s_loop_goes_on_between_the_calls(start: Start, how: str) -> None:
+    """A connection that has to be kept alive, say: nobody has events for it, and still it has its turns."""
+    reporter = _Ticking(how)
+    delivery = start(reporter)
+    delivery.put(entries(1))
+    assert delivery.wait_until_settled(20)
+    before = reporter.ticks
+    eventually(lambda: reporter.ticks > before + 3)

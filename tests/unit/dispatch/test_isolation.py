@@ -33,6 +33,22 @@ class Blocking(Reporter):
         self._taken.extend(events)
 
 
+class Spins(Reporter):
+    """Keeps the processor busy for ever, and catches whatever can be caught in good manners."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered = threading.Event()
+
+    def report(self, events: Sequence[Event]) -> None:
+        self.entered.set()
+        while True:
+            try:
+                sum(range(100))
+            except Exception:
+                continue
+
+
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
     opened = threading.Event()
@@ -103,6 +119,66 @@ def test_the_number_of_blocked_threads_is_bounded(gate: threading.Event) -> None
     eventually(lambda: delivery.check(time.monotonic()) or time.monotonic() > until)
     assert (delivery.hung, delivery.books().held) == (8, 1)
     delivery.request_stop(time.monotonic())
+    delivery.join()
+
+
+def test_a_thread_that_spins_is_ended_when_it_is_given_up() -> None:
+    """It takes the interpreter from everybody else, so it must not go on; one that waits may."""
+    spinning = Spins()
+    reporters: list[Reporter] = [spinning, FaultyReporter()]
+    delivery = started(lambda: reporters.pop(0))
+    given_up = delivery._worker
+    delivery.put(entries(3))
+    assert spinning.entered.wait(20)
+    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 1)
+    eventually(lambda: not given_up.is_alive)
+    assert delivery.wait_until_settled(20)
+    books = delivery.books()
+    assert (books.hung, books.delivered, books.failures, books.balances) == (1, 3, 1, True)
+    delivery.request_stop(time.monotonic() + 5)
+    delivery.join()
+
+
+def test_a_reporter_that_cannot_be_made_anew_is_made_later(
+    gate: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its constructor raises for a while: said once, and the watch over the others goes on."""
+    blocked, taken = Blocking(gate, []), FaultyReporter()
+    outcomes: list[Reporter | None] = [blocked, None, None, taken]
+
+    def make() -> Reporter:
+        made = outcomes.pop(0)
+        if made is None:
+            raise OSError("Too many open files")
+        return made
+
+    delivery = started(make)
+    delivery.put(entries(3))
+    assert blocked.entered.wait(20)
+    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 1)
+    assert delivery.wait_until_settled(20)
+    assert numbers(taken.events) == [0, 1, 2]
+    assert caplog.text.count("it blocks its thread, and cannot be made anew: Too many open files") == 1
+    delivery.request_stop(time.monotonic() + 5)
+    delivery.join()
+
+
+def test_a_reporter_that_does_not_move_is_waited_for_once(gate: threading.Event) -> None:
+    """A burst waits a moment for a quick one; not again and again for one whose mailbox stays full."""
+    blocked = Blocking(gate, [])
+    delivery = started(lambda: blocked, timeout=20.0)
+    delivery.put(entries(100))
+    assert blocked.entered.wait(20)
+    waits: list[float] = []
+    for _ in range(20):
+        before = time.monotonic()
+        delivery.wait_for_room(1)
+        waits.append(time.monotonic() - before)
+    assert waits[0] >= 0.01
+    assert sorted(waits[1:])[15] < 0.005
+    gate.set()
+    assert delivery.wait_until_settled(20)
+    delivery.request_stop(time.monotonic() + 5)
     delivery.join()
 
 

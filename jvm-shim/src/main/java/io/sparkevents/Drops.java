@@ -14,6 +14,8 @@ import java.util.concurrent.TimeUnit;
 final class Drops {
   /** Records that were lost between the listener and the sidecar. */
   static final String HANDOFF = "handoff";
+  /** Records that had made room in the queue, and were with a sidecar that died. */
+  static final String SIDECAR = "sidecar";
   /** Events that Spark itself did not give to its listeners. */
   static final String LISTENER_QUEUE = "spark-listener-queue";
 

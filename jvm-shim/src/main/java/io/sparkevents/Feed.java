@@ -91,6 +91,8 @@ final class Feed {
     }
     if (notice.startsWith(Drops.HANDOFF)) {
       LOG.warn("spark-events: the handoff queue is full (events.dispatcher.queue.size = {}): {}", queueSize, notice);
+    } else if (notice.startsWith(Drops.SIDECAR)) {
+      LOG.warn("spark-events: records were lost with a sidecar that died: {}", notice);
     } else {
       LOG.warn(
           "spark-events: Spark's own queue of listener events is full"

@@ -278,7 +278,7 @@ final class HandoffQueue {
       for (Record record = sent.pollLast(); record != null; record = sent.pollLast()) {
         pending.addFirst(record);
       }
-      sent.loseTraces(kind -> drops.count(Drops.HANDOFF, kind, 1));
+      sent.loseTraces(kind -> drops.count(Drops.SIDECAR, kind, 1));
       return context.records();
     } finally {
       lock.unlock();

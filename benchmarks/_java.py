@@ -1,0 +1,41 @@
+"""Compiles a benchmark against the shim and Spark, and runs it in a JVM of its own, without Spark around it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from spark_events.jars import jar_path
+
+_SOURCES = Path(__file__).parent / "java"
+#: As a driver runs: the server compiler, the default collector. Jetty and the like are not on the path.
+_JVM = ["-Xms512m", "-Xmx512m"]
+
+
+def _spark_jars() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "jars"
+
+
+def run_java(name: str, arguments: Sequence[str | Path], errors: Path | None = None) -> None:
+    """Runs a class of ``benchmarks/java``; it prints its figures itself.
+
+    Args:
+        name: of the class.
+        arguments: what it is given.
+        errors: where standard error goes, the sidecar's included; nowhere, without it.
+    """
+    home = os.environ.get("JAVA_HOME")
+    binaries = f"{home}/bin/" if home else ""
+    with tempfile.TemporaryDirectory() as classes:
+        path = f"{jar_path()}:{_spark_jars()}/*"
+        subprocess.run([f"{binaries}javac", "-cp", path, "-d", classes, *sorted(_SOURCES.glob("*.java"))], check=True)
+        command = [f"{binaries}java", *_JVM, "-cp", f"{classes}:{path}", f"io.sparkevents.{name}", *arguments]
+        with Path(errors or os.devnull).open("wb") as stderr:
+            subprocess.run(command, check=True, stderr=stderr)

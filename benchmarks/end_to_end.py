@@ -1,0 +1,50 @@
+"""How many events a second come from the listener to a file: the real shim, sidecar and file reporter.
+
+``benchmarks/java/EndToEndBenchmark.java`` says what is compared, and how. Afterwards the file is read: every
+event is there, once, in order.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from benchmarks._java import run_java
+from spark_events.event import Attributes, Event
+
+_ROUNDS = int(os.environ.get("END_TO_END_ROUNDS", "9"))
+
+
+def run() -> None:
+    """Prints events a second; 100,000 are promised."""
+    with tempfile.TemporaryDirectory() as folder:
+        events = Path(folder, "events.jsonl")
+        print(f"load before: {os.getloadavg()[0]:.2f}, on {os.cpu_count()} processors")
+        run_java("EndToEndBenchmark", [sys.executable, events, Path(folder, "copy"), str(_ROUNDS)])
+        _check(events)
+
+
+def _check(path: Path) -> None:
+    decoder = msgspec.json.Decoder(Event, dec_hook=lambda _, given: Attributes(given))
+    ids = set()
+    sequence = 0
+    jobs = []
+    with path.open("rb") as lines:
+        for line in lines:
+            event = decoder.decode(line)
+            sequence += 1
+            assert event.sequence == sequence, f"event {event.sequence} stands where {sequence} should"
+            ids.add(event.event_id)
+            if "spark.job.id" in event.attributes:
+                jobs.append((event.attributes["spark.job.id"], event.attributes["status.new"]))
+    assert jobs == [(call // 2, ("RUNNING", "FINISHED")[call % 2]) for call in range(len(jobs))]
+    assert len(ids) == sequence
+    print(f"in the file: {len(jobs):,} events of jobs, each once, in order")
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,292 @@
+"""What bad reporters cost a good one: its throughput and its p99 latency alone, and beside each kind, pair, and all.
+
+The good reporter is a ``file``. It is measured in three processes by turns, in short windows: alone; beside as many
+reporters that do nothing; beside the bad ones. The first comparison is what an operator asks, the second says what
+of it is the badness. While the others are measured, the bad ones are stopped (SIGSTOP). Bad reporters never get the
+rest that the circuit breaker would give them, and their timeout is a tenth of the default, so that whatever they do
+happens often. The first row is a good neighbour measured against a good neighbour: as far as it is off from 1, the
+machine is too busy for what follows to be believed. Throughput is a flood, as fast as the dispatcher takes it; latency
+is from dispatch to a written file, at a steady 2,000 events a second.
+
+``ISOLATION_WINDOWS`` (9): windows a kind; ``ISOLATION_PAIRS`` (1): windows a pair before a closer look at those that
+are not within the target, 0 leaves pairs out; ``ISOLATION_KINDS``: some of the kinds, separated by semicolons.
+Everything takes half an hour, without pairs some six minutes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from spark_events import Event, EventBuilder, Reporter
+from spark_events.config import Settings
+from spark_events.dispatch.dispatcher import EventDispatcher
+from spark_events.dispatch.store import Entry
+from spark_events.pipeline import build
+from spark_events.reporters.file import FileReporter
+from spark_events.sidecar import SWITCH_SECONDS
+
+_ROOT = Path(__file__).parents[1]
+_WINDOWS = int(os.environ.get("ISOLATION_WINDOWS", "9"))
+_PAIRS = int(os.environ.get("ISOLATION_PAIRS", "1"))
+_CLOSER = 3
+_FLOOD = 10_000
+#: As the sidecar does it.
+_SLICE = 128
+_PACED_SLICES = 100
+_PACED_EVENTS = 8
+_PACE_SECONDS = 0.004
+_TARGET = 0.10
+_BAD = {"timeout": "1s", "circuit-breaker.failures": "1000", "retry.max": "200ms"}
+_NOTHING = "nothing"
+
+
+class Timed(FileReporter):
+    """Writes, and notes how long ago each event was dispatched."""
+
+    latencies: list[float] = []  # noqa: RUF012 (of the one there is)
+
+    def report(self, events: Sequence[Event]) -> None:
+        super().report(events)
+        now = time.monotonic()
+        Timed.latencies.extend(now - float(event.attributes["at"]) for event in events)
+
+
+class Idle(Reporter):
+    """A good neighbour."""
+
+    def report(self, events: Sequence[Event]) -> None:
+        return None
+
+
+class Window(NamedTuple):
+    """What one window has shown: events a second, seconds, and events that the good one lost."""
+
+    throughput: float
+    p99: float
+    lost: int
+
+
+def _entries(count: int) -> list[Entry]:
+    at = time.monotonic()
+    return [Entry(1, EventBuilder("b", "B").set_body(str(n)).set_attribute("at", at).build()) for n in range(count)]
+
+
+def _settled(dispatcher: EventDispatcher) -> None:
+    while dispatcher.books()["good"].held:
+        time.sleep(0.0005)
+
+
+def _window(dispatcher: EventDispatcher) -> Window:
+    before = dispatcher.books()["good"]
+    flood = _entries(_FLOOD)
+    start = time.monotonic()
+    for at in range(0, _FLOOD, _SLICE):
+        dispatcher.dispatch(flood[at : at + _SLICE], 1)
+    _settled(dispatcher)
+    took = time.monotonic() - start
+    after = dispatcher.books()["good"]
+    Timed.latencies.clear()
+    due = time.monotonic()
+    for _ in range(_PACED_SLICES):
+        dispatcher.dispatch(_entries(_PACED_EVENTS), 1)
+        due += _PACE_SECONDS
+        time.sleep(max(0.0, due - time.monotonic()))
+    _settled(dispatcher)
+    lost = dispatcher.books()["good"].lost - before.lost
+    p99 = statistics.quantiles(Timed.latencies, n=100)[98]
+    return Window((after.delivered - before.delivered) / took, p99, lost)
+
+
+def subject(kinds: Sequence[str]) -> None:
+    """One of the processes: a window for every line of its input, until that ends."""
+    from misbehaving import KINDS
+
+    sys.setswitchinterval(SWITCH_SECONDS)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {
+            "events.dispatcher.type": "async-queued",
+            "events.reporter.good.type": "benchmarks.isolation:Timed",
+            "events.reporter.good.path": f"{folder}/events.jsonl",
+        }
+        for number, kind in enumerate(kinds):
+            name = f"bad{number}"
+            if kind == _NOTHING:
+                settings[f"events.reporter.{name}.type"] = "benchmarks.isolation:Idle"
+            else:
+                settings |= KINDS[kind].settings(name)
+            settings |= {f"events.reporter.{name}.{key}": value for key, value in _BAD.items()}
+        dispatcher = build(Settings.of(settings)).dispatcher
+        dispatcher.start()
+        # Everybody is at work before the first window.
+        _window(dispatcher)
+        print("ready", flush=True)
+        for _ in sys.stdin:
+            print(json.dumps(_window(dispatcher)), flush=True)
+    # Some of these would never end by themselves.
+    os._exit(0)
+
+
+class Subject:
+    """A process that is measured; stopped, with all its children, while another one is."""
+
+    def __init__(self, kinds: Sequence[str]) -> None:
+        program = "import sys; from benchmarks.isolation import subject; subject(sys.argv[1:])"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", program, *kinds],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": f"{_ROOT}:{_ROOT / 'tests'}"},
+            text=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
+        if self._output.readline() != "ready\n":
+            raise RuntimeError(f"the process with {', '.join(kinds) or 'nobody else'} did not get ready")
+        self._signal(signal.SIGSTOP)
+
+    def window(self) -> Window:
+        """Runs for one window."""
+        self._signal(signal.SIGCONT)
+        self._input.write("\n")
+        self._input.flush()
+        window = Window(*json.loads(self._output.readline()))
+        self._signal(signal.SIGSTOP)
+        return window
+
+    def end(self) -> None:
+        """Kills it and its children: one that was stopped at birth does not yet know whom to die with."""
+        children = psutil.Process(self._process.pid).children()
+        self._process.kill()
+        self._process.communicate()
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+
+    def _signal(self, number: signal.Signals) -> None:
+        # The parent first, so that it starts no more children meanwhile.
+        for process in [psutil.Process(self._process.pid), *psutil.Process(self._process.pid).children()]:
+            # A child may be dying just now; that is what some of them are for.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+
+@contextlib.contextmanager
+def _subject(kinds: Sequence[str]) -> Iterator[Subject]:
+    made = Subject(kinds)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+class Costs(NamedTuple):
+    """Ratios beside the bad ones, to being alone and to being beside as many that do nothing."""
+
+    throughput: float
+    p99: float
+    throughput_to_idle: float
+    p99_to_idle: float
+    rate: float
+    seconds: float
+    lost: int
+
+    @property
+    def is_met(self) -> bool:
+        """Within the target, beside what as many good ones cost."""
+        return self.throughput_to_idle >= 1 - _TARGET and self.p99_to_idle <= 1 + _TARGET
+
+
+def _costs(alone: Subject, idle: Subject, kinds: Sequence[str], windows: int) -> Costs:
+    seen: tuple[list[Window], list[Window], list[Window]] = ([], [], [])
+    with _subject(kinds) as bad:
+        for _ in range(windows):
+            for found, process in zip(seen, (alone, idle, bad), strict=True):
+                found.append(process.window())
+    by, side, beside = seen
+    return Costs(
+        _ratio(beside, by, 0),
+        _ratio(beside, by, 1),
+        _ratio(beside, side, 0),
+        _ratio(beside, side, 1),
+        statistics.median(window.throughput for window in beside),
+        statistics.median(window.p99 for window in beside),
+        sum(window.lost for window in beside),
+    )
+
+
+def _ratio(ones: Sequence[Window], others: Sequence[Window], field: int) -> float:
+    """The median of the ratios of windows that followed each other."""
+    return statistics.median(one[field] / other[field] for one, other in zip(ones, others, strict=True))
+
+
+def _tell(what: str, costs: Costs) -> None:
+    throughput = f"{costs.throughput:5.2f} {costs.throughput_to_idle:5.2f} {costs.rate:9,.0f}"
+    p99 = f"{costs.p99:5.2f} {costs.p99_to_idle:5.2f} {costs.seconds * 1e3:7.2f}"
+    print(f"{what:48} {throughput}   {p99}   {costs.lost:6}{'' if costs.is_met else '  <'}", flush=True)
+
+
+def _head(what: str) -> None:
+    print(f"{what:48} {'throughput, ratio to':21}   {'p99, ratio to':19}   lost by")
+    print(f"{'':48} alone  idle   /second   alone  idle      ms   the good one")
+
+
+def run() -> None:
+    """Prints the ratios; within 10 % is promised, and what is not is marked."""
+    sys.path.insert(0, str(_ROOT / "tests"))
+    # A benchmark that is told to end leaves nobody behind who spins.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    from misbehaving import KINDS
+
+    names = [name for name in os.environ.get("ISOLATION_KINDS", ";".join(KINDS)).split(";") if name]
+    with _subject([]) as alone:
+        _head("beside one that ...")
+        with _subject([_NOTHING]) as idle:
+            _tell("does nothing", _costs(alone, idle, [_NOTHING], _WINDOWS))
+            for name in names:
+                _tell(name, _costs(alone, idle, [name], _WINDOWS))
+        if _PAIRS:
+            _head("beside two")
+            with _subject([_NOTHING, _NOTHING]) as idle:
+                pairs = {
+                    pair: _costs(alone, idle, pair, _PAIRS)
+                    for pair in itertools.combinations_with_replacement(names, 2)
+                }
+                # One window is little: those that do not show it there are looked at more closely.
+                pairs |= {pair: _costs(alone, idle, pair, _CLOSER) for pair, costs in pairs.items() if not costs.is_met}
+            worst = sorted(pairs.items(), key=lambda item: item[1].throughput_to_idle)
+            for pair, costs in [(pair, costs) for pair, costs in worst if not costs.is_met]:
+                _tell(" + ".join(pair), costs)
+            _summary(list(pairs.values()))
+        _head("beside all of them")
+        together = [name for name in names if name != "spins in a thread"]
+        for what, kinds in {"all": names, "all but 'spins in a thread'": together}.items():
+            with _subject([_NOTHING] * len(kinds)) as idle:
+                _tell(what, _costs(alone, idle, kinds, _WINDOWS))
+
+
+def _summary(pairs: Sequence[Costs]) -> None:
+    met = sum(costs.is_met for costs in pairs)
+    throughput = statistics.median(costs.throughput_to_idle for costs in pairs)
+    p99 = statistics.median(costs.p99_to_idle for costs in pairs)
+    print(f"{met} of {len(pairs)} pairs are within {_TARGET:.0%}; those above are not.")
+    print(f"The median pair's ratio to idle: throughput {throughput:.2f}, p99 {p99:.2f}")
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,131 @@
+package io.sparkevents;
+
+import java.io.BufferedOutputStream;
+import java.io.File;
+import java.io.IOException;
+import java.io.OutputStream;
+import java.lang.management.ManagementFactory;
+import java.util.Arrays;
+import java.util.concurrent.locks.LockSupport;
+import org.apache.spark.SparkConf;
+
+/**
+ * From the listener's callback to a line that is in its file: how many events a second the whole way
+ * carries, with the real queue, pipe, sidecar and file reporter.
+ *
+ * <p>The callbacks come as fast as the queue lets them: one that finds it full of records that are not
+ * acknowledged waits. (A driver's would not; what is measured is the way, not what it sheds.) A round
+ * ends with the acknowledgement of its last record, which the sidecar gives when the file has been
+ * written. Rounds alternate with bare ones: the same records' lines, made beforehand, through a pipe to
+ * {@code cat}, which writes them to a file. Arguments: the Python of the sidecar, the file of the
+ * events, the file for {@code cat}, the number of rounds.
+ */
+public final class EndToEndBenchmark {
+  private static final int WARM_UP = 3;
+  private static final int CALLS = 100_000;
+  private static final int QUEUE = 1024;
+  private static final long NAP_NANOS = 50_000;
+  private static final long PATIENCE_MILLIS = 120_000;
+
+  private final Connection connection;
+  private final EventsListener listener;
+  private final ProcessHandle sidecar;
+  private final Process cat;
+  private final OutputStream toCat;
+  private final File copy;
+  private final byte[][] lines;
+  private int calls;
+  private long bytes;
+
+  private EndToEndBenchmark(String python, String events, File copy) throws Exception {
+    SparkConf conf = Jobs.conf(python, events, "async-queued");
+    connection = Connection.open(conf);
+    listener = new EventsListener(conf, connection);
+    sidecar = ProcessHandle.current().children().findFirst().get();
+    listener.onApplicationStart(Jobs.applicationStart());
+    lines = Jobs.lines(conf, CALLS);
+    this.copy = copy;
+    cat = new ProcessBuilder("cat").redirectOutput(copy).start();
+    toCat = new BufferedOutputStream(cat.getOutputStream(), 64 * 1024);
+  }
+
+  private double throughSidecar() throws Exception {
+    long start = System.nanoTime();
+    for (int i = 0; i < CALLS; i++) {
+      while (connection.queue.size() >= QUEUE) {
+        LockSupport.parkNanos(NAP_NANOS);
+      }
+      Jobs.tell(listener, calls++);
+    }
+    // The records are numbered from 1; the first told of the application.
+    if (!connection.queue.awaitAnswered(calls + 1, PATIENCE_MILLIS) || connection.queue.dropped() > 0) {
+      throw new IllegalStateException("records were dropped, or not answered for in time");
+    }
+    return CALLS * 1e9 / (System.nanoTime() - start);
+  }
+
+  private double throughCat() throws IOException {
+    long start = System.nanoTime();
+    for (byte[] line : lines) {
+      toCat.write(line);
+      bytes += line.length;
+    }
+    toCat.flush();
+    while (copy.length() < bytes) {
+      LockSupport.parkNanos(NAP_NANOS);
+    }
+    return CALLS * 1e9 / (System.nanoTime() - start);
+  }
+
+  private void run(int rounds) throws Exception {
+    double[] ours = new double[rounds];
+    double[] bare = new double[rounds];
+    double[] ratios = new double[rounds];
+    long here = 0;
+    long there = 0;
+    for (int round = -WARM_UP; round < rounds; round++) {
+      long hereBefore = nanosHere();
+      long thereBefore = nanosThere();
+      double perSecond = throughSidecar();
+      if (round < 0) {
+        throughCat();
+        continue;
+      }
+      here += nanosHere() - hereBefore;
+      there += nanosThere() - thereBefore;
+      ours[round] = perSecond;
+      bare[round] = throughCat();
+      ratios[round] = bare[round] / perSecond;
+    }
+    listener.onApplicationEnd(new org.apache.spark.scheduler.SparkListenerApplicationEnd(0L, scala.Option.empty()));
+    toCat.close();
+    cat.waitFor();
+    Arrays.sort(ours);
+    Arrays.sort(bare);
+    Arrays.sort(ratios);
+    System.out.printf(
+        "listener to file: median %,.0f events/s (%,.0f to %,.0f in %d rounds of %,d)%n",
+        ours[rounds / 2], ours[0], ours[rounds - 1], rounds, CALLS);
+    System.out.printf(
+        "pipe to cat, the same lines: median %,.0f lines/s; median of the rounds' ratios %.1f%n",
+        bare[rounds / 2], ratios[rounds / 2]);
+    double events = (double) rounds * CALLS * 1_000;
+    System.out.printf(
+        "processor time an event: %.1f µs in the JVM (Spark's events are made there, too), %.1f µs in the sidecar%n",
+        here / events, there / events);
+  }
+
+  private static long nanosHere() {
+    return ((com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean())
+        .getProcessCpuTime();
+  }
+
+  private long nanosThere() {
+    return sidecar.info().totalCpuDuration().get().toNanos();
+  }
+
+  public static void main(String[] arguments) throws Exception {
+    new EndToEndBenchmark(arguments[0], arguments[1], new File(arguments[2])).run(Integer.parseInt(arguments[3]));
+    System.out.flush();
+  }
+}

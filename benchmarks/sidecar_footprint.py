@@ -1,0 +1,136 @@
+"""What the sidecar takes: memory, the time until it is ready, and the processor while nothing happens.
+
+A sidecar with a ``file`` and a ``log`` reporter, told what a driver tells it, and left alone. Memory is what is
+resident, the shared pages of the interpreter included. What is compared with is the least that a Python with an
+idle thread and an event loop can do with.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+from spark_events.sidecar import PROTOCOL
+
+_STARTS = 5
+_EVENTS = 20_000
+_IDLE_SECONDS = float(os.environ.get("SIDECAR_IDLE_SECONDS", "30"))
+_SIDECAR = "from spark_events.sidecar import main; main()"
+_BARE = """
+import asyncio, json, sys, threading
+print(json.dumps({"kind": "ready"}), flush=True)
+threading.Thread(target=lambda: asyncio.new_event_loop().run_forever(), daemon=True).start()
+while sys.stdin.buffer.readline():
+    pass
+"""
+
+
+class _Process:
+    """A Python that speaks the sidecar's side of the pipe."""
+
+    def __init__(self, program: str, first: bytes, errors: Path) -> None:
+        started = time.monotonic()
+        with errors.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
+            )
+        self.tell([first])
+        self.await_answer("ready")
+        self.ready_after = time.monotonic() - started
+        self._seen = psutil.Process(self._process.pid)
+
+    def tell(self, lines: Sequence[bytes]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"".join(line + b"\n" for line in lines))
+        self._process.stdin.flush()
+
+    def await_answer(self, kind: str, **fields: Any) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            answer = msgspec.json.decode(line)
+            if answer["kind"] == kind and answer.items() >= fields.items():
+                return
+        raise AssertionError(f"it ended and never said {kind} {fields}")
+
+    @property
+    def megabytes(self) -> float:
+        return float(self._seen.memory_info().rss) / 1e6
+
+    @property
+    def processor_seconds(self) -> float:
+        times = self._seen.cpu_times()
+        return float(times.user + times.system)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def _hello(folder: Path) -> bytes:
+    settings = {
+        "events.dispatcher.type": "async-queued",
+        "events.reporter.audit.type": "file",
+        "events.reporter.audit.path": str(folder / "events.jsonl"),
+        "events.reporter.console.type": "log",
+    }
+    given = [{"key": key, "value": value, "origin": "benchmark"} for key, value in settings.items()]
+    return msgspec.json.encode({"kind": "hello", "protocol": PROTOCOL, "settings": given})
+
+
+def _jobs(count: int) -> Iterator[bytes]:
+    for number in range(count):
+        kind = ("job_start", "job_end")[number % 2]
+        yield msgspec.json.encode({"kind": kind, "seq": number + 1, "at": 1, "job_id": number // 2, "time": 1})
+
+
+def run() -> None:
+    """Prints memory, time and share; under 60 MB, a second and 0.5 % are promised."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        print(f"load before: {os.getloadavg()[0]:.2f}, on {os.cpu_count()} processors")
+        _starts(folder)
+        bare = _Process(_BARE, b"", folder / "stderr")
+        ours = _Process(_SIDECAR, _hello(folder), folder / "stderr")
+        print(f"memory: {ours.megabytes:.1f} MB when it is ready (a bare Python with asyncio: {bare.megabytes:.1f} MB)")
+        lines = list(_jobs(_EVENTS))
+        for start in range(0, _EVENTS, 500):
+            # As many as a mailbox holds, so that every one is delivered.
+            ours.tell(lines[start : start + 500])
+            ours.await_answer("ack", through=start + 500)
+        print(f"memory: {ours.megabytes:.1f} MB after {_EVENTS:,} events")
+        before, bare_before = ours.processor_seconds, bare.processor_seconds
+        time.sleep(_IDLE_SECONDS)
+        share = (ours.processor_seconds - before) / _IDLE_SECONDS
+        bare_share = (bare.processor_seconds - bare_before) / _IDLE_SECONDS
+        print(f"idle for {_IDLE_SECONDS:.0f} s: {share:.2%} of a processor (the bare Python: {bare_share:.2%})")
+        ours.end()
+        bare.end()
+
+
+def _starts(folder: Path) -> None:
+    """Starts of both, by turns; the first of each fills the system's caches and does not count."""
+    times: dict[str, list[float]] = {_SIDECAR: [], _BARE: []}
+    for _ in range(1 + _STARTS):
+        for program, taken in times.items():
+            one = _Process(program, _hello(folder), folder / "stderr")
+            taken.append(one.ready_after)
+            one.end()
+    ours, bare = (taken[1:] for taken in times.values())
+    print(
+        f"ready after {statistics.median(ours):.2f} s ({min(ours):.2f} to {max(ours):.2f} in {_STARTS} starts;"
+        f" a bare Python with asyncio: {statistics.median(bare):.2f} s)"
+    )
+
+
+if __name__ == "__main__":
+    run()

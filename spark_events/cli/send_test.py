@@ -1,0 +1,129 @@
+"""``spark-events send-test``: one event to each reporter, and what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import concurrent.futures
+import inspect
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from spark_events.cli.arguments import add_configuration, configuration
+from spark_events.cli.table import table
+from spark_events.errors import PermanentError, SparkEventsError, ThrottledError
+from spark_events.event import Event, EventBuilder
+from spark_events.pipeline import build
+from spark_events.reporters.reporter import Reporter
+
+__all__ = ["add_to"]
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declares the command."""
+    parser = commands.add_parser(
+        "send-test",
+        help="send one event to each reporter and say what came of it",
+        description="Sends one event to each active reporter, past its filter, and prints what came of it.",
+    )
+    add_configuration(parser)
+    parser.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS", help="how long each may take (10)")
+    parser.set_defaults(run=_run)
+
+
+class Outcome(NamedTuple):
+    """What came of it: how far it got, how long that took in seconds, and what was raised."""
+
+    stage: str
+    seconds: float
+    error: BaseException | None
+
+
+def _run(chosen: argparse.Namespace) -> int:
+    if chosen.timeout <= 0:
+        raise SparkEventsError(f"--timeout: given {chosen.timeout:g}, allowed are seconds above 0")
+    given = configuration(chosen)
+    pipeline = build(given.settings())
+    outcomes = {name: _start(name, make, chosen.timeout) for name, make in pipeline.makers.items()}
+    rows, failed = [], 0
+    for name, promise in outcomes.items():
+        outcome = _result(promise, chosen.timeout)
+        failed += outcome.error is not None
+        kind = given.value(f"events.reporter.{name}.type") or "log"
+        rows.append((name, kind, _verdict(outcome), f"{outcome.seconds * 1000:.0f} ms", _reason(outcome)))
+    # A reporter of type log prints to standard error: its line comes before the table.
+    sys.stderr.flush()
+    print(table(("reporter", "type", "outcome", "took", "why"), rows), flush=True)
+    return 1 if failed else 0
+
+
+def _start(name: str, make: Callable[[], Reporter], timeout: float) -> concurrent.futures.Future[Outcome]:
+    promise: concurrent.futures.Future[Outcome] = concurrent.futures.Future()
+
+    def run() -> None:
+        promise.set_result(asyncio.run(_send(make, _event(name), timeout)))
+
+    # Not a pool: one that blocks its thread must not keep the command from ending.
+    threading.Thread(target=run, name=f"send-test-{name}", daemon=True).start()
+    return promise
+
+
+def _event(name: str) -> Event:
+    builder = EventBuilder("spark_events.cli", "TestEvent").set_body(f"A test of reporter '{name}'; nothing is wrong")
+    return builder.set_attributes({"test": True, "reporter.name": name, "host.name": socket.gethostname()}).build()
+
+
+async def _send(make: Callable[[], Reporter], event: Event, timeout: float) -> Outcome:
+    began = time.monotonic()
+    stage = "make"
+    try:
+        reporter = make()
+        stage = "open"
+        await asyncio.wait_for(_call(reporter.open), timeout)
+        stage = "report"
+        await asyncio.wait_for(_call(lambda: reporter.report([event])), timeout)
+        took = time.monotonic() - began
+        stage = "close"
+        await asyncio.wait_for(_call(reporter.close), timeout)
+    except Exception as error:
+        return Outcome(stage, time.monotonic() - began, error)
+    return Outcome("delivered", took, None)
+
+
+async def _call(method: Callable[[], Any]) -> None:
+    result = method()
+    if inspect.isawaitable(result):
+        await result
+
+
+def _result(promise: concurrent.futures.Future[Outcome], timeout: float) -> Outcome:
+    try:
+        # Three calls, each with its own timeout, and a moment for the thread.
+        return promise.result(3 * timeout + 1)
+    except concurrent.futures.TimeoutError:
+        return Outcome("open or report", 3 * timeout, TimeoutError("it blocks its thread"))
+
+
+def _verdict(outcome: Outcome) -> str:
+    if outcome.error is None:
+        return "delivered"
+    if isinstance(outcome.error, PermanentError):
+        return f"refused ({outcome.stage})"
+    if isinstance(outcome.error, ThrottledError):
+        return f"throttled ({outcome.stage})"
+    return f"failed ({outcome.stage})"
+
+
+def _reason(outcome: Outcome) -> str:
+    error = outcome.error
+    if error is None:
+        return ""
+    if isinstance(error, ThrottledError):
+        return f"{error}; to be tried again in {error.retry_after:g} s"
+    if isinstance(error, asyncio.TimeoutError) and not str(error):
+        return "no answer in time"
+    return str(error) if isinstance(error, SparkEventsError) else f"{type(error).__name__}: {error}"

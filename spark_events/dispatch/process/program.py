@@ -1,0 +1,155 @@
+"""What runs in a reporter's process: it makes the reporter, and calls it as it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import inspect
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from typing import NoReturn
+
+from spark_events.config import Settings
+from spark_events.dispatch.process import messages
+from spark_events.dispatch.process.messages import Answer, Done, Make, Open, Report, Request, Said
+from spark_events.errors import ConfigError
+from spark_events.reporters.registry import factory
+from spark_events.reporters.reporter import Reporter
+
+__all__ = ["main"]
+
+_SET_PARENT_DEATH_SIGNAL = 1
+#: A reporter that spins gets a third of what the driver's threads get; a good one needs little.
+_NICENESS = 5
+
+
+class _Answers(logging.Handler):
+    """The way back. It is a log handler as well: what the reporter's libraries say belongs into the driver's log."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__()
+        self._fd = fd
+        self._writing = threading.Lock()
+
+    def send(self, answer: Answer) -> None:
+        view = memoryview(messages.encode(answer))
+        with self._writing:
+            while view:
+                view = view[os.write(self._fd, view) :]
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.send(Said(record.name, record.levelno, messages.text(self.format(record))))
+
+
+class _Host:
+    """Holds the reporter, and turns what it raises into answers."""
+
+    def __init__(self) -> None:
+        self._reporter: Reporter | None = None
+
+    async def answer(self, request: Request) -> Answer:
+        try:
+            result = self._call(request)
+            if inspect.isawaitable(result):
+                await result
+        except asyncio.CancelledError:
+            return messages.failure(RuntimeError("cancelled by the reporter itself"))
+        except (SystemExit, KeyboardInterrupt) as error:
+            told = f"the reporter called for an exit: {type(error).__name__}: {error}"
+            return messages.failure(RuntimeError(told))
+        except BaseException as error:
+            return messages.failure(error)
+        return Done()
+
+    def _call(self, request: Request) -> Awaitable[None] | None:
+        if isinstance(request, Make):
+            self._reporter = _made(request)
+            # Not before: the start has to be quick on a busy machine, too.
+            os.nice(_NICENESS)
+            return None
+        assert self._reporter is not None
+        if isinstance(request, Open):
+            return self._reporter.open()
+        if isinstance(request, Report):
+            return self._reporter.report(request.events)
+        return self._reporter.close()
+
+
+def _made(request: Make) -> Reporter:
+    made_by = factory(request.kind)
+    settings = Settings(request.settings)
+    config = settings.read(made_by.Config, f"events.reporter.{request.name}")
+    if config is None:
+        # They were right in the sidecar, which has the same Python and the same path.
+        raise ConfigError(["its settings cannot be used in its process"])
+    return made_by(config)
+
+
+async def _serve(requests: int, answers: _Answers) -> NoReturn:
+    loop = asyncio.get_running_loop()
+    inbox: asyncio.Queue[Request] = asyncio.Queue()
+
+    def listen(decode: Callable[[bytes], Request]) -> None:
+        # A thread, so that the end of the sidecar is noticed while the reporter keeps the loop busy.
+        while (data := messages.read(requests)) is not None:
+            loop.call_soon_threadsafe(inbox.put_nowait, decode(data))
+        os._exit(0)
+
+    threading.Thread(target=listen, args=[messages.requests_of()], name="spark-events-requests", daemon=True).start()
+    host = _Host()
+    while True:
+        answers.send(await host.answer(await inbox.get()))
+
+
+def _end_with(parent: int) -> None:
+    """The kernel ends this process together with the sidecar, also while the reporter holds the interpreter's lock.
+
+    It does so when the *thread* ends that has started this process: that is the reporter's own in the sidecar.
+    """
+    # Without it, the end of the pipe still tells, as soon as the interpreter gets to reading it.
+    with contextlib.suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def _be_the_first_to_go() -> None:
+    """When memory is short, the kernel shall take this process and not the driver."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("1000")
+
+
+def _take_the_pipes() -> tuple[int, int]:
+    """Requests and answers on descriptors that nobody knows of: a reporter that prints must not print into them."""
+    requests, answers = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return requests, answers
+
+
+def main(parent: int) -> NoReturn:
+    """Runs until the sidecar hangs up.
+
+    Args:
+        parent: the sidecar's process id.
+    """
+    _end_with(parent)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    _be_the_first_to_go()
+    requests, fd = _take_the_pipes()
+    # A crash leaves the Python frames that it happened in on standard error, which is the driver's.
+    faulthandler.enable(sys.stderr, all_threads=False)
+    answers = _Answers(fd)
+    logging.basicConfig(level=logging.WARNING, handlers=[answers], format="%(message)s")
+    asyncio.run(_serve(requests, answers))
+    raise AssertionError("it serves until it ends")

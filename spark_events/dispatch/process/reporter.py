@@ -1,0 +1,107 @@
+"""A reporter whose work is done in another process; to the dispatch it is a reporter like any other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+
+from spark_events.config import Setting
+from spark_events.dispatch.process.child import Child
+from spark_events.dispatch.process.messages import Close, Make, Open, Report, Request
+from spark_events.errors import ReporterProcessError
+from spark_events.event import Event
+from spark_events.reporters.reporter import Reporter
+
+__all__ = ["ProcessReporter"]
+
+#: A Python that starts, and the imports of a reporter, may take this long, however short the attempts may be.
+_START_SECONDS = 30.0
+
+
+class ProcessReporter(Reporter):
+    """Starts the reporter's process, passes calls on to it, and starts another one when it has died.
+
+    A call that is cancelled (by its timeout, say) ends the process: nobody can know what it is doing. The next
+    call finds a fresh one, in which the reporter is made and opened first.
+
+    Args:
+        name: the reporter's name in the configuration.
+        type_name: the text of its ``type``.
+        settings: its settings as they were given; they are read once more in its process.
+    """
+
+    def __init__(self, name: str, type_name: str, settings: Sequence[Setting]) -> None:
+        super().__init__()
+        self._make = Make(name, type_name, list(settings))
+        self._child: Child | None = None
+        self._making: asyncio.Task[None] | None = None
+        self._started_at = 0.0
+        self._opened = False
+
+    async def open(self) -> None:
+        child = await self._ready()
+        if not self._opened:
+            await self._ask(child, Open())
+            self._opened = True
+
+    async def report(self, events: Sequence[Event]) -> None:
+        await self.open()
+        await self._ask(await self._ready(), Report(list(events)))
+
+    async def close(self) -> None:
+        child, opened = self._child, self._opened
+        try:
+            if child is not None and opened and not child.is_gone:
+                await self._ask(child, Close())
+        finally:
+            # Having closed, or failed to, it has nothing more to do.
+            await self._discard()
+
+    async def _ready(self) -> Child:
+        """The process, with the reporter made in it."""
+        if self._child is None:
+            self._opened = False
+            self._child = Child(self._make.name)
+            self._started_at = time.monotonic()
+            self._making = asyncio.ensure_future(self._child.ask(self._make))
+        child = self._child
+        if self._making is not None:
+            try:
+                # An attempt that is over leaves it to the next one to wait on: a start may take several.
+                await asyncio.shield(self._making)
+            except asyncio.CancelledError:
+                if time.monotonic() - self._started_at > _START_SECONDS:
+                    child.kill(f", for it was not ready within {_START_SECONDS:g} s")
+                raise
+            except Exception:
+                await self._discard()
+                raise
+            self._making = None
+        return child
+
+    async def _ask(self, child: Child, request: Request) -> None:
+        try:
+            await child.ask(request)
+        except asyncio.CancelledError:
+            self._child = None
+            child.close()
+            raise
+        except ReporterProcessError:
+            if child.is_gone:
+                await self._discard()
+            raise
+
+    async def _discard(self) -> None:
+        child, self._child, self._opened = self._child, None, False
+        making, self._making = self._making, None
+        if child is not None:
+            child.kill()
+            await child.gone()
+        if making is not None:
+            # What it died of was said, or is wanted by nobody any more.
+            with contextlib.suppress(Exception):
+                await making
+        if child is not None:
+            child.close()

@@ -1,0 +1,164 @@
+"""Reporters in processes of their own, with a real sidecar: they never outlive it, and never hold it up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from fakes import (
+    FakeDriver,
+    application_start,
+    eventually,
+    goodbye,
+    query_started,
+    read_events,
+    sidecar_environment,
+)
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.fixture
+def drivers(tmp_path: Path) -> Iterator[Callable[..., FakeDriver]]:
+    """Makes sidecars with a reporter ``good`` in a thread and a reporter ``bad`` in a process."""
+    made: list[FakeDriver] = []
+
+    def make(kind: str, **bad: str) -> FakeDriver:
+        settings = {
+            "events.dispatcher.type": "async-queued",
+            "events.reporter.good.type": "file",
+            "events.reporter.good.path": str(tmp_path / "good.jsonl"),
+            "events.reporter.bad.type": kind,
+            "events.reporter.bad.isolation": "process",
+            "events.reporter.bad.timeout": "60s",
+            **{f"events.reporter.bad.{key}": value for key, value in bad.items()},
+        }
+        driver = FakeDriver(tmp_path / "stderr", settings)
+        made.append(driver)
+        driver.tell(application_start())
+        return driver
+
+    yield make
+    for driver in made:
+        driver.__exit__()
+
+
+def its_process(driver: FakeDriver) -> psutil.Process:
+    found = eventually(psutil.Process(driver.process.pid).children, what="the reporter's process")
+    return found[0]
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Gone, or dead and only waiting for somebody to ask (PID 1 of a container does not always)."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def works(process: psutil.Process) -> bool:
+    """It has come as far as its reporter: these keep the processor busy, or hang in a call of the C library."""
+    return process.cpu_times().user > 1 or Path(f"/proc/{process.pid}/wchan").read_text() == "hrtimer_nanosleep"
+
+
+@pytest.mark.parametrize("kind", ["file", "misbehaving:Spins", "misbehaving:HoldsTheLock", "misbehaving:BlocksAsync"])
+@pytest.mark.parametrize("stopped_first", [False, True], ids=["", "stopped first"])
+def test_it_dies_with_the_sidecar(
+    drivers: Callable[..., FakeDriver], tmp_path: Path, kind: str, stopped_first: bool
+) -> None:
+    """Killed by SIGKILL, the sidecar can do nothing about it any more; the kernel does, whatever the reporter is at."""
+    path = tmp_path / "bad.jsonl"
+    driver = drivers(kind, **({"path": str(path)} if kind == "file" else {}))
+    process = its_process(driver)
+    if kind == "file":
+        eventually(lambda: read_events(path), what="it to be at work")
+    else:
+        eventually(lambda: works(process), what="it to be at its worst")
+    if stopped_first:
+        os.kill(driver.process.pid, signal.SIGSTOP)
+        process.send_signal(signal.SIGSTOP)
+    driver.process.kill()
+    eventually(lambda: is_gone(process), within=5, what="the reporter's process to be gone")
+
+
+@pytest.mark.parametrize("kind", ["Spins", "HoldsTheLock", "BlocksAsync", "Exits", "Segfaults", "BlocksInOpen"])
+def test_the_end_comes_in_time_and_the_others_have_everything(
+    drivers: Callable[..., FakeDriver], tmp_path: Path, kind: str
+) -> None:
+    """Within the time that the driver gives, and 100 ms; no process is left."""
+    driver = drivers(f"misbehaving:{kind}")
+    process = its_process(driver)
+    driver.tell(*(query_started(f"r{n}", f"q{n}") for n in range(50)))
+    eventually(lambda: len(read_events(tmp_path / "good.jsonl")) >= 51, what="the good one to have got all")
+    before = time.monotonic()
+    driver.send(goodbye(1_000))
+    assert driver.await_exit(within=10) == 0
+    assert time.monotonic() - before <= 1.1
+    eventually(lambda: is_gone(process), within=5, what="the reporter's process to be gone")
+    names = [one["name"] for one in read_events(tmp_path / "good.jsonl")]
+    assert names.count("JobStatusChangeEvent") == 51
+    assert names[-1] == "DispatcherReportEvent"
+
+
+def test_a_crash_is_told_to_the_driver_and_counted(drivers: Callable[..., FakeDriver]) -> None:
+    """One line in the driver's log, and a number for its metrics; the sidecar lives on."""
+    driver = drivers("misbehaving:Segfaults")
+    said = driver.await_answer("log", level="ERROR")
+    assert said["message"] == (
+        "reporter bad: failed, its events are held and tried again:"
+        " ReporterProcessError: its process was killed by signal 11 (SIGSEGV)"
+    )
+    eventually(lambda: any(a["kind"] == "stats" and a["reporters"]["bad"]["failures"] for a in list(driver.answers)))
+    assert driver.process.poll() is None
+    assert [a for a in driver.answers if a["kind"] == "log" and "killed by" in a["message"]] == [said]
+
+
+_EXHAUSTED = """
+import resource, sys, time
+from pathlib import Path
+from fakes import event, eventually
+from misbehaving import beside
+from spark_events.dispatch.store import Entry
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+path = Path(sys.argv[1])
+kinds = ["leaks descriptors", "blocks (def)", "segfaults in a process"]
+pipeline = beside(kinds, path, **{"timeout": "100ms", "retry.max": "100ms", "batch.size": "1"})
+pipeline.dispatcher.start()
+done = 0
+def leaked():
+    global done
+    pipeline.dispatcher.dispatch([Entry(done + 1, event(done))], done)
+    done += 1
+    # Both: it can leak no more, and the blocked one has not been replaced for a while.
+    return "Too many open files" in said.getvalue() and "cannot be made anew" in said.getvalue()
+import io, logging
+said = io.StringIO()
+logging.basicConfig(stream=said, level=logging.WARNING)
+eventually(leaked)
+for _ in range(100):
+    leaked()
+assert pipeline.deliveries[0].wait_until_settled(20)
+pipeline.dispatcher.stop(time.monotonic() + 0.2)
+books = pipeline.dispatcher.books()
+assert books["good"].delivered == done, (books, done)
+assert all(one.balances for one in books.values())
+print(done, flush=True)
+import os
+os._exit(0)
+"""
+
+
+def test_the_others_go_on_when_one_has_used_up_the_descriptors(tmp_path: Path) -> None:
+    """A good reporter has what it needs; nobody can be replaced for a while, and that is said, not fatal."""
+    path = tmp_path / "events.jsonl"
+    command = [sys.executable, "-c", _EXHAUSTED, str(path)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=sidecar_environment(), timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert [one["body"] for one in read_events(path)] == [str(number) for number in range(int(done.stdout))]

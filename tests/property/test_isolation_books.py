@@ -1,0 +1,42 @@
+"""Whatever bad reporters are beside it, a good one gets everything, in order, and everybody's books balance."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from fakes import event, read_events
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from misbehaving import KINDS, RELEASE, beside, release
+
+from spark_events.dispatch.store import Entry
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=5),
+    slices=st.lists(st.integers(1, 40), min_size=1, max_size=12),
+)
+def test_a_good_reporter_gets_everything_beside_any_combination(kinds: list[str], slices: list[int]) -> None:
+    """Also with two of a kind; the bad ones cost their own events only, and each of these is accounted for."""
+    RELEASE.clear()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "events.jsonl")
+        pipeline = beside(kinds, path, timeout="200ms")
+        dispatcher = pipeline.dispatcher
+        dispatcher.start()
+        done = 0
+        for count in slices:
+            dispatcher.dispatch([Entry(done + n + 1, event(done + n)) for n in range(count)], done + count)
+            done += count
+        running = dispatcher.books()
+        assert pipeline.deliveries[0].wait_until_settled(20)
+        dispatcher.stop(time.monotonic() + 0.1)
+        books = dispatcher.books()
+        release()
+        assert [int(one["body"]) for one in read_events(path)] == list(range(done))
+        assert (books["good"].delivered, books["good"].lost) == (done, 0)
+        assert all(one.balances and one.accepted == done for one in running.values())
+        assert all(one.balances and one.accepted == done and one.held == 0 for one in books.values())

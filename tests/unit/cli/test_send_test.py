@@ -1,0 +1,96 @@
+"""One event to each reporter, and the truth about what came of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from spark_events import Event, PermanentError, Reporter, ThrottledError
+from spark_events.cli import main
+
+
+class Refusing(Reporter):
+    async def report(self, events: Sequence[Event]) -> None:
+        raise PermanentError("no such table")
+
+
+class Throttling(Reporter):
+    def report(self, events: Sequence[Event]) -> None:
+        raise ThrottledError("too many requests", 7)
+
+
+class Unreachable(Reporter):
+    async def open(self) -> None:
+        raise ConnectionRefusedError("nobody listens")
+
+    def report(self, events: Sequence[Event]) -> None:
+        raise AssertionError("it was never opened")
+
+
+class Blocking(Reporter):
+    def report(self, events: Sequence[Event]) -> None:
+        time.sleep(60)
+
+
+def send(tmp_path: Path, capsys: pytest.CaptureFixture[str], *arguments: str, **types: str) -> tuple[int, list[str]]:
+    """The exit code and the lines of the table."""
+    conf = tmp_path / "spark-defaults.conf"
+    extra = f"events.reporter.audit.path {tmp_path}/events.jsonl\n" if "audit" in types else ""
+    conf.write_text(extra + "".join(f"events.reporter.{name}.type {given}\n" for name, given in types.items()))
+    code = main(["send-test", "--conf", str(conf), *arguments])
+    return code, capsys.readouterr().out.splitlines()
+
+
+def test_a_reporter_that_delivers_has_the_event(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is where it belongs, and says that it is a test."""
+    code, (_, line) = send(tmp_path, capsys, audit="file")
+    assert code == 0
+    assert line.split()[:3] == ["audit", "file", "delivered"]
+    (told,) = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
+    assert (told["name"], told["attributes"]["test"]) == ("TestEvent", True)
+
+
+def test_each_verdict_is_told_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Refused, throttled, failed: one line a reporter, in the order of their names, and one exit code."""
+    code, lines = send(
+        tmp_path,
+        capsys,
+        audit="file",
+        p=f"{__name__}:Refusing",
+        t=f"{__name__}:Throttling",
+        u=f"{__name__}:Unreachable",
+    )
+    assert code == 1
+    found = [line.split(None, 2)[2] for line in lines[1:]]
+    assert found[0].startswith("delivered ")
+    assert found[1].startswith("refused (report)")
+    assert found[1].endswith("no such table")
+    assert found[2].startswith("throttled (report)")
+    assert found[2].endswith("too many requests; to be tried again in 7 s")
+    assert found[3].startswith("failed (open)")
+    assert found[3].endswith("ConnectionRefusedError: nobody listens")
+
+
+def test_one_that_blocks_does_not_hold_up_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The others are told, and the command ends."""
+    code, (_, audit, stuck) = send(tmp_path, capsys, "--timeout", "0.1", audit="file", b=f"{__name__}:Blocking")
+    assert code == 1
+    assert " delivered " in audit
+    assert "failed (open or report)" in stuck
+    assert "it blocks its thread" in stuck
+
+
+def test_a_configuration_that_is_wrong_is_told_before_anything_is_sent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the key, and nothing is delivered to anybody."""
+    conf = tmp_path / "spark-defaults.conf"
+    conf.write_text("events.reporter.audit.type file\n")
+    assert main(["send-test", "--conf", str(conf)]) == 1
+    assert "events.reporter.audit.path: required, but not set" in capsys.readouterr().err
+    assert main(["send-test", "--conf", str(conf), "--timeout", "0"]) == 1
+    assert capsys.readouterr().err == "spark-events: --timeout: given 0, allowed are seconds above 0\n"

@@ -1,0 +1,100 @@
+"""The bell: rung from any thread, heard by one, and never missed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from spark_events.dispatch.bell import Bell
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    made = asyncio.new_event_loop()
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=[False, True], ids=["lock", "loop"])
+def bell(request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop) -> Bell:
+    made = Bell(loop)
+    if request.param:
+        made.wait_in_loop()
+    return made
+
+
+def in_time(loop: asyncio.AbstractEventLoop, heard: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """In a thread of its own: one that never hears it must not hang the test."""
+    thread = threading.Thread(target=loop.run_until_complete, args=(heard(),), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive(), "it was not heard"
+
+
+def test_what_was_rung_before_is_heard(bell: Bell, loop: asyncio.AbstractEventLoop) -> None:
+    """It does not matter who comes first; twice before it is heard is once."""
+    bell.ring()
+    bell.ring()
+    in_time(loop, bell.wait)
+
+
+def test_it_wakes_another_thread(bell: Bell, loop: asyncio.AbstractEventLoop) -> None:
+    """Again and again, each time once it has been silenced."""
+    heard = threading.Semaphore(0)
+
+    async def hear() -> None:
+        for _ in range(3):
+            bell.silence()
+            heard.release()
+            await bell.wait()
+
+    def ring() -> None:
+        for _ in range(3):
+            assert heard.acquire(timeout=20)
+            bell.ring()
+
+    ringing = threading.Thread(target=ring)
+    ringing.start()
+    in_time(loop, hear)
+    ringing.join(20)
+
+
+def test_silence_forgets_and_patience_ends(bell: Bell, loop: asyncio.AbstractEventLoop) -> None:
+    """A ring that was silenced wakes nobody: the wait ends with its time."""
+    times: list[float] = []
+
+    async def wait() -> None:
+        bell.ring()
+        # A ring for the loop is heard in its next round.
+        await asyncio.sleep(0)
+        bell.silence()
+        before = loop.time()
+        await bell.wait(0.05)
+        times.append(loop.time() - before)
+
+    in_time(loop, wait)
+    assert times[0] >= 0.045
+
+
+def test_the_loop_goes_on_where_something_lives_in_it(loop: asyncio.AbstractEventLoop) -> None:
+    """What waits in the loop lets others have their turn, and can be woken by one of them."""
+    bell = Bell(loop)
+    bell.wait_in_loop()
+
+    async def hear() -> None:
+        other = loop.create_task(asyncio.sleep(0))
+        other.add_done_callback(lambda _: bell.ring())
+        await bell.wait()
+        assert other.done()
+
+    in_time(loop, hear)
+
+
+def test_a_loop_that_is_over_is_no_error(bell: Bell, loop: asyncio.AbstractEventLoop) -> None:
+    """Who rings does not know whether anybody is left to hear it."""
+    loop.close()
+    bell.ring()

@@ -1,0 +1,85 @@
+"""The end comes when it has to, whatever a reporter does, and the others have got everything by then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from fakes import event, eventually, read_events
+from misbehaving import KINDS, RELEASE, beside, release
+
+from spark_events.dispatch.dispatcher import EventDispatcher
+from spark_events.dispatch.store import Entry
+
+#: What the end may take beyond its deadline.
+_LATENESS = 0.1
+_PATIENCE = 0.5
+_EVENTS = 600
+
+
+@pytest.fixture(autouse=True)
+def _released() -> Iterator[None]:
+    RELEASE.clear()
+    yield
+    release()
+    # A process ends with the attempt that it was in: its timeout is short here.
+    eventually(lambda: not psutil.Process().children(), what="every reporter's process to be gone")
+
+
+def fill(dispatcher: EventDispatcher, first: int, last: int) -> None:
+    dispatcher.dispatch([Entry(number + 1, event(number)) for number in range(first, last)], last)
+
+
+def check(path: Path, dispatcher: EventDispatcher, took: float, patience: float) -> None:
+    books = dispatcher.books()
+    assert took <= patience + _LATENESS
+    assert [int(one["body"]) for one in read_events(path)] == list(range(_EVENTS))
+    assert (books["good"].delivered, books["good"].lost) == (_EVENTS, 0)
+    assert all(one.balances and one.held == 0 and one.accepted == _EVENTS for one in books.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stop_ends_at_its_deadline_whatever_a_reporter_does(kind: str, tmp_path: Path) -> None:
+    """The bad one is at its worst when the end comes, and has its mailbox full; nobody else loses anything."""
+    path = tmp_path / "events.jsonl"
+    dispatcher = beside([kind], path, timeout="1s").dispatcher
+    dispatcher.start()
+    fill(dispatcher, 0, 10)
+    eventually(lambda: at_work(dispatcher), what=f"what {kind!r} is about to be under way")
+    for first in range(10, _EVENTS, 118):
+        fill(dispatcher, first, first + 118)
+    before = time.monotonic()
+    dispatcher.stop(before + _PATIENCE)
+    check(path, dispatcher, time.monotonic() - before, _PATIENCE)
+
+
+def at_work(dispatcher: EventDispatcher) -> bool:
+    """It has failed, it has taken something, or it holds on to something in an attempt."""
+    books = dispatcher.books()["bad0"]
+    return bool(books.failures or books.delivered or books.oldest_age > 0.3)
+
+
+def test_a_stop_ends_at_its_deadline_with_all_of_them_at_once(tmp_path: Path) -> None:
+    """Side by side: their times do not add up."""
+    path = tmp_path / "events.jsonl"
+    dispatcher = beside([kind for kind in KINDS if kind != "spins in a thread"], path, timeout="1s").dispatcher
+    dispatcher.start()
+    for first in range(0, _EVENTS, 100):
+        fill(dispatcher, first, first + 100)
+    before = time.monotonic()
+    dispatcher.stop(before + 2)
+    check(path, dispatcher, time.monotonic() - before, 2)
+
+
+def test_without_any_time_left_a_stop_returns_at_once(tmp_path: Path) -> None:
+    """What cannot be delivered any more is counted."""
+    dispatcher = beside(["blocks (def)", "holds the lock in a process"], tmp_path / "f", timeout="1s").dispatcher
+    dispatcher.start()
+    fill(dispatcher, 0, 5)
+    before = time.monotonic()
+    dispatcher.stop(before)
+    assert time.monotonic() - before <= _LATENESS
+    assert all(one.balances and one.held == 0 for one in dispatcher.books().values())

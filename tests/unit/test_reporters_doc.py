@@ -1,0 +1,63 @@
+"""The reporter of docs/reporters.md, copied from there, does what it says."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fakes import ROOT, FakeDriver, application_start, goodbye, query_started, query_terminated
+
+_DOC = (ROOT / "docs" / "reporters.md").read_text()
+
+
+@pytest.fixture
+def received() -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """A server's address, and the bodies that were posted to it."""
+    bodies: list[dict[str, str]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/", bodies
+        server.shutdown()
+        thread.join()
+
+
+def test_the_reporter_of_the_documentation_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, received: tuple[str, list[dict[str, str]]]
+) -> None:
+    """As it is printed: its code, its keys, in a real sidecar, and only what is an error."""
+    url, bodies = received
+    code = re.search(r"```python\n(# paging\.py\n.*?)```", _DOC, re.DOTALL)
+    keys = dict(re.findall(r"^(events\.reporter\.page\.\w+)\s+(\S+)$", _DOC, re.MULTILINE))
+    assert code is not None
+    assert len([line for line in code[1].splitlines() if line.strip()]) <= 15
+    (tmp_path / "paging.py").write_text(code[1])
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    settings = {**keys, "events.reporter.page.url": url}
+    assert set(settings) == set(keys)
+    with FakeDriver(tmp_path / "errors", settings) as driver:
+        driver.await_answer("ready")
+        driver.tell(
+            application_start(),
+            query_started(),
+            query_terminated(exception="java.lang.IllegalStateException: out of stock"),
+        )
+        driver.send(goodbye())
+        assert driver.await_exit() == 0
+    status, failure = (body["text"] for body in bodies)
+    assert status == "Query 'clicks' went from RUNNING to FAILED"
+    assert "out of stock" in failure
