@@ -19,7 +19,7 @@ from fakes import START, FakeDriver, application_start, eventually, goodbye, hel
 
 from spark_events import Event
 from spark_events.config import option, text
-from spark_events.reporters.file import FileReporter
+from spark_events.reporters.file import FileConfig, FileReporter
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 
@@ -41,7 +41,7 @@ class Away(FileReporter):
     Config = AwayConfig
 
     def __init__(self, config: AwayConfig) -> None:
-        super().__init__(config)  # type: ignore[arg-type]
+        super().__init__(FileConfig(config.path))
         self._away = Path(config.away)
 
     def report(self, events: Sequence[Event]) -> None:

@@ -149,7 +149,7 @@ class SpoolBooks(RuleBasedStateMachine):
     def _work(self) -> None:
         was_open = self.clerk._opening.was_open
         self.clerk.turn()
-        if not was_open and self.spool._passing:
+        if not was_open and self.spool._window.passing:
             self.blind = True
 
     @precondition(lambda self: not self.taken)
@@ -235,7 +235,7 @@ class SpoolBooks(RuleBasedStateMachine):
     def end(self) -> None:
         """With time enough, as at the end of an application; what no disk has taken is sent again here, too."""
         oldest = self.spool.oldest_record()
-        on_no_disk = {int(one.event.body) for one in self.spool._unwritten() if self.removed}
+        on_no_disk = {int(one.event.body) for one in self.spool._window.unwritten() if self.removed}
         self.spool.close(time.monotonic() + 20)
         counts = self.spool.counts()
         assert counts.held == 0

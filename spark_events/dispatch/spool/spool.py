@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from spark_events.dispatch.mailbox import Mailbox
-from spark_events.dispatch.spool.database import BEFORE_ALL, Appended, Extent
-from spark_events.dispatch.spool.window import Standing, Waiting
+from spark_events.dispatch.spool.database import Appended, Extent
+from spark_events.dispatch.spool.window import Standing, Waiting, Window
 from spark_events.dispatch.store import Counts, Entry, dropped_of
 from spark_events.event import Event
 
@@ -70,12 +70,10 @@ class Spool:
         self._front = Mailbox(max(capacity, _FRONT), self._something_to_write, self._lock)
         # What the clerk is writing of the front.
         self._writing: list[Waiting] = []
-        self._window: deque[Waiting] = deque()
-        self._taken: list[Waiting] = []
+        self._window = Window()
         self._done: list[int] = []
-        # Events on disk that are not in memory, and events in the window, or taken, that are on no disk.
+        # Events that are on disk alone.
         self._unread = 0
-        self._passing = 0
         self._adopted = 0
         self._duplicates = 0
         self._delivered = 0
@@ -83,10 +81,13 @@ class Spool:
         self._stalled = False
         self._closing = False
         self._closed = False
-        #: The place of the last event that is, or was, in the window.
-        self.read_through = BEFORE_ALL
         self._next_id = 1
         self._clerk = clerk(self)
+
+    @property
+    def read_through(self) -> int:
+        """The place of the last event that is, or was, in memory."""
+        return self._window.read_through
 
     @property
     def is_durable(self) -> bool:
@@ -113,7 +114,7 @@ class Spool:
             front = self._front.oldest_record()
             records = [] if front is None else [front]
             # What was on a disk that has lost it is not known to the driver any more.
-            records += [one.record for one in self._unwritten() if one.record]
+            records += [one.record for one in self._window.unwritten() if one.record]
             return min(records, default=None)
 
     def wait_until_answered(self, timeout: float) -> bool:
@@ -124,7 +125,7 @@ class Spool:
     def wait_until_empty(self, timeout: float) -> bool:
         """Waits, at most ``timeout`` seconds, until everything put in has been settled."""
         with self._lock:
-            return self._progress.wait_for(lambda: self._holds_none() and not self._taken, timeout)
+            return self._progress.wait_for(lambda: self._holds_none() and not self._window.taken, timeout)
 
     def wait_for_room(self, events: int, timeout: float) -> bool:
         """Waits for the disk, so that nothing that it could keep is shed; not for one that hangs or fails."""
@@ -137,30 +138,27 @@ class Spool:
     def take(self, most: int) -> list[Event]:
         """The oldest events that are in memory."""
         with self._lock:
-            self._taken = [self._window.popleft() for _ in range(min(most, len(self._window)))]
-            if len(self._window) < _WINDOW // 2:
+            events = self._window.take(most)
+            if self._window.waiting < _WINDOW // 2:
                 self._work.notify()
-            return [one.event for one in self._taken]
+            return events
 
     def settle(self, dropped: str | None = None, count: int | None = None) -> None:
         """What was taken has come to its end; the clerk removes it."""
         with self._lock:
-            lost = dropped_of(len(self._taken), dropped, count)
-            self._delivered += len(self._taken) - lost
+            taken = len(self._window.taken)
+            lost = dropped_of(taken, dropped, count)
+            self._delivered += taken - lost
             if dropped is not None:
                 self._dropped[dropped] += lost
-            on_disk = [one.id for one in self._taken if one.on_disk]
-            self._passing -= len(self._taken) - len(on_disk)
-            self._done.extend(on_disk)
-            self._taken = []
+            self._done.extend(self._window.settle())
             self._work.notify()
             self._progress.notify_all()
 
     def put_back(self) -> None:
         """What was taken is to be taken again."""
         with self._lock:
-            self._window.extendleft(reversed(self._taken))
-            self._taken = []
+            self._window.put_back()
 
     def is_exhausted(self) -> bool:
         """Whether nothing is left that can be had, neither here nor on a disk that works."""
@@ -168,7 +166,7 @@ class Spool:
             return self._closed or self._holds_none(but_unread=self._clerk.is_failing)
 
     def _holds_none(self, but_unread: bool = False) -> bool:
-        return not (self._window or self._front.holds_any or (self._unread and not but_unread))
+        return not (self._window.waiting or self._front.holds_any or (self._unread and not but_unread))
 
     # --- for the clerk --------------------------------------------------------------------------
 
@@ -179,11 +177,11 @@ class Spool:
             return not self._closing
 
     def _has_work(self, writes: bool, reads: bool) -> bool:
-        if self._unread and reads and len(self._window) < _WINDOW // 2:
+        if self._unread and reads and self._window.waiting < _WINDOW // 2:
             return True
         if writes:
             return bool(self._done or self._front.holds_any)
-        return not self._unread and len(self._window) < _WINDOW and self._front.holds_any
+        return not self._unread and self._window.waiting < _WINDOW and self._front.holds_any
 
     def standing(self) -> Standing:
         """What of the file is in memory."""
@@ -207,24 +205,15 @@ class Spool:
             self._next_id = max(self._next_id, unread.last + 1)
             if unread.rows and self.read_through >= unread.first:
                 # They had passed by before it could be known that others were there.
-                self._renumber(unread.first - len(self._taken) - len(self._window))
+                self._window.move_before(unread.first)
             self._progress.notify_all()
-
-    def _renumber(self, first: int) -> None:
-        self._taken = [one._replace(id=place) for place, one in enumerate(self._taken, first)]
-        first += len(self._taken)
-        self._window = deque(one._replace(id=place) for place, one in enumerate(self._window, first))
-        self.read_through = first + len(self._window) - 1
 
     def to_write(self, most: int) -> list[Waiting]:
         """Events that are on no disk yet: what has passed it by and is still here, then what is new."""
         with self._lock:
             # What could not be written keeps its place: a commit may have been made though it failed.
             self._writing = self._writing or self._numbered(self._front.take_entries(most))
-            return [*self._unwritten(), *self._writing]
-
-    def _unwritten(self) -> list[Waiting]:
-        return [one for one in (*self._taken, *self._window) if not one.on_disk] if self._passing else []
+            return [*self._window.unwritten(), *self._writing]
 
     def _numbered(self, entries: list[Entry]) -> list[Waiting]:
         now, first = time.time(), self._next_id
@@ -234,7 +223,7 @@ class Spool:
     def has_to_write(self) -> bool:
         """Whether something is on no disk yet, or still to be removed from it."""
         with self._lock:
-            return bool(self._done or self._passing or self._front.holds_any)
+            return bool(self._done or self._window.passing or self._front.holds_any)
 
     def to_remove(self) -> list[int]:
         """Rows that are settled; they stay on the list until they are removed."""
@@ -247,7 +236,8 @@ class Spool:
             if self._closed:
                 return
             del self._done[:removed]
-            added = self._note_passing(appended)
+            elsewhere, duplicates = self._window.written(appended)
+            self._duplicates += duplicates
             others_shed = len(appended.shed.difference(one.id for one in given))
             self._unread -= others_shed
             self._dropped["spool-full"] += others_shed
@@ -255,35 +245,18 @@ class Spool:
                 if one.id not in appended.added:
                     self._duplicates += one.id in appended.duplicates
                     self._dropped["spool-full"] += one.id in appended.shed
-                elif self._unread or len(self._window) >= _WINDOW:
+                elif self._unread or self._window.waiting >= _WINDOW:
                     self._unread += 1
                 else:
-                    self._window.append(Waiting(one.id, one.event, one.accepted, 0, True))
-                    self.read_through = one.id
+                    self._window.extend([Waiting(one.id, one.event, one.accepted, 0, True)])
             # Delivered while they were being written.
-            self._done.extend(added.difference(one.id for one in self._writing))
+            self._done.extend(elsewhere.difference(one.id for one in self._writing))
             self._writing = []
             self._front.settle()
             self._stalled = False
             self._progress.notify_all()
         self._wake()
         self._on_progress()
-
-    def _note_passing(self, appended: Appended) -> frozenset[int]:
-        """What had passed by is on disk now, in its place, or was there all the time; returns what is not here."""
-        if not self._passing:
-            return appended.added
-        before = len(self._window)
-        self._window = deque(one for one in self._window if one.on_disk or one.id not in appended.duplicates)
-        self._duplicates += before - len(self._window)
-        here = frozenset(one.id for one in (*self._taken, *self._window))
-        self._window = deque(_written(one, appended.added) for one in self._window)
-        self._taken = [_written(one, appended.added) for one in self._taken]
-        self._count_passing()
-        return appended.added - here
-
-    def _count_passing(self) -> None:
-        self._passing = sum(not one.on_disk for one in (*self._taken, *self._window))
 
     def pass_by(self) -> None:
         """The disk does not work: what would be written goes to the reporter without, behind what is on disk."""
@@ -292,17 +265,15 @@ class Spool:
                 passing = self._writing
                 self._writing = []
                 self._front.settle()
-                passing += self._numbered(self._front.take_entries(max(0, _WINDOW - len(self._window))))
+                passing += self._numbered(self._front.take_entries(max(0, _WINDOW - self._window.waiting)))
                 self._front.settle()
-                self._passing += len(passing)
                 self._window.extend(passing)
-                self.read_through = passing[-1].id if passing else self.read_through
         self._wake()
 
     def to_read(self) -> int:
         """How many rows may be read into the window now."""
         with self._lock:
-            return min(self._unread, max(0, _WINDOW - len(self._window)))
+            return min(self._unread, max(0, _WINDOW - self._window.waiting))
 
     def was_read(self, found: list[Waiting], unreadable: list[int]) -> None:
         """Rows have been read, the next ones in their order; some may be no events."""
@@ -311,15 +282,13 @@ class Spool:
             self._unread -= len(found) + len(unreadable)
             self._dropped["spool-corrupt"] += len(unreadable)
             self._done.extend(unreadable)
-            self.read_through = max([one.id for one in found[-1:]] + unreadable[-1:])
+            self._window.read_through = max([one.id for one in found[-1:]] + unreadable[-1:])
         self._wake()
 
     def was_damaged(self) -> None:
         """The file is given up; what is in memory has lost its row, not itself."""
         with self._lock:
-            self._window = deque(one._replace(on_disk=False) for one in self._window)
-            self._taken = [one._replace(on_disk=False) for one in self._taken]
-            self._count_passing()
+            self._window.lose_rows()
             self._done = []
 
     # --- for whoever looks ----------------------------------------------------------------------
@@ -330,15 +299,14 @@ class Spool:
             front = self._front.counts()
             dropped = Counter(front.dropped) + self._dropped
             now = time.time()
-            first = next((one.accepted for one in (*self._taken[:1], *self._window)), now)
             return Counts(
                 accepted=front.accepted + self._adopted - self._duplicates,
                 delivered=self._delivered,
                 dropped={reason: count for reason, count in dropped.items() if count},
-                held=front.held + self._passing,
+                held=front.held + self._window.passing,
                 # The clock may have been set back.
-                oldest_age=max(0.0, now - first, front.oldest_age),
-                spooled=self._unread + len(self._taken) + len(self._window) - self._passing,
+                oldest_age=max(0.0, now - self._window.oldest(now), front.oldest_age),
+                spooled=self._unread + self._window.stored,
             )
 
     def close(self, deadline: float) -> None:
@@ -352,15 +320,9 @@ class Spool:
         with self._lock:
             self._closed = True
             self._front.clear("shutdown")
-            self._dropped["shutdown"] += self._passing
-            self._passing = 0
-            self._window = deque(one for one in self._window if one.on_disk)
+            self._dropped["shutdown"] += self._window.drop_unwritten()
             self._progress.notify_all()
 
     def _something_to_write(self) -> None:
         with self._lock:
             self._work.notify()
-
-
-def _written(one: Waiting, added: frozenset[int]) -> Waiting:
-    return one._replace(on_disk=True) if one.id in added else one

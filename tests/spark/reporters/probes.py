@@ -8,7 +8,7 @@ import sys
 import time
 
 from spark_events.config import option, positive_duration, text
-from spark_events.reporters.file import FileReporter
+from spark_events.reporters.file import FileConfig, FileReporter
 from spark_events.reporters.reporter import Reporter
 
 
@@ -43,7 +43,7 @@ class GatedFile(FileReporter):
     Config = GatedFileConfig
 
     def __init__(self, config):
-        super().__init__(config)
+        super().__init__(FileConfig(config.path))
         self._folder = pathlib.Path(config.folder)
 
     async def report(self, events):
@@ -67,7 +67,7 @@ class AwayFile(FileReporter):
     Config = AwayFileConfig
 
     def __init__(self, config):
-        super().__init__(config)
+        super().__init__(FileConfig(config.path))
         self._away = pathlib.Path(config.away)
 
     def report(self, events):

@@ -16,6 +16,7 @@ from spark_events.translate.config import BatchCommitConfig, TranslateConfig, Wa
 from spark_events.translate.translator import Translator
 
 DROPPED = {"kind": "dropped", "at": START, "where": "spark", "records": {"appStatus": 3}}
+ADDED = {"kind": "added", "at": START, "event": {"id": "1", "name": "Own", "class_scope": "shop", "severity": "FATAL"}}
 ENDINGS = ["STOPPED", "RETURNED", "PROGRAM_FAILED", "SIGTERM", "something new"]
 
 
@@ -33,7 +34,9 @@ def told(records: list[dict[str, Any]], config: TranslateConfig) -> list[tuple[s
 
 def is_listed(kind: str, event: Event) -> bool:
     return any(
-        (one.scope, one.name) == (event.class_scope, event.name) and event.severity.number <= one.severity.number
+        one.scope in (None, event.class_scope)
+        and one.name in (None, event.name)
+        and event.severity.number <= one.severity.number
         for one in CAUSES.get(kind, ())
     )
 
@@ -63,7 +66,7 @@ def test_no_record_makes_an_event_that_is_not_listed(
         streaming_stages=True,
     )
     end = application_end(ending, at=application.now, time=application.now, exit_code=exit_code)
-    records = [*application.records[:-1], {**DROPPED, "at": application.now}, end]
+    records = [*application.records[:-1], {**DROPPED, "at": application.now}, {**ADDED, "at": application.now}, end]
     assert [(kind, event) for kind, event in told(records, config) if not is_listed(kind, event)] == []
 
 
@@ -99,4 +102,4 @@ def _everything(ending: str) -> list[dict[str, Any]]:
         application.ends(which, which == 1)
         application.trigger(which, [4, 4], 1, 30)
     end = application_end(ending, at=application.now, time=application.now)
-    return [*application.records, {**DROPPED, "at": application.now}, end]
+    return [*application.records, {**DROPPED, "at": application.now}, {**ADDED, "at": application.now}, end]
