@@ -67,6 +67,11 @@ def throttled(seconds: float) -> Step:
     return Step(error=lambda: ThrottledError("slow down", seconds))
 
 
+def partly(rejected: int) -> Step:
+    """The first so many of the events are refused for good, the others taken."""
+    return Step(error=lambda: PermanentError(f"{rejected} are malformed", rejected=rejected))
+
+
 class FaultyReporter(Reporter):
     """Does one step of a script a call, and works when the script is at its end.
 
@@ -103,7 +108,11 @@ class FaultyReporter(Reporter):
     async def report(self, events: Sequence[Event]) -> None:
         self.attempts.append(tuple(numbers(events)))
         self.attempted_at.append(time.monotonic())
-        await self._do(self._script.pop(0) if self._script else self._forever)
+        try:
+            await self._do(self._script.pop(0) if self._script else self._forever)
+        except PermanentError as error:
+            self.events.extend(events[len(events) if error.rejected is None else error.rejected :])
+            raise
         self.events.extend(events)
 
     async def close(self) -> None:

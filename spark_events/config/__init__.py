@@ -11,7 +11,7 @@ from spark_events.config.kinds import (
     size,
     text,
 )
-from spark_events.config.references import Secret, secret, shown
+from spark_events.config.references import Secret, secret, shown, without_password
 from spark_events.config.settings import Option, Setting, Settings, option, options
 
 __all__ = [
@@ -32,4 +32,5 @@ __all__ = [
     "shown",
     "size",
     "text",
+    "without_password",
 ]

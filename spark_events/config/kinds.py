@@ -14,11 +14,16 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """A type of value: how it is read from text and written as text, and what is allowed, in words."""
+    """A type of value: how it is read from text and written as text, and what is allowed, in words.
+
+    A value that is ``confidential`` is in no message, not even in one that says what is wrong with it: what its
+    ``parse`` raises must not quote it.
+    """
 
     allowed: str
     parse: Callable[[str], T]
     format: Callable[[T], str] = str
+    confidential: bool = False
 
 
 def _integer(at_least: int, at_most: int) -> Callable[[str], int]:

@@ -8,13 +8,16 @@ from pathlib import Path
 
 from spark_events.config.kinds import Kind
 
-__all__ = ["Secret", "UnresolvedError", "is_secret", "resolve", "secret", "shown"]
+__all__ = ["Secret", "UnresolvedError", "is_secret", "resolve", "secret", "shown", "without_password"]
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
 #: Spark's own idea of what a secret is called (``spark.redaction.regex``), and what reporters add to it.
 _TELLING_KEY = re.compile(
     r"(?i)secret|pass?w(or)?d|token|access[._-]?key|api[._-]?key|credential|authorization|headers"
 )
+
+#: Up to the last @: passwords hold all kinds of characters that should have been escaped.
+_PASSWORD = re.compile(r"(://[^\s/:@]*:)\S+(@)")
 
 
 class UnresolvedError(ValueError):
@@ -56,7 +59,7 @@ def _secret(value: str) -> Secret:
 
 
 #: A text that is never shown; best given as ``${env:NAME}`` or ``${file:/path}``.
-secret: Kind[Secret] = Kind("a text that is not empty, or ${env:NAME}, or ${file:/path}", _secret, str)
+secret: Kind[Secret] = Kind("a text that is not empty, or ${env:NAME}, or ${file:/path}", _secret, str, True)
 
 
 def resolve(value: str) -> str:
@@ -86,8 +89,17 @@ def is_secret(key: str, value: str) -> bool:
     return _TELLING_KEY.search(key) is not None or _REFERENCE.search(value) is not None
 
 
-def shown(key: str, value: str) -> str:
-    """A value as messages may show it: a reference as it was written, a secret not at all."""
-    if _TELLING_KEY.search(key) and _REFERENCE.fullmatch(value) is None:
+def shown(key: str, value: str, confidential: bool = False) -> str:
+    """A value as messages may show it: a reference as it was written, a secret not at all, a URL without password."""
+    if (confidential or _TELLING_KEY.search(key)) and _REFERENCE.fullmatch(value) is None:
         return "a value that is not shown"
-    return repr(value)
+    return repr(without_password(value))
+
+
+def without_password(text: str) -> str:
+    """A text, an error of some library say, in which URLs have ``***`` where a password was.
+
+    >>> without_password("cannot reach postgresql://ada:s3cret@db/events")
+    'cannot reach postgresql://ada:***@db/events'
+    """
+    return _PASSWORD.sub(r"\1***\2", text)

@@ -139,7 +139,8 @@ class Settings:
 
 def _wrong(setting: Setting, kind: Kind[Any], error: ValueError) -> str:
     # What a parser says may quote the value, and so what a reference stands for.
-    quotes = is_secret(setting.key, setting.value) and not isinstance(error, UnresolvedError)
+    is_safe = kind.confidential or isinstance(error, UnresolvedError)
+    quotes = is_secret(setting.key, setting.value) and not is_safe
     reason = f" ({error})" if str(error) and not quotes else ""
-    given = shown(setting.key, setting.value)
+    given = shown(setting.key, setting.value, kind.confidential)
     return f"{setting.key}: given {given}{reason}, allowed is {kind.allowed}; set in {setting.origin}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from fakes import FaultyReporter, Step, event, numbers, ok, permanent, throttled, transient
+from fakes import FaultyReporter, Step, event, numbers, ok, partly, permanent, throttled, transient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +12,7 @@ from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig
 from spark_events.dispatch.store import Entry
 
-STEPS = st.sampled_from([ok, transient, throttled(0.001), permanent])
+STEPS = st.sampled_from([ok, transient, throttled(0.001), permanent, partly(0), partly(2)])
 
 
 @settings(max_examples=60, deadline=None)

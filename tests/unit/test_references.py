@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_events.config import Secret, Setting, Settings, integer, option, secret, text
+from spark_events.config import Kind, Secret, Setting, Settings, integer, option, secret, text, without_password
 from spark_events.errors import ConfigError
 
 
@@ -65,3 +65,37 @@ def test_a_problem_does_not_quote_a_secret(monkeypatch: pytest.MonkeyPatch) -> N
     assert "s3cret" not in said
     assert "t.port: given '${env:PORT}', allowed is a whole number" in said
     assert "t.api_token: unknown key, given a value that is not shown" in said
+
+
+def test_a_confidential_value_is_not_shown_whatever_its_key_is_called() -> None:
+    """Its kind says so; what is wrong with it and what is allowed are told all the same."""
+
+    def parse(value: str) -> str:
+        raise ValueError("too short")
+
+    @dataclasses.dataclass(frozen=True)
+    class Thing:
+        address: str = option("address", Kind("an address", parse, confidential=True), doc="Where.")
+
+    settings = Settings([Setting("t.address", "s3cret", "a test")])
+    settings.read(Thing, "t")
+    with pytest.raises(ConfigError) as caught:
+        settings.check()
+    assert caught.value.problems == (
+        "t.address: given a value that is not shown (too short), allowed is an address; set in a test",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://ada:s3cret@db/x failed", "postgresql://ada:***@db/x failed"),
+        ("http://:s3cret@proxy", "http://:***@proxy"),
+        ("x://ada:s3@cr/et@db", "x://ada:***@db"),
+        ("nothing to hide at http://db:80/", "nothing to hide at http://db:80/"),
+        ("ada@db", "ada@db"),
+    ],
+)
+def test_a_password_in_a_url_is_not_shown(text: str, shown: str) -> None:
+    """Wherever in a text the URL stands, and whatever should have been escaped in the password."""
+    assert without_password(text) == shown

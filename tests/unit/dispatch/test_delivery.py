@@ -20,6 +20,7 @@ from fakes import (
     hang,
     numbers,
     ok,
+    partly,
     permanent,
     throttled,
     transient,
@@ -131,6 +132,20 @@ def test_a_permanent_failure_gives_up_these_events_only(start: Start, caplog: py
         1,
     )
     assert "reporter audit: failed, not tried again: PermanentError: no such table" in caplog.text
+
+
+def test_what_is_wrong_with_one_event_costs_that_event_alone(start: Start) -> None:
+    """A reporter that says how many of a batch were refused has answered for the others: they are delivered."""
+    reporter = FaultyReporter([partly(1), partly(5)])
+    delivery = start(reporter, batch_size=4)
+    delivery.put(entries(4))
+    assert delivery.wait_until_settled(20)
+    assert (delivery.books().delivered, delivery.books().dropped) == (3, {"rejected": 1})
+    delivery.put(entries(4))
+    assert delivery.wait_until_settled(20)
+    # It cannot have lost more than it was given.
+    assert (delivery.books().delivered, delivery.books().dropped) == (3, {"rejected": 5})
+    assert delivery.books().balances
 
 
 @pytest.mark.parametrize(("rejected", "expected"), [(0, 0), (1, 1), (3, 3), (99, 3), (-1, 0), (None, 3)])

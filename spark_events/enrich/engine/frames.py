@@ -1,0 +1,62 @@
+"""Which code is the user's: what neither Python, nor an installed library, nor this package brought."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sysconfig
+import threading
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+
+__all__ = ["blame", "is_foreign", "place", "where_raised"]
+
+_OURS = str(Path(__file__).parents[1])
+_LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+# What calls the user's function, or anything else on the loop.
+_CALLERS = (_OURS, str(Path(asyncio.__file__).parent))
+
+
+@functools.lru_cache(maxsize=4096)
+def is_foreign(filename: str) -> bool:
+    """Whether a file is not the user's own."""
+    installed = "/site-packages/" in filename or "/dist-packages/" in filename
+    return installed or filename.startswith((_OURS, *_LIBRARIES, "<frozen ", "<string>"))
+
+
+def place(code: CodeType, line: int | None) -> str:
+    """As ``file:line in function``."""
+    return f"{code.co_filename}:{line} in {getattr(code, 'co_qualname', code.co_name)}"
+
+
+def blame(frame: FrameType | None) -> str:
+    """Who holds the loop's thread, which is at this frame: a line, and what it is in; empty when nobody does.
+
+    The innermost line of the user's own; of a function that is installed as a library, its outermost.
+    """
+    inside, mine, entry = frame, None, None
+    while frame is not None and not frame.f_code.co_filename.startswith(_CALLERS):
+        entry = frame
+        if mine is None and not is_foreign(frame.f_code.co_filename):
+            mine = frame
+        frame = frame.f_back
+    guilty = mine or entry
+    if guilty is None or inside is None or frame is None or guilty.f_code.co_filename == threading.__file__:
+        return ""
+    there = place(guilty.f_code, guilty.f_lineno)
+    if inside is guilty:
+        return there
+    return f"{there}, inside {inside.f_code.co_name} of {Path(inside.f_code.co_filename).name}"
+
+
+def where_raised(traceback: TracebackType | None) -> str:
+    """The innermost line of the user's own code; of a function that is installed as a library, its outermost."""
+    mine = entry = ""
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        if not is_foreign(code.co_filename):
+            mine = place(code, traceback.tb_lineno)
+        elif not entry and not code.co_filename.startswith(_OURS):
+            entry = place(code, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return mine or entry

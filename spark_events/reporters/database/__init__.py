@@ -1,0 +1,1 @@
+"""``database``: one table of events, and the views that an operator asks for."""

@@ -1,0 +1,49 @@
+"""The settings of the reporter ``database``."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from spark_events.config import Kind, Secret, option, positive_duration, secret
+
+__all__ = ["DatabaseConfig", "database_url"]
+
+_ALLOWED = "sqlite:///<path of a file> or postgresql://<user>@<host>:<port>/<database>"
+
+
+def _parse(value: str) -> Secret:
+    scheme, separator, rest = value.partition("://")
+    if not separator:
+        raise ValueError
+    if scheme == "sqlite":
+        if not re.fullmatch(r"/[^?]+(\?.*)?", rest) or rest == "/:memory:":
+            raise ValueError
+    elif scheme in {"postgresql", "postgres", "postgresql+psycopg"}:
+        value = f"postgresql+psycopg://{rest}"
+    else:
+        raise ValueError
+    return Secret(value)
+
+
+#: SQLAlchemy's form of a URL; confidential, for there may be a password in it.
+database_url: Kind[Secret] = Kind(_ALLOWED, _parse, Secret.reveal, True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DatabaseConfig:
+    """``events.reporter.<name>.…`` of type ``database``."""
+
+    url: Secret = option(
+        "url",
+        database_url,
+        Secret("sqlite:///spark-events.db"),
+        doc="Where the database is: a file of SQLite, or PostgreSQL.",
+    )
+    password: Secret | None = option("password", secret, None, doc="PostgreSQL's password, if the URL has none.")
+    timeout: float = option(
+        "timeout",
+        positive_duration,
+        10.0,
+        doc="The same key as of every reporter; here, it is how long one statement may take, too.",
+    )

@@ -1,0 +1,96 @@
+"""Writes events to a database, one transaction a batch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from spark_events.config import without_password
+from spark_events.errors import PermanentError, TransientError
+from spark_events.event import Event
+from spark_events.reporters.database.config import DatabaseConfig
+from spark_events.reporters.database.rows import row_of
+from spark_events.reporters.extras import load_extra
+from spark_events.reporters.reporter import Reporter
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+
+__all__ = ["DatabaseReporter"]
+
+
+class DatabaseReporter(Reporter):
+    """A table of events in SQLite or PostgreSQL, with views of what operators ask.
+
+    Delivering an event twice leaves one row: its ``event_id`` is the key. Everything blocks, which is what the
+    reporter's own thread is for; PostgreSQL is told to give up a statement that takes longer than the timeout, and
+    a server that does not even hear that costs a thread, and no event.
+    """
+
+    Config: ClassVar[type[DatabaseConfig]] = DatabaseConfig
+
+    def __init__(self, config: DatabaseConfig) -> None:
+        load_extra("sqlalchemy", "database")
+        # Everything that imports SQLAlchemy itself stands behind this line.
+        from spark_events.reporters.database import engines, schema, statements
+
+        self._schema = schema
+        self._statements = statements
+        self._engine: Engine = engines.create(config)
+
+    def open(self) -> None:
+        path = self._engine.url.database
+        if self._engine.dialect.name == "sqlite" and path is not None and not path.startswith("file:"):
+            with self._verdicts():
+                # Events may hold what a job's messages hold: a new file is for its owner alone.
+                os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        with self._verdicts(), self._engine.begin() as connection:
+            self._schema.prepare(connection)
+
+    def report(self, events: Sequence[Event]) -> None:
+        rows = [row_of(event) for event in events]
+        insert = self._statements.insert(self._engine.dialect.name)
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(insert, rows)
+            return
+        except Exception as error:
+            if not self._statements.is_about_values(error):
+                raise self._transient(error) from None
+            reason = self._statements.reason(error)
+        with self._verdicts(), self._engine.begin() as connection:
+            rejected = self._one_by_one(connection, insert, rows)
+        if rejected:
+            raise PermanentError(f"{rejected} of {len(rows)} events were refused: {reason}", rejected=rejected)
+
+    def _one_by_one(self, connection: Connection, insert: Any, rows: list[dict[str, Any]]) -> int:
+        """Still one transaction, but a row that is refused is refused alone; returns how many were."""
+        rejected = 0
+        for row in rows:
+            try:
+                with connection.begin_nested():
+                    connection.execute(insert, row)
+            except Exception as error:
+                if not self._statements.is_about_values(error):
+                    raise
+                rejected += 1
+        return rejected
+
+    @contextlib.contextmanager
+    def _verdicts(self) -> Iterator[None]:
+        try:
+            yield
+        except PermanentError:
+            raise
+        except Exception as error:
+            raise self._transient(error) from None
+
+    def _transient(self, error: Exception) -> TransientError:
+        """Wrong rights, a full disk, a server that is away: nothing is wrong with the events, so they are kept."""
+        where = self._engine.url.render_as_string(hide_password=True)
+        return TransientError(f"{where}: {without_password(self._statements.reason(error))}")
+
+    def close(self) -> None:
+        self._engine.dispose()

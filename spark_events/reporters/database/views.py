@@ -1,0 +1,123 @@
+"""What an operator asks a database of events: how long was it up and down, what failed, which commits were slow.
+
+These are the uses for which FLIP-481 asks for events. One text serves every database, but for the present time and for
+how an attribute is found in JSON.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["NAMES", "definitions"]
+
+_NOW = {
+    "postgresql": "CAST(extract(epoch FROM now()) * 1000 AS BIGINT)",
+    "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",
+}
+_ATTRIBUTE = {
+    "postgresql": r"attributes ->> '\1'",
+    "sqlite": r"""json_extract(attributes, '$."\1"')""",
+}
+
+# One row a run of an application or a query. A query's run ends with its application at the latest. A run whose end
+# was not told, and after which another one started, ended when nobody knows (its machine died, say): it counts until
+# the last event of its application. Nothing is down after an orderly end, until the next start has failed, too.
+_RUNS = """
+WITH told AS (
+  SELECT entity, app_id, coalesce(app_attempt_id, '') AS attempt, query_run_id,
+    CASE entity WHEN 'query' THEN query_id ELSE max(app_name) END AS subject,
+    CASE entity WHEN 'query' THEN max(query_name) ELSE max(app_name) END AS name,
+    min(CASE WHEN status = 'RUNNING' THEN observed_ts_millis END) AS started,
+    max(CASE WHEN status <> 'RUNNING' THEN observed_ts_millis END) AS ended,
+    max(CASE WHEN status <> 'RUNNING' THEN status END) AS status
+  FROM spark_events
+  WHERE name = 'JobStatusChangeEvent' AND entity IN ('application', 'query')
+  GROUP BY entity, app_id, coalesce(app_attempt_id, ''), query_id, query_run_id
+), seen AS (
+  SELECT app_id, coalesce(app_attempt_id, '') AS attempt, max(observed_ts_millis) AS last
+  FROM spark_events GROUP BY app_id, coalesce(app_attempt_id, '')
+), run AS (
+  SELECT told.entity, told.subject, told.name, told.app_id, told.query_run_id, told.started,
+    coalesce(told.ended, application.ended) AS ended,
+    coalesce(told.status, application.status) AS status,
+    seen.last,
+    lead(told.started) OVER (PARTITION BY told.entity, told.subject ORDER BY told.started) AS next
+  FROM told
+  LEFT JOIN told AS application
+    ON application.entity = 'application' AND application.app_id = told.app_id AND application.attempt = told.attempt
+  LEFT JOIN seen ON seen.app_id = told.app_id AND seen.attempt = told.attempt
+  WHERE told.started IS NOT NULL
+), known AS (
+  SELECT entity, subject, name, app_id, query_run_id, started, next,
+    CASE WHEN ended IS NULL AND next IS NOT NULL THEN last ELSE ended END AS ended,
+    CASE WHEN ended IS NULL AND next IS NOT NULL THEN 'UNKNOWN' ELSE coalesce(status, 'RUNNING') END AS status
+  FROM run
+)
+SELECT entity, subject, name, app_id, query_run_id, status,
+  started AS started_ts_millis,
+  ended AS ended_ts_millis,
+  CASE WHEN coalesce(ended, {now}) > started THEN coalesce(ended, {now}) - started ELSE 0 END AS uptime_ms,
+  CASE WHEN status IN ('FAILED', 'LOST', 'UNKNOWN') AND coalesce(next, {now}) > ended
+    THEN coalesce(next, {now}) - ended ELSE 0 END AS downtime_ms,
+  next IS NULL AS is_latest
+FROM known
+"""
+
+_UPTIME = """
+SELECT entity, subject,
+  max(name) AS name,
+  max(CASE WHEN is_latest THEN status END) AS status,
+  count(*) AS runs,
+  sum(CASE WHEN status IN ('FAILED', 'LOST', 'UNKNOWN') THEN 1 ELSE 0 END) AS failed_runs,
+  min(started_ts_millis) AS since_ts_millis,
+  CAST(sum(uptime_ms) AS BIGINT) AS uptime_ms,
+  CAST(sum(downtime_ms) AS BIGINT) AS downtime_ms,
+  CAST(100.0 * sum(uptime_ms) / nullif(sum(uptime_ms + downtime_ms), 0) AS DOUBLE PRECISION) AS availability_percent
+FROM spark_events_runs
+GROUP BY entity, subject
+"""
+
+_FAILURES = """
+SELECT observed_at, observed_ts_millis, severity, entity, app_id, app_name, query_id, query_name, batch_id, error_type,
+  {failure.label.type} AS failure_type,
+  {failure.root_cause} AS root_cause,
+  {failure.location} AS location,
+  CAST({failure.will_retry} AS TEXT) IN ('true', '1') AS will_retry,
+  body, event_id
+FROM spark_events
+WHERE name = 'JobFailureEvent'
+"""
+
+# An event may stand for several batches: what counts is how long one of them took. WARN is what the driver's own
+# events.batch-commit.max-duration says.
+_SLOW_COMMITS = """
+SELECT observed_at, observed_ts_millis, app_id, app_name, query_id, query_name, batch_id, input_rows,
+  duration_ms / coalesce(nullif(batches, 0), 1) AS duration_ms,
+  threshold_ms, severity, event_id
+FROM (
+  SELECT commits.*, coalesce(own.slow_commit_ms, everyone.slow_commit_ms) AS threshold_ms
+  FROM spark_events AS commits
+  LEFT JOIN spark_events_thresholds AS own ON own.query_name = commits.query_name
+  LEFT JOIN spark_events_thresholds AS everyone ON everyone.query_name = '*'
+  WHERE commits.name = 'BatchCommitEvent'
+) AS commits
+WHERE severity_number >= 13 OR duration_ms / coalesce(nullif(batches, 0), 1) > threshold_ms
+"""
+
+#: The views, each behind those that it is made of.
+_TEXTS = {
+    "spark_events_runs": _RUNS,
+    "spark_events_uptime": _UPTIME,
+    "spark_events_failures": _FAILURES,
+    "spark_events_slow_commits": _SLOW_COMMITS,
+}
+NAMES = tuple(_TEXTS)
+
+
+def definitions(dialect: str) -> list[str]:
+    """The statements that make the views, in an order that works."""
+    return [f"CREATE VIEW {name} AS {_in(dialect, text)}" for name, text in _TEXTS.items()]
+
+
+def _in(dialect: str, text: str) -> str:
+    return re.sub(r"\{([a-z_.]+)\}", _ATTRIBUTE[dialect], text.replace("{now}", _NOW[dialect]))

@@ -1,0 +1,1 @@
+"""``kafka``: events as messages of a topic."""

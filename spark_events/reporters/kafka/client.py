@@ -1,0 +1,154 @@
+"""librdkafka's producer, as far as it is needed, for one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from concurrent.futures import ThreadPoolExecutor
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from spark_events.reporters.kafka.batch import Message
+from spark_events.reporters.kafka.config import KafkaConfig
+
+__all__ = ["ABOUT_MESSAGES", "Client", "check", "words"]
+
+_LOG = logging.getLogger(__name__)
+#: How long one look for reports of delivery lasts if there are none, in seconds; a cancelled attempt leaves it behind.
+_POLL_SECONDS = 0.1
+#: What is wrong with a message, or with the others in its request.
+ABOUT_MESSAGES = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+    }
+)
+#: After these there is nothing to wait for: somebody has to do something, or to come back.
+_HOPELESS = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    }
+)
+
+
+def check(config: KafkaConfig) -> None:
+    """Looks whether librdkafka would take the settings; connects to nobody.
+
+    Raises:
+        ValueError: it would not.
+    """
+    try:
+        Producer({**config.of_librdkafka(), "bootstrap.servers": ""}, logger=_LOG)
+    except KafkaException as error:
+        raise ValueError(error.args[0].str()) from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"properties: {error}") from None
+
+
+def words(code: int) -> str:
+    """What a code of librdkafka's or a broker's means."""
+    error = KafkaError(code)
+    return f"{error.name()}: {error.str()}"
+
+
+class Client:
+    """One producer. What it is given it delivers in that order, or not at all and then nothing behind it either.
+
+    Args:
+        config: of the reporter.
+    """
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._topic = config.topic
+        self._loop = asyncio.get_running_loop()
+        # Reports of delivery are taken by one thread, one after the other.
+        self._thread = ThreadPoolExecutor(1, "spark-events-kafka")
+        self._trouble: str | None = None
+        self._last_words = ""
+        self._all_down = False
+        self.is_broken = False
+        settings = {**config.of_librdkafka(), "bootstrap.servers": config.servers, "error_cb": self._complained}
+        self._producer: Producer | None = Producer(settings, logger=_LOG)
+
+    def send(self, message: Message, key: bytes | None, value: bytes) -> None:
+        """Hands over a message; its fields say later what became of it.
+
+        Raises:
+            BufferError: there is no room for it now.
+            KafkaException: it was not taken.
+        """
+        assert self._producer is not None
+        headers: list[tuple[str, str | bytes | None]] = [
+            ("content-type", b"application/json"),
+            ("event_id", message.event.event_id.encode("utf-8", "replace")),
+        ]
+        self._producer.produce(
+            self._topic, value, key, headers=headers, on_delivery=functools.partial(self._reported, message)
+        )
+        message.is_sent = True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has nothing to deliver."""
+        return self._producer is None or len(self._producer) == 0
+
+    async def poll(self) -> None:
+        """Waits a moment for reports of delivery."""
+        await self._loop.run_in_executor(self._thread, self._poll, _POLL_SECONDS)
+
+    def _poll(self, seconds: float) -> None:
+        if self._producer is not None:
+            self._producer.poll(seconds)
+
+    async def forget_trouble(self) -> None:
+        """What was said while nobody wanted anything (brokers close idle connections) does not count."""
+        await self._loop.run_in_executor(self._thread, self._poll, 0)
+        self._trouble = None
+        self._all_down = False
+
+    def trouble(self) -> str | None:
+        """Why there is nothing to wait for; None while there is hope. It is told once."""
+        trouble, self._trouble = self._trouble, None
+        return trouble
+
+    def _reported(self, message: Message, error: KafkaError | None, _: object) -> None:
+        if error is None:
+            message.is_answered = True
+            self._all_down = False
+        else:
+            message.error = error.code()
+
+    def _complained(self, error: KafkaError) -> None:
+        code = error.code()
+        if error.fatal():
+            self.is_broken = True
+            self._trouble = words(code) if code != KafkaError._FATAL else error.str()
+        elif code in _HOPELESS:
+            self._trouble = f"{error.name().lstrip('_')}: {error.str()}"
+            if code == KafkaError._ALL_BROKERS_DOWN:
+                # It is said once, whatever comes after it, and why was said before it.
+                self._all_down = True
+                self._trouble = f"no broker can be reached: {self._last_words or error.str()}"
+        else:
+            self._last_words = error.str()
+            if self._all_down:
+                self._trouble = self._last_words
+
+    async def close(self) -> None:
+        """Forgets what was not delivered, and is gone."""
+        await self._loop.run_in_executor(self._thread, self._close)
+        self._thread.shutdown(wait=False)
+
+    def _close(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
+            producer.poll(0)

@@ -1,0 +1,136 @@
+"""Writes events to a topic, and believes nothing but the reports of their delivery."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from spark_events.errors import PermanentError, TransientError
+from spark_events.event import Event, encode_event
+from spark_events.reporters.extras import load_extra
+from spark_events.reporters.kafka.batch import Batch, Message
+from spark_events.reporters.kafka.config import KafkaConfig
+from spark_events.reporters.reporter import Reporter
+
+if TYPE_CHECKING:
+    from spark_events.reporters.kafka.client import Client
+
+__all__ = ["KafkaReporter"]
+
+_KEYS = {
+    "query": ("spark.streaming.query.id", "spark.app.id"),
+    "application": ("spark.app.id",),
+    "none": (),
+}
+
+
+class KafkaReporter(Reporter):
+    """An idempotent producer: retries neither repeat messages nor change their order.
+
+    An attempt that is cancelled leaves its messages with the client, which goes on trying; the next attempt waits for
+    the same messages and sends none of them again. Only when a message has failed for good (its topic is gone, or
+    forbidden) is the client replaced, and everything from that message on is sent anew.
+    """
+
+    Config: ClassVar[type[KafkaConfig]] = KafkaConfig
+
+    def __init__(self, config: KafkaConfig) -> None:
+        load_extra("confluent_kafka", "kafka")
+        from spark_events.reporters.kafka import client
+
+        client.check(config)
+        self.config = config
+        self._library = client
+        self._client: Client | None = None
+        self._batch = Batch(())
+
+    async def report(self, events: Sequence[Event]) -> None:
+        if self._batch.ids != tuple(event.event_id for event in events):
+            self._batch = Batch(events)
+            if self._client is not None:
+                await self._client.forget_trouble()
+        batch = self._batch
+        while True:
+            if self._client is None:
+                self._client = self._library.Client(self.config)
+            if self._send(self._client, batch) and not batch.is_waiting:
+                break
+            await self._wait(self._client, batch)
+            if batch.errors:
+                await self._replace()
+                self._judge(batch)
+        self._batch = Batch(())
+        if refused := batch.refused():
+            said = f"{len(refused)} of {len(events)} events were refused: {refused[-1]}"
+            raise PermanentError(said, rejected=len(refused))
+
+    def _send(self, client: Client, batch: Batch) -> bool:
+        """Hands over what there is room for; whether that is all."""
+        for message in batch.unsent():
+            if batch.one_by_one and batch.is_waiting:
+                return False
+            try:
+                client.send(message, self._key(message.event), encode_event(message.event))
+            except BufferError:
+                if not client.is_empty:
+                    return False
+                message.is_answered, message.why = True, "it is larger than queue.buffering.max.kbytes"
+            except Exception as error:
+                self._refuse_or_raise(message, error)
+        return True
+
+    def _refuse_or_raise(self, message: Message, error: Exception) -> None:
+        """Of what the client does not even take."""
+        cause: Any = error.args[0] if error.args else error
+        code = cause.code() if hasattr(cause, "code") else None
+        if code not in self._library.ABOUT_MESSAGES:
+            raise TransientError(f"{self._where}: {self._library.words(code) if code is not None else error}") from None
+        message.is_answered, message.why = True, self._library.words(code)
+
+    async def _wait(self, client: Client, batch: Batch) -> None:
+        """Until each message has its report, or there is no hope for now."""
+        while batch.is_waiting:
+            await client.poll()
+            if (trouble := client.trouble()) is not None:
+                if client.is_broken:
+                    await self._replace()
+                    batch.send_again()
+                raise TransientError(f"{self._where}: {trouble}")
+            if next(batch.unsent(), None) is not None:
+                # There may be room by now.
+                return
+
+    async def _replace(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    def _judge(self, batch: Batch) -> None:
+        """Of messages that have failed: one that is to blame is refused, any other reason is one to try again.
+
+        Brokers refuse whole requests: which message of it is too large shows only when each is sent by itself.
+        """
+        about_messages = self._library.ABOUT_MESSAGES
+        failed = [message for message in batch.messages if message.error is not None and not message.is_answered]
+        blamed = [message for message in failed if message.error in about_messages]
+        if blamed and (batch.one_by_one or len(failed) == 1):
+            blamed[0].is_answered = True
+            blamed[0].why = self._library.words(blamed[0].error or 0)
+        batch.one_by_one = batch.one_by_one or bool(blamed)
+        code = failed[0].error
+        batch.send_again()
+        if not blamed:
+            raise TransientError(f"{self._where}: {self._library.words(code or 0)}")
+
+    @property
+    def _where(self) -> str:
+        return f"topic {self.config.topic} of {self.config.servers}"
+
+    def _key(self, event: Event) -> bytes | None:
+        for name in _KEYS[self.config.key]:
+            if value := event.attributes.get(name):
+                return str(value).encode("utf-8", "replace")
+        return None
+
+    async def close(self) -> None:
+        await self._replace()

@@ -1,0 +1,89 @@
+"""The settings of the reporter ``webhook``."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from urllib.parse import urlsplit
+
+from spark_events.config import Kind, Secret, choice, option, secret, text
+
+__all__ = ["WebhookConfig", "header_pairs", "web_url"]
+
+
+def _url(value: str) -> Secret:
+    try:
+        parts = urlsplit(value)
+        known = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        # What it says quotes a part of the value.
+        known = False
+    if not known or re.search(r"\s", value):
+        raise ValueError
+    return Secret(value)
+
+
+#: Confidential: whoever knows the address of a webhook may post to it.
+web_url: Kind[Secret] = Kind("a URL that begins with https:// or http://", _url, Secret.reveal, True)
+
+
+def _headers(value: str) -> tuple[tuple[str, Secret], ...]:
+    pairs = []
+    for line in value.split(";"):
+        name, separator, content = line.partition(":")
+        if not separator or not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name.strip()):
+            raise ValueError
+        if not re.fullmatch(r"[\x20-\x7e\x80-\xff\t]*", content.strip()):
+            raise ValueError
+        pairs.append((name.strip(), Secret(content.strip())))
+    return tuple(pairs)
+
+
+#: Headers of a request; confidential, for most that one adds are about who may.
+header_pairs: Kind[tuple[tuple[str, Secret], ...]] = Kind(
+    "name: value, several separated by ;",
+    _headers,
+    lambda pairs: "; ".join(f"{name}: {value.reveal()}" for name, value in pairs),
+    True,
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WebhookConfig:
+    """``events.reporter.<name>.…`` of type ``webhook``."""
+
+    url: Secret = option("url", web_url, doc="Where events are posted to; as secret as a password.")
+    format: str = option(
+        "format",
+        choice("json", "json-each", "slack", "pagerduty", "cloudevents", "cloudevents-batch", "template"),
+        "json",
+        doc="What is posted: an array of events, one event, or what another system understands.",
+    )
+    template: str | None = option(
+        "template", text("the path of a JSON file"), None, doc="With format=template: what is posted for each event."
+    )
+    routing_key: Secret | None = option(
+        "routing-key", secret, None, doc="With format=pagerduty: the integration's key, of the Events API v2."
+    )
+    headers: tuple[tuple[str, Secret], ...] = option(
+        "headers", header_pairs, (), doc="Headers of every request; never shown."
+    )
+    signature_secret: Secret | None = option(
+        "signature.secret", secret, None, doc="What requests are signed with; without it they are not."
+    )
+    signature_header: str = option(
+        "signature.header",
+        text("the name of a header"),
+        "X-Spark-Events-Signature",
+        doc="The header that has the signature.",
+    )
+    tls_ca: str | None = option(
+        "tls.ca", text("the path of a PEM file"), None, doc="The authorities that are trusted, instead of the usual."
+    )
+    tls_certificate: str | None = option(
+        "tls.certificate", text("the path of a PEM file"), None, doc="A client certificate, its key in it or below."
+    )
+    tls_key: str | None = option("tls.key", text("the path of a PEM file"), None, doc="The client certificate's key.")
+    proxy: Secret | None = option(
+        "proxy", web_url, None, doc="A proxy; without it those of HTTPS_PROXY, HTTP_PROXY and NO_PROXY."
+    )

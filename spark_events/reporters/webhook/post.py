@@ -1,0 +1,133 @@
+"""One request of HTTP: sent, followed where it may be followed, and its answer read as far as it is needed."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import httpx
+
+from spark_events.config import without_password
+from spark_events.errors import TransientError
+from spark_events.reporters.webhook.config import WebhookConfig
+
+__all__ = ["Answer", "Post"]
+
+#: Bytes of an answer: what a message quotes, and what is read so that the connection can be used again.
+_MOST_QUOTED = 300
+_MOST_READ = 64 * 1024
+_MOST_REDIRECTS = 5
+_FOLLOWED = (301, 302, 307, 308)
+
+
+class Answer(NamedTuple):
+    """What the receiver said: the status, its ``Retry-After``, and the beginning of the text in one line."""
+
+    status: int
+    retry_after: str | None
+    said: str
+
+
+class Post:
+    """Sends bodies to one address, over one connection that is kept.
+
+    Args:
+        config: the address, whom to trust, which proxy.
+        headers: of every request.
+
+    Raises:
+        ValueError: a file of certificates or keys cannot be used.
+    """
+
+    def __init__(self, config: WebhookConfig, headers: Mapping[str, str]) -> None:
+        self._url = httpx.URL(config.url.reveal())
+        self._headers = {**headers, "Accept-Encoding": "identity"}
+        self._proxy = None if config.proxy is None else config.proxy.reveal()
+        self._context = _trust(config)
+        self._client: httpx.AsyncClient | None = None
+
+    async def __call__(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """The answer to a POST.
+
+        Raises:
+            TransientError: there was none, or it leads to another host.
+        """
+        if self._client is None:
+            self._client = httpx.AsyncClient(
+                verify=self._context,
+                proxy=self._proxy,
+                timeout=None,  # the attempt's own timeout cancels
+                limits=httpx.Limits(max_connections=1),
+            )
+        url = self._url
+        try:
+            for _ in range(_MOST_REDIRECTS):
+                async with self._client.stream(
+                    "POST", url, content=body, headers={**self._headers, **headers}
+                ) as response:
+                    answer = await _read(response)
+                    target = response.headers.get("Location")
+                if answer.status not in _FOLLOWED or target is None:
+                    return answer
+                url = self._next(url, target)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise TransientError(f"{self._url.host}: {_describe(error)}") from None
+        raise TransientError(f"{self._url.host}: more than {_MOST_REDIRECTS} redirects")
+
+    def _next(self, url: httpx.URL, target: str) -> httpx.URL:
+        """Where a redirect leads: never to another host, nor out of TLS, for the headers are not for everybody."""
+        new = url.join(target)
+        if (new.host, _port(new)) == (url.host, _port(url)) and new.scheme == url.scheme:
+            return new
+        if new.host == url.host and (url.scheme, new.scheme) == ("http", "https"):
+            return new
+        raise TransientError(
+            f"{url.host}: redirected to {new.scheme}://{new.host}, which is not followed; set it as url"
+        )
+
+    async def close(self) -> None:
+        """Closes the connection."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+
+async def _read(response: httpx.Response) -> Answer:
+    data = b""
+    async for part in response.aiter_raw():
+        data += part
+        if len(data) > _MOST_READ:
+            # Whoever says more than that has his connection closed.
+            break
+    said = " ".join(data[:_MOST_QUOTED].decode("utf-8", "replace").split())
+    return Answer(response.status_code, response.headers.get("Retry-After"), said)
+
+
+def _trust(config: WebhookConfig) -> ssl.SSLContext:
+    try:
+        if config.tls_ca is None:
+            context = httpx.create_ssl_context()
+        else:
+            context = ssl.create_default_context(cafile=config.tls_ca)
+    except OSError as error:
+        raise ValueError(f"tls.ca: {config.tls_ca}: {error.strerror or error}") from None
+    if config.tls_certificate is not None:
+        try:
+            # The empty password: a key that needs one is refused rather than asked for on a terminal.
+            context.load_cert_chain(config.tls_certificate, config.tls_key, password="")
+        except OSError as error:
+            where = " and ".join(filter(None, (config.tls_certificate, config.tls_key)))
+            raise ValueError(f"tls.certificate: {where}: {error.strerror or error}") from None
+    elif config.tls_key is not None:
+        raise ValueError("tls.key: set, but tls.certificate is not")
+    return context
+
+
+def _port(url: httpx.URL) -> int:
+    return url.port or (443 if url.scheme == "https" else 80)
+
+
+def _describe(error: Exception) -> str:
+    text = " ".join(without_password(str(error)).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,120 @@
+"""Posts events to an address."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from spark_events import _version
+from spark_events.config import Secret
+from spark_events.event import Event, without_surrogates
+from spark_events.reporters.extras import load_extra
+from spark_events.reporters.progress import Progress
+from spark_events.reporters.reporter import Reporter
+from spark_events.reporters.webhook.answers import RefusedError, verdict
+from spark_events.reporters.webhook.config import WebhookConfig
+from spark_events.reporters.webhook.formats import (
+    CLOUDEVENTS,
+    CLOUDEVENTS_BATCH,
+    JSON_ARRAY,
+    JSON_EACH,
+    SLACK,
+    Format,
+    pagerduty,
+)
+from spark_events.reporters.webhook.signature import sign
+from spark_events.reporters.webhook.template import read_template
+
+if TYPE_CHECKING:
+    from spark_events.reporters.webhook.post import Post
+
+__all__ = ["WebhookReporter"]
+
+_FORMATS = {
+    "json": JSON_ARRAY,
+    "json-each": JSON_EACH,
+    "slack": SLACK,
+    "cloudevents": CLOUDEVENTS,
+    "cloudevents-batch": CLOUDEVENTS_BATCH,
+}
+
+
+class WebhookReporter(Reporter):
+    """One request after the other, in order; each is answered before the next is sent.
+
+    A batch that the receiver refuses is halved until it is one event that is refused. There are no timeouts here: an
+    attempt that takes too long is cancelled by the dispatch, and with it the connection is gone. What was taken before
+    that is not sent again.
+    """
+
+    Config: ClassVar[type[WebhookConfig]] = WebhookConfig
+
+    def __init__(self, config: WebhookConfig) -> None:
+        load_extra("httpx", "webhook")
+        from spark_events.reporters.webhook.post import Post
+
+        self._format = _format_of(config)
+        self._secret: Secret | None = config.signature_secret
+        self._signature = config.signature_header
+        self._post: Post = Post(
+            config,
+            {
+                "Content-Type": self._format.content_type,
+                "User-Agent": f"spark-events/{_version.__version__}",
+                **{name: value.reveal() for name, value in config.headers},
+            },
+        )
+        self._most = self._format.most
+        self._progress = Progress()
+
+    async def report(self, events: Sequence[Event]) -> None:
+        progress = self._progress
+        progress.begin(events)
+        while not progress.is_done:
+            chunk = events[progress.answered : progress.answered + self._most]
+            try:
+                await self._send(chunk)
+            except RefusedError as error:
+                if len(chunk) == 1:
+                    progress.refuse(1, str(error))
+                else:
+                    self._most = len(chunk) // 2
+            else:
+                progress.take(len(chunk))
+                self._most = min(self._most * 2, self._format.most)
+        progress.end()
+
+    async def _send(self, events: Sequence[Event]) -> None:
+        try:
+            body = self._format.body(events)
+        except UnicodeEncodeError:
+            body = self._format.body([without_surrogates(event) for event in events])
+        headers = {}
+        if self._secret is not None:
+            headers[self._signature] = sign(self._secret.reveal(), body, time.time())
+        answer = await self._post(body, headers)
+        if (error := verdict(answer.status, answer.retry_after, answer.said, time.time())) is not None:
+            raise error
+
+    async def close(self) -> None:
+        await self._post.close()
+
+
+def _format_of(config: WebhookConfig) -> Format:
+    """
+    Raises:
+        ValueError: a key is missing that this format needs, or is there though another one does not know it.
+    """
+    for key, value, needed in (
+        ("template", config.template, "template"),
+        ("routing-key", config.routing_key, "pagerduty"),
+    ):
+        if (value is not None) is not (config.format == needed):
+            there = "set" if value is not None else "not set"
+            raise ValueError(f"{key}: {there}, with format={config.format}; it belongs to format={needed}")
+    if config.template is not None:
+        return read_template(config.template)
+    if config.routing_key is not None:
+        return pagerduty(config.routing_key.reveal())
+    return _FORMATS[config.format]

@@ -1,0 +1,78 @@
+"""Bodies of one's own: a JSON file in whose texts ``${…}`` stands for parts of the event."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from spark_events.event import Event
+from spark_events.reporters.webhook.formats import Format, one_each, timestamp
+
+__all__ = ["read_template"]
+
+_PLACE = re.compile(r"\$\{([^}]*)\}")
+_ATTRIBUTE = "attributes."
+_PARTS: dict[str, Callable[[Event], Any]] = {
+    "name": lambda event: event.name,
+    "class_scope": lambda event: event.class_scope,
+    "body": lambda event: event.body,
+    "severity": lambda event: event.severity.value,
+    "severity_number": lambda event: event.severity.number,
+    "observed_ts_millis": lambda event: event.observed_ts_millis,
+    "timestamp": timestamp,
+    "event_id": lambda event: event.event_id,
+    "sequence": lambda event: event.sequence,
+    "attributes": lambda event: event.attributes,
+}
+
+
+def read_template(path: str) -> Format:
+    """One request an event, in the form of the file.
+
+    The file is taken for JSON first, and then filled in: nothing in an event can break out of the text it stands in.
+    A text that is nothing but one place becomes the value itself, a number say, or ``null`` where the event has none;
+    within a longer text, what the event does not have is nothing.
+
+    Raises:
+        ValueError: it cannot be read, is not JSON, or has a place for what no event has.
+    """
+    try:
+        text = Path(path).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"template: {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8 text'}") from None
+    try:
+        template = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"template: {path} is not JSON: {error}") from None
+    for place in _PLACE.findall(text):
+        if place not in _PARTS and not place.startswith(_ATTRIBUTE):
+            known = ", ".join(_PARTS)
+            raise ValueError(f"template: {path}: given ${{{place}}}, allowed are {known} and attributes.<key>")
+    return one_each(lambda event: _filled(template, event))
+
+
+def _filled(template: Any, event: Event) -> Any:
+    if isinstance(template, dict):
+        return {key: _filled(value, event) for key, value in template.items()}
+    if isinstance(template, list):
+        return [_filled(value, event) for value in template]
+    if not isinstance(template, str):
+        return template
+    if (whole := _PLACE.fullmatch(template)) is not None:
+        return _part(whole[1], event)
+    return _PLACE.sub(lambda place: _text(_part(place[1], event)), template)
+
+
+def _part(place: str, event: Event) -> Any:
+    if place.startswith(_ATTRIBUTE):
+        return event.attributes.get(place.removeprefix(_ATTRIBUTE))
+    return _PARTS[place](event)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)

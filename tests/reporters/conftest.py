@@ -1,0 +1,65 @@
+"""Peers that are started once for all tests; each test has a database, a topic of its own in them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from peers.kafka import Kafka
+from peers.postgresql import PostgreSQL
+
+from reporters.databases import Database, OfPostgreSQL, OfSQLite
+from reporters.topics import Topic
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQL]:
+    """A PostgreSQL server."""
+    server = PostgreSQL()
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def in_postgresql(postgresql: PostgreSQL) -> Iterator[OfPostgreSQL]:
+    """An empty database of a server that runs."""
+    if not postgresql.server.is_running:
+        postgresql.start()
+    name = f"events{next(_NUMBERS)}"
+    postgresql.psql(f"CREATE DATABASE {name}", database="postgres")
+    yield OfPostgreSQL(postgresql, name)
+    if postgresql.server.is_running:
+        postgresql.thaw()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    """An empty database of each kind."""
+    if request.param == "sqlite":
+        return OfSQLite(tmp_path / "events.db")
+    found: OfPostgreSQL = request.getfixturevalue("in_postgresql")
+    return found
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """A Kafka broker."""
+    broker = Kafka()
+    try:
+        yield broker
+    finally:
+        broker.remove()
+
+
+@pytest.fixture
+def topic(kafka: Kafka) -> Topic:
+    """An empty topic of a broker that runs."""
+    if not kafka.server.is_running:
+        kafka.start()
+    return Topic(kafka, f"events{next(_NUMBERS)}")

@@ -1,0 +1,68 @@
+"""SQLite and PostgreSQL as the tests see them: settings for a reporter, and answers to queries."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+from typing import Any, Protocol
+
+from peers.postgresql import PASSWORD, PostgreSQL
+
+from spark_events import Event, EventBuilder, Severity
+from spark_events.event import AttributeValue
+
+__all__ = ["Database", "OfPostgreSQL", "OfSQLite", "told"]
+
+
+class Database(Protocol):
+    """One database."""
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """For a reporter that writes to it."""
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        """Runs a statement in a transaction of its own."""
+
+
+class OfSQLite:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.settings = {"url": f"sqlite:///{path}"}
+
+    def connect(self) -> sqlite3.Connection:
+        """A connection of one's own, which begins and ends transactions when told to."""
+        return sqlite3.connect(self.path, isolation_level=None)
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        with contextlib.closing(self.connect()) as connection:
+            return connection.execute(query).fetchall()
+
+
+class OfPostgreSQL:
+    def __init__(self, server: PostgreSQL, name: str) -> None:
+        self.server, self.name = server, name
+        self.settings = {"url": server.url(name), "password": PASSWORD}
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        return self.server.psql(query, database=self.name)
+
+
+def told(name: str, second: float, severity: Severity = Severity.INFO, **attributes: AttributeValue) -> Event:
+    """An event of that name; what is short for an attribute stands in ``_KEYS``."""
+    made = EventBuilder("tests", name).set_severity(severity).set_observed_ts_millis(int(second * 1000))
+    return made.set_attributes({_KEYS.get(key, key): value for key, value in attributes.items()}).build()
+
+
+_KEYS = {
+    "app": "spark.app.id",
+    "app_name": "spark.app.name",
+    "query": "spark.streaming.query.id",
+    "run": "spark.streaming.query.run_id",
+    "query_name": "spark.streaming.query.name",
+    "entity": "spark.entity",
+    "status": "status.new",
+    "batch": "spark.streaming.batch.id",
+    "took": "duration.triggerExecution_ms",
+}

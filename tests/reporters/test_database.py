@@ -1,0 +1,148 @@
+"""The reporter ``database`` against SQLite and a real PostgreSQL: what is there afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from fakes import event
+from peers.delivering import IMPATIENT, Running
+
+from reporters.databases import Database, OfPostgreSQL
+from spark_events import Event, Severity
+from spark_events.event import Attributes
+
+BODIES = "SELECT body FROM spark_events ORDER BY observed_ts_millis"
+
+
+def test_an_event_is_a_row_with_all_of_its_attributes(database: Database) -> None:
+    """The event's own fields are columns, and so are the attributes that one asks for; all of them are JSON."""
+    attributes = {
+        "spark.app.id": "app-1",
+        "spark.streaming.query.name": "clicks",
+        "spark.streaming.batch.id": 41,
+        "rows.input": 6,
+        "ratio": 0.5,
+        "on": True,
+    }
+    told = event(7, Severity.WARN, **attributes)
+    with Running("database", database.settings) as running:
+        running.deliver([told])
+    columns = "event_id, sequence, observed_ts_millis, CAST(observed_at AS TEXT), name, class_scope, severity"
+    columns += ", severity_number, body, app_id, query_name, batch_id, input_rows, app_name, attributes"
+    ((*fields, moment, name, scope, severity, number, body, app, query, batch, rows, missing, stored),) = [
+        (row[0], row[1], row[2], row[3], *row[4:]) for row in database.ask(f"SELECT {columns} FROM spark_events")
+    ]
+    assert fields == [told.event_id, 0, 1_700_000_000_007]
+    assert str(moment).startswith("2023-11-14 22:13:20.007")
+    assert (name, scope, severity, number, body) == ("Test", "tests", "WARN", 13, "7")
+    assert (app, query, batch, rows, missing) == ("app-1", "clicks", 41, 6, None)
+    assert (json.loads(stored) if isinstance(stored, str) else stored) == attributes
+
+
+def test_an_event_that_comes_twice_is_one_row(database: Database) -> None:
+    """Redelivery, in one batch, in the next, and by another driver: the event's id decides."""
+    events = [event(n) for n in range(5)]
+    for _ in range(2):
+        with Running("database", database.settings) as running:
+            running.deliver([*events, *events])
+            assert running.books.delivered == 10
+    assert [body for (body,) in database.ask(BODIES)] == ["0", "1", "2", "3", "4"]
+
+
+AWKWARD = (
+    "line\nbreak \"quotes\" 'single' back\\slash \\u0000 nul:\0 tab\t emoji:🦊 %s :name ; DROP TABLE spark_events --"
+)
+
+
+def test_every_character_arrives(database: Database) -> None:
+    """What no database can hold is replaced where it stands; all else comes back as it was."""
+    odd = Event(
+        name="N\0",
+        class_scope="tests",
+        body=f"{AWKWARD}\ud800",
+        severity=Severity.INFO,
+        observed_ts_millis=1,
+        event_id="id\0\ud800",
+        attributes=Attributes({"text": f"{AWKWARD}\udfff", "key\0": "v", 'it\'s "%(x)s"': "w"}),
+    )
+    with Running("database", database.settings) as running:
+        running.deliver([odd])
+        assert (running.books.delivered, running.books.failures) == (1, 0)
+    ((name, body, identifier, stored),) = database.ask("SELECT name, body, event_id, attributes FROM spark_events")
+    expected = AWKWARD.replace("\0", "␀")
+    assert (name, body, identifier) == ("N␀", f"{expected}?", "id␀?")
+    found = json.loads(stored) if isinstance(stored, str) else stored
+    assert found == {"text": f"{expected}?", "key␀": "v", 'it\'s "%(x)s"': "w"}
+
+
+def test_nothing_is_too_long_and_no_time_too_odd(database: Database) -> None:
+    """Megabytes are kept; what is indexed is cut with a mark, and ids that are cut are still different ones."""
+    long = "x" * 3_000_000
+    odd = [
+        Event(
+            name=f"{long}name",
+            class_scope="tests",
+            body=long,
+            severity=Severity.INFO,
+            observed_ts_millis=millis,
+            event_id=f"{long}{millis}",
+            attributes=Attributes({"spark.app.name": long, "spark.streaming.batch.id": "no number"}),
+        )
+        for millis in (0, 2**63 - 1)
+    ]
+    with Running("database", database.settings) as running:
+        running.deliver(odd)
+        assert (running.books.delivered, running.books.failures) == (2, 0)
+    found = database.ask(
+        "SELECT length(name), length(event_id), length(body), length(app_name), batch_id, observed_at IS NULL"
+        " FROM spark_events ORDER BY observed_ts_millis"
+    )
+    assert [tuple(row) for row in found] == [
+        (255, 255, 3_000_000, 255, None, False),
+        (255, 255, 3_000_000, 255, None, True),
+    ]
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_what_the_database_refuses_is_refused_alone(database: Database, isolation: str) -> None:
+    """Somebody has put a rule on the table: the events that break it are counted, the others are there."""
+    with Running("database", {**database.settings, "isolation": isolation, "timeout": "30s"}) as running:
+        running.deliver([event(0)])
+        if isinstance(database, OfPostgreSQL):
+            database.ask("ALTER TABLE spark_events ADD CHECK (body NOT LIKE '%3')")
+        else:
+            database.ask(
+                "CREATE TRIGGER rule BEFORE INSERT ON spark_events WHEN NEW.body LIKE '%3'"
+                " BEGIN SELECT raise(ABORT, 'no threes'); END"
+            )
+        running.deliver([event(n) for n in range(1, 30)])
+        assert running.books.dropped == {"rejected": 3}
+        assert running.books.delivered == 27
+    assert [int(body) for (body,) in database.ask(BODIES)] == [n for n in range(30) if n % 10 != 3]
+
+
+def test_drivers_that_come_at_the_same_time_make_the_tables_once(database: Database) -> None:
+    """Eight drivers start on an empty database at once: none of them fails, and every event is there."""
+    with contextlib.ExitStack() as drivers:
+        running = [drivers.enter_context(Running("database", {**database.settings, **IMPATIENT})) for _ in range(8)]
+        for number, driver in enumerate(running):
+            driver.put([event(n, **{"spark.app.name": f"d{number}"}) for n in range(50)])
+        for driver in running:
+            driver.deliver()
+            assert driver.books.failures == 0
+    counted = database.ask("SELECT app_name, count(*) FROM spark_events GROUP BY app_name ORDER BY app_name")
+    assert [tuple(row) for row in counted] == [(f"d{n}", 50) for n in range(8)]
+    assert [tuple(row) for row in database.ask("SELECT version FROM spark_events_schema")] == [(1,)]
+
+
+def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """Of SQLite's files, those that it keeps beside the database as well."""
+    with Running("database", {"url": f"sqlite:///{tmp_path / 'e.db'}"}) as running:
+        running.deliver([event(1)])
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    assert modes.pop("e.db") == 0o600
+    assert set(modes.values()) <= {0o600}

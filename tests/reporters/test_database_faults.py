@@ -1,0 +1,382 @@
+"""The reporter ``database`` when something is wrong: a clear verdict, and nothing lost that can be kept."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from fakes import event, eventually, sidecar_environment
+from peers.delivering import IMPATIENT, Running
+from peers.postgresql import PASSWORD
+from peers.processes import free_port
+
+from reporters.databases import Database, OfPostgreSQL, OfSQLite
+from spark_events import ConfigError, PermanentError
+from spark_events.config import Secret, Settings
+from spark_events.pipeline import build
+from spark_events.reporters.database import engines, schema
+from spark_events.reporters.database.config import DatabaseConfig
+
+BODIES = "SELECT body FROM spark_events ORDER BY observed_ts_millis"
+
+
+def bodies(database: Database) -> list[int]:
+    return [int(body) for (body,) in database.ask(BODIES)]
+
+
+def test_a_server_that_was_away_gets_everything_in_order(
+    in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Stopped in mid-run, started again: each event is one row, and the rows came in their order."""
+    in_postgresql.ask("CREATE TABLE arrivals (n SERIAL, body TEXT)")
+    with Running("database", {**in_postgresql.settings, **IMPATIENT, "batch.size": "7"}) as running:
+        running.deliver([event(n) for n in range(20)])
+        in_postgresql.ask(
+            "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$BEGIN INSERT INTO arrivals (body) VALUES (NEW.body); RETURN NEW; END$$"
+        )
+        in_postgresql.ask("CREATE TRIGGER note AFTER INSERT ON spark_events FOR EACH ROW EXECUTE FUNCTION note()")
+        in_postgresql.server.stop()
+        running.put([event(n) for n in range(20, 60)])
+        running.await_failures(2)
+        in_postgresql.server.start()
+        running.put([event(n) for n in range(60, 70)])
+        running.deliver()
+        assert running.books.delivered == 70
+    assert bodies(in_postgresql) == list(range(70))
+    assert [int(body) for (body,) in in_postgresql.ask("SELECT body FROM arrivals ORDER BY n")] == list(range(20, 70))
+    assert "its events are held and tried again: TransientError: postgresql" in caplog.text
+    assert "works again" in caplog.text
+
+
+def test_a_connection_cut_in_mid_batch_leaves_no_half_of_it(in_postgresql: OfPostgreSQL) -> None:
+    """The server ends the session at the third row, once: the batch comes again, whole, and no row is there twice."""
+    with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
+        running.deliver([event(0)])
+        in_postgresql.ask("CREATE SEQUENCE cuts")
+        in_postgresql.ask(
+            "CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN"
+            " IF NEW.body = '3' AND nextval('cuts') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF;"
+            " RETURN NEW; END$$"
+        )
+        in_postgresql.ask("CREATE TRIGGER cut AFTER INSERT ON spark_events FOR EACH ROW EXECUTE FUNCTION cut()")
+        running.deliver([event(n) for n in range(1, 10)])
+        assert running.books.failures == 1
+    assert bodies(in_postgresql) == list(range(10))
+
+
+@pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning")
+def test_a_server_that_stands_still_costs_a_thread_and_no_event(
+    in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It holds its connections and answers nothing: another thread takes over, and what both have sent is one row."""
+    with Running("database", {**in_postgresql.settings, **IMPATIENT, "timeout": "1s"}) as running:
+        running.deliver([event(0)])
+        in_postgresql.server.freeze()
+        running.put([event(n) for n in range(1, 5)])
+        running.await_failures()
+        in_postgresql.server.thaw()
+        running.deliver()
+        assert running.books.delivered == 5
+    assert bodies(in_postgresql) == list(range(5))
+    # The thread that was given up comes back, with a connection that nobody closes: it goes with this test.
+    eventually(lambda: not [thread for thread in threading.enumerate() if thread.name == "spark-events-peer"])
+    del running
+    gc.collect()
+
+
+def test_a_table_that_is_locked_is_waited_for_no_longer_than_the_timeout(in_postgresql: OfPostgreSQL) -> None:
+    """PostgreSQL itself gives the statement up, so that the thread is free to try again."""
+    with Running("database", {**in_postgresql.settings, **IMPATIENT, "timeout": "1s"}) as running:
+        running.deliver([event(0)])
+        url = in_postgresql.server.url(in_postgresql.name)
+        with psycopg.connect(url, password=PASSWORD) as other:
+            other.execute("LOCK TABLE spark_events")
+            running.put([event(1)])
+            running.await_failures()
+        running.deliver()
+        assert running.books.hung == 0
+    assert bodies(in_postgresql) == [0, 1]
+
+
+def test_a_lock_of_sqlite_is_waited_for_and_then_tried_again(tmp_path: Path) -> None:
+    """Another program writes: its transaction is waited for, and a long one costs an attempt, no event."""
+    database = OfSQLite(tmp_path / "events.db")
+    with Running("database", {**database.settings, **IMPATIENT, "timeout": "1s"}) as running:
+        running.deliver([event(0)])
+        with contextlib.closing(database.connect()) as other:
+            other.execute("BEGIN IMMEDIATE")
+            running.put([event(1)])
+            running.await_failures()
+        running.deliver()
+    assert bodies(database) == [0, 1]
+
+
+def test_someone_who_reads_holds_up_nobody(tmp_path: Path) -> None:
+    """A report that reads for an hour: events are written all the same."""
+    database = OfSQLite(tmp_path / "events.db")
+    with Running("database", {**database.settings, **IMPATIENT}) as running:
+        running.deliver([event(0)])
+        with contextlib.closing(database.connect()) as other:
+            other.execute("BEGIN")
+            assert other.execute("SELECT count(*) FROM spark_events").fetchall() == [(1,)]
+            running.deliver([event(1)])
+            assert running.books.failures == 0
+
+
+def test_wrong_credentials_are_said_once_and_events_kept_until_they_are_right(
+    in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has what PostgreSQL said and where, and never the password; a changed password needs no restart."""
+    wrong = {**in_postgresql.settings, "password": "letmein#7"}
+    in_postgresql.ask("DROP ROLE IF EXISTS bob")
+    in_postgresql.ask("CREATE ROLE bob LOGIN SUPERUSER PASSWORD 'old'")
+    wrong["url"] = in_postgresql.server.url(in_postgresql.name, "bob")
+    with Running("database", {**wrong, **IMPATIENT}) as running:
+        running.put([event(n) for n in range(3)])
+        running.await_failures(2)
+        assert caplog.text.count("cannot be opened") == 1
+        assert 'password authentication failed for user "bob"' in caplog.text
+        in_postgresql.ask("ALTER ROLE bob PASSWORD 'letmein#7'")
+        running.deliver()
+    assert bodies(in_postgresql) == [0, 1, 2]
+    assert "letmein" not in caplog.text
+
+
+def test_rights_that_are_revoked_in_mid_run_and_given_back(
+    in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A role that may do nothing but insert and see the version is enough; without INSERT, events are kept."""
+    with Running("database", in_postgresql.settings):
+        pass
+    in_postgresql.ask("DROP ROLE IF EXISTS eve")
+    in_postgresql.ask("CREATE ROLE eve LOGIN PASSWORD 'e'")
+    in_postgresql.ask("GRANT INSERT ON spark_events TO eve")
+    in_postgresql.ask("GRANT SELECT ON spark_events_schema TO eve")
+    url = in_postgresql.server.url(in_postgresql.name, "eve")
+    with Running("database", {"url": url, "password": "e", **IMPATIENT}) as running:
+        running.deliver([event(0), event(0)])
+        assert running.books.failures == 0
+        in_postgresql.ask("REVOKE INSERT ON spark_events FROM eve")
+        running.put([event(1)])
+        running.await_failures()
+        assert "permission denied for table spark_events" in caplog.text
+        in_postgresql.ask("GRANT INSERT ON spark_events TO eve")
+        running.deliver([event(2)])
+    in_postgresql.ask("REVOKE ALL ON spark_events, spark_events_schema FROM eve")
+    in_postgresql.ask("DROP ROLE eve")
+    assert bodies(in_postgresql) == [0, 0, 1, 2]
+
+
+def test_a_database_that_is_read_only_keeps_events_waiting(
+    in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A standby, or one that is being moved: said, and delivered when it can be written again."""
+    with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
+        running.deliver([event(0)])
+        name = in_postgresql.name
+        in_postgresql.ask(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        cut = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+        in_postgresql.server.psql(cut, database="postgres")
+        running.put([event(1)])
+        running.await_failures(2)
+        assert "cannot execute INSERT in a read-only transaction" in caplog.text
+        in_postgresql.server.psql(f"ALTER DATABASE {name} RESET default_transaction_read_only", database="postgres")
+        in_postgresql.server.psql(cut, database="postgres")
+        running.deliver()
+    assert bodies(in_postgresql) == [0, 1]
+
+
+def test_a_file_that_is_read_only_keeps_events_waiting(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """SQLite says which, and the message has the path."""
+    path = tmp_path / "events.db"
+    with Running("database", {"url": f"sqlite:///{path}"}) as running:
+        running.deliver([event(0)])
+    with Running("database", {"url": f"sqlite:///file:{path}?mode=ro&uri=true", **IMPATIENT}) as running:
+        running.put([event(1)])
+        running.await_failures()
+        running.stop(within=1)
+    assert "attempt to write a readonly database" in caplog.text
+    assert str(path) in caplog.text
+
+
+FULL_DISK = """
+import json, os, resource, sys
+from fakes import event
+from spark_events.config import Secret
+from spark_events.reporters.database.config import DatabaseConfig
+from spark_events.reporters.database.reporter import DatabaseReporter
+
+reporter = DatabaseReporter(DatabaseConfig(Secret(f"sqlite:///{sys.argv[1]}")))
+reporter.open()
+batches = [[event(10 * n + i, text="x" * 5000) for i in range(10)] for n in range(4)]
+reporter.report(batches[0])
+room = max(os.path.getsize(sys.argv[1] + end) for end in ("", "-wal")) + 20_000
+resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+errors = []
+for attempt in range(3):
+    try:
+        reporter.report(batches[1])
+    except Exception as error:
+        errors.append(type(error).__name__ + ": " + str(error))
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+for batch in batches[1:]:
+    reporter.report(batch)
+reporter.close()
+print(json.dumps(errors))
+"""
+
+
+def test_a_full_disk_is_a_matter_of_time(tmp_path: Path) -> None:
+    """Every attempt says so; when there is room again everything is there once and in order."""
+    database = OfSQLite(tmp_path / "events.db")
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(database.path)],
+        env=sidecar_environment(),
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    errors = json.loads(done.stdout)
+    assert len(errors) == 3, errors
+    assert all(error.startswith(f"TransientError: sqlite:///{database.path}: OperationalError: d") for error in errors)
+    assert bodies(database) == list(range(40))
+
+
+def test_a_server_that_is_not_there_does_not_delay_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """The deadline of the end holds, and the log has the address."""
+    port = free_port()
+    running = Running("database", {"url": f"postgresql://ada@127.0.0.1:{port}/events", **IMPATIENT})
+    running.put([event(1)])
+    running.await_failures()
+    assert running.stop(within=1) < 3
+    assert running.books.dropped == {"shutdown": 1}
+    assert f"port {port} failed: Connection refused" in caplog.text
+
+
+def problem(**settings: str) -> str:
+    keys = {f"events.reporter.db.{key}": value for key, value in {**settings, "type": "database"}.items()}
+    with pytest.raises(ConfigError) as caught:
+        build(Settings.of(keys, "spark-defaults.conf"))
+    (said,) = caught.value.problems
+    return said
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "oracle://ada:s3cret@db/x",
+        "ada:s3cret@db/events",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "s3cret",
+        "mysql://s3cret/x",
+    ],
+)
+def test_a_url_of_another_kind_is_refused_with_what_is_allowed(url: str) -> None:
+    """The message names the key and what is allowed, and does not quote what may be a password."""
+    said = problem(url=url)
+    assert said.startswith("events.reporter.db.url: given a value that is not shown, allowed is sqlite:///<path")
+    assert "s3cret" not in said
+
+
+def test_a_url_that_cannot_be_taken_apart_is_refused_without_being_quoted() -> None:
+    """A password that should have been escaped: the library's own message would show a part of it."""
+    said = problem(url="postgresql://ada:s3cret@db:port/events")
+    assert said.startswith("events.reporter.db: it cannot be made: ValueError: url: it cannot be read")
+    assert "s3cret" not in said
+
+
+def test_a_password_in_the_url_is_never_shown(in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture) -> None:
+    """It works there, too, escaped; and an error shows the URL without it."""
+    escaped = quote(PASSWORD, safe="")
+    url = in_postgresql.server.url(in_postgresql.name).replace("ada@", f"ada:{escaped}@")
+    with Running("database", {"url": url, **IMPATIENT}) as running:
+        running.deliver([event(0)])
+        in_postgresql.server.stop()
+        running.put([event(1)])
+        running.await_failures()
+        in_postgresql.server.start()
+        running.deliver()
+    assert "postgresql+psycopg://ada:***@127.0.0.1" in caplog.text
+    assert PASSWORD not in caplog.text
+    assert escaped not in caplog.text
+
+
+@pytest.mark.parametrize("module", ["sqlalchemy", "psycopg"])
+def test_a_missing_library_is_named_with_the_command_that_brings_it(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole application's settings are refused with one sentence, before the first event."""
+    monkeypatch.setitem(sys.modules, module, None)
+    said = problem(url="postgresql://ada@db/events")
+    assert said.endswith(f"MissingExtraError: {module} is not installed; pip install 'spark-events[database]'")
+
+
+def test_an_older_version_is_upgraded_and_a_newer_one_refused(database: Database) -> None:
+    """A column more: rows stay, views are made anew, whoever comes second does nothing, who is too old stops."""
+    with Running("database", database.settings) as running:
+        running.deliver([event(0)])
+    password = database.settings.get("password")
+    engine = engines.create(
+        DatabaseConfig(
+            Secret(database.settings["url"].replace("postgresql:", "postgresql+psycopg:")),
+            None if password is None else Secret(password),
+        )
+    )
+    calls = []
+
+    def second(connection: object) -> None:
+        calls.append(1)
+        connection.exec_driver_sql("ALTER TABLE spark_events ADD COLUMN colour TEXT")  # type: ignore[attr-defined]
+
+    for _ in range(2):
+        with engine.begin() as connection:
+            schema.prepare(connection, [*schema.STEPS, second])
+            assert schema.version(connection) == 2
+    assert calls == [1]
+    assert database.ask("SELECT body, colour FROM spark_events")[0][:2] == ("0", None)
+    assert database.ask("SELECT count(*) FROM spark_events_uptime")[0][0] == 0
+    with pytest.raises(PermanentError, match="version 2, this spark-events knows 1: a newer one"), engine.begin() as c:
+        schema.prepare(c)
+    engine.dispose()
+    with Running("database", database.settings) as running:
+        running.deliver([event(1)])
+        assert running.books.dropped == {"rejected": 1}
+    assert len(database.ask(BODIES)) == 1
+
+
+def test_an_upgrade_that_fails_leaves_everything_as_it_was(database: Database) -> None:
+    """All of it is one transaction: the old version's tables and views are there, and its drivers go on."""
+    with Running("database", database.settings) as running:
+        running.deliver([event(0)])
+        password = database.settings.get("password")
+        url = database.settings["url"].replace("postgresql:", "postgresql+psycopg:")
+        engine = engines.create(DatabaseConfig(Secret(url), None if password is None else Secret(password)))
+
+        def broken(connection: object) -> None:
+            connection.exec_driver_sql("ALTER TABLE spark_events ADD COLUMN colour TEXT")  # type: ignore[attr-defined]
+            raise RuntimeError("half way")
+
+        with pytest.raises(RuntimeError), engine.begin() as connection:
+            schema.prepare(connection, [*schema.STEPS, broken])
+        engine.dispose()
+        running.deliver([event(1)])
+        assert running.books.delivered == 2
+    assert database.ask("SELECT version FROM spark_events_schema")[0][0] == 1
+    assert database.ask("SELECT count(*) FROM spark_events_failures")[0][0] == 0
+
+
+def test_the_timeout_is_that_of_every_reporter() -> None:
+    """The key is declared twice, for the dispatcher and for the statements: they must not come apart."""
+    from spark_events.dispatch.config import DeliveryConfig
+
+    assert DatabaseConfig().timeout == DeliveryConfig().timeout

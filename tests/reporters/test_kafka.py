@@ -1,0 +1,114 @@
+"""The reporter ``kafka`` against a real broker: what is in the topic."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fakes import event
+from peers.delivering import Running
+from peers.kafka import Kafka
+
+from reporters.topics import QUICK, Topic
+from spark_events import Event, Severity
+from spark_events.event import Attributes, encode_event
+
+AWKWARD = 'line\nbreak "quotes" back\\slash nul:\0 emoji:🦊'
+
+
+def test_an_event_is_a_message_with_a_key_and_headers(topic: Topic) -> None:
+    """The value is the event as the file reporter writes it; the key is the query's id, else the application's."""
+    events = [
+        event(0, text=AWKWARD, **{"spark.app.id": "app-1", "spark.streaming.query.id": "q-1"}),
+        event(1, **{"spark.app.id": "app-1"}),
+        event(2),
+    ]
+    with Running("kafka", topic.settings) as running:
+        running.deliver(events)
+        assert (running.books.delivered, running.books.failures) == (3, 0)
+    found = topic.messages(3)
+    assert [message.value() for message in found] == [encode_event(one) for one in events]
+    assert [message.key() for message in found] == [b"q-1", b"app-1", None]
+    assert dict(found[0].headers()) == {
+        "content-type": b"application/json",
+        "event_id": events[0].event_id.encode(),
+    }
+
+
+@pytest.mark.parametrize(("key", "keys"), [("application", {b"a"}), ("none", {None})])
+def test_the_key_is_a_matter_of_choice(topic: Topic, key: str, keys: set[bytes | None]) -> None:
+    """By application, all events of a driver keep one order; without a key they are spread."""
+    told = [event(n, **{"spark.app.id": "a", "spark.streaming.query.id": f"q{n}"}) for n in range(3)]
+    with Running("kafka", {**topic.settings, "key": key}) as running:
+        running.deliver(told)
+    assert {message.key() for message in topic.messages(3)} == keys
+
+
+def test_events_of_one_query_are_in_one_partition_and_in_order(kafka: Kafka) -> None:
+    """Three partitions, ten queries, several batches; where Java's own producer would put them."""
+    kafka.make_topic("partitioned", 3)
+    settings = {"bootstrap.servers": kafka.servers, "topic": "partitioned", "batch.size": "64", **QUICK}
+    with Running("kafka", settings) as running:
+        running.deliver([event(n, **{"spark.streaming.query.id": f"q{n % 10}"}) for n in range(500)])
+    found = kafka.messages("partitioned", 500)
+    for number in range(10):
+        own = [message for message in found if message.key() == f"q{number}".encode()]
+        assert len({message.partition() for message in own}) == 1
+        assert [int(json.loads(message.value())["body"]) for message in own] == list(range(number, 500, 10))
+    assert len({message.partition() for message in found}) > 1
+
+
+def test_every_character_arrives(topic: Topic) -> None:
+    """Lone surrogates become question marks, in the key and the headers as well."""
+    odd = Event(
+        name="N",
+        class_scope="s",
+        body=f"{AWKWARD}\ud800",
+        severity=Severity.INFO,
+        observed_ts_millis=2**63 - 1,
+        event_id="i\ud800",
+        attributes=Attributes({"spark.app.id": "a\udfff\n🦊", "text": AWKWARD}),
+    )
+    with Running("kafka", topic.settings) as running:
+        running.deliver([odd])
+        assert running.books.failures == 0
+    (message,) = topic.messages(1)
+    assert message.key() == "a?\n🦊".encode()
+    assert json.loads(message.value())["body"] == f"{AWKWARD}?"
+    assert dict(message.headers())["event_id"] == b"i?"
+
+
+def test_own_settings_reach_librdkafka(topic: Topic) -> None:
+    """A limit of its own takes effect: what is beyond it is refused, the others are there."""
+    settings = {**topic.settings, "properties": f"{QUICK['properties']}; message.max.bytes=1000"}
+    with Running("kafka", settings) as running:
+        running.deliver([event(n, text="x" * (2000 if n == 2 else 1)) for n in range(5)])
+        assert (running.books.delivered, running.books.dropped) == (4, {"rejected": 1})
+    assert topic.numbers(4) == [0, 1, 3, 4]
+
+
+def test_a_login_and_tls(kafka: Kafka, topic: Topic) -> None:
+    """SASL with a password, and a certificate that is checked."""
+    from peers.kafka import PASSWORD
+
+    kafka.allow_eve(topic.name)
+    login = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "eve"}
+    with Running(
+        "kafka", {**topic.settings, "bootstrap.servers": kafka.with_login, **login, "sasl.password": PASSWORD}
+    ) as running:
+        running.deliver([event(0)])
+        assert running.books.failures == 0
+    tls = {"bootstrap.servers": kafka.with_tls, "security.protocol": "ssl", "ssl.ca.location": str(kafka.authority)}
+    with Running("kafka", {**topic.settings, **tls}) as running:
+        running.deliver([event(1)])
+        assert running.books.failures == 0
+    assert topic.numbers(2) == [0, 1]
+
+
+def test_a_batch_that_is_larger_than_the_client_s_memory_goes_in_parts(topic: Topic) -> None:
+    """The queue is bounded; what finds no room waits for what was delivered, in order."""
+    small = f"{QUICK['properties']}; queue.buffering.max.messages=10"
+    with Running("kafka", {**topic.settings, "properties": small}) as running:
+        running.deliver([event(n) for n in range(300)])
+        assert running.books.failures == 0
+    assert topic.numbers(300) == list(range(300))

@@ -1,0 +1,191 @@
+"""The reporter ``kafka`` when something is wrong: a clear verdict, order kept, and nothing lost that can be kept."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import pytest
+from fakes import event, eventually
+from peers.delivering import Running
+from peers.kafka import PASSWORD, Kafka
+from peers.processes import free_port
+
+from reporters.topics import QUICK, Topic
+from spark_events import ConfigError
+from spark_events.config import Settings
+from spark_events.pipeline import build
+
+LOGIN = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "eve"}
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_broker_that_was_away_gets_everything_once_and_in_order(
+    kafka: Kafka, topic: Topic, how: signal.Signals, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Stopped or killed in mid-run, and started again: no event is missing, none is there twice, all are in order."""
+    with Running("kafka", {**topic.settings, "batch.size": "7", "timeout": "2s"}) as running:
+        running.deliver([event(n) for n in range(20)])
+        kafka.stop(how)
+        running.put([event(n) for n in range(20, 60)])
+        running.await_failures(2)
+        kafka.start()
+        running.deliver([event(n) for n in range(60, 70)], within=60)
+        assert running.books.delivered == 70
+    assert topic.numbers(70) == list(range(70))
+    assert f"TransientError: topic {topic.name} of {kafka.servers}: " in caplog.text
+
+
+def test_an_attempt_that_was_given_up_is_not_sent_again(kafka: Kafka, topic: Topic) -> None:
+    """A broker that stands still for several attempts: the client has the messages, and sends them once."""
+    with Running("kafka", {**topic.settings, "timeout": "300ms"}) as running:
+        running.deliver([event(0)])
+        kafka.server.send(signal.SIGSTOP)
+        try:
+            running.put([event(n) for n in range(1, 30)])
+            running.await_failures(3)
+        finally:
+            kafka.server.send(signal.SIGCONT)
+        running.deliver(within=60)
+    assert topic.numbers(30) == list(range(30))
+
+
+def test_a_request_that_is_too_large_costs_only_the_event_that_is(kafka: Kafka) -> None:
+    """A topic that takes less than the client, and refuses whole requests: each message is tried by itself."""
+    topic = Topic(kafka, "narrow", max_message_bytes="3000")
+    events = [event(n, text=f"{n}" * (4000 if n == 13 else 200)) for n in range(40)]
+    with Running("kafka", {**topic.settings, "compression.type": "none"}) as running:
+        running.deliver(events[:1])
+        running.deliver(events[1:])
+        assert (running.books.delivered, running.books.dropped) == (39, {"rejected": 1})
+        running.deliver([event(40)])
+    assert topic.numbers(40) == [n for n in range(41) if n != 13]
+
+
+def test_a_topic_that_is_made_later_gets_everything(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
+    """That it is not there is said, with its name; events wait."""
+    settings = {"bootstrap.servers": kafka.servers, "topic": "later", **QUICK}
+    with Running("kafka", settings) as running:
+        running.put([event(n) for n in range(5)])
+        running.await_failures(2)
+        assert running.books.held == 5
+        topic = Topic(kafka, "later")
+        running.deliver([event(5)], within=60)
+    assert topic.numbers(6) == list(range(6))
+    assert "topic later of" in caplog.text
+    assert "Unknown topic" in caplog.text
+
+
+def test_rights_that_are_revoked_in_mid_run_and_given_back(
+    kafka: Kafka, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a topic's owner may take away, he may give back: nothing is lost, and nothing changes its place."""
+    kafka.allow_eve(topic.name)
+    settings = {**topic.settings, **LOGIN, "bootstrap.servers": kafka.with_login, "sasl.password": PASSWORD}
+    with Running("kafka", {**settings, "batch.size": "5"}) as running:
+        running.deliver([event(n) for n in range(10)])
+        kafka.allow_eve(topic.name, False)
+        running.put([event(n) for n in range(10, 30)])
+        running.await_failures(2)
+        kafka.allow_eve(topic.name)
+        running.deliver([event(30)], within=60)
+        assert running.books.delivered == 31
+    assert topic.numbers(31) == list(range(31))
+    assert "uthorization failed" in caplog.text
+
+
+def test_a_wrong_password_is_said_and_not_shown(kafka: Kafka, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
+    """Before the attempt's timeout, and the events wait."""
+    settings = {**topic.settings, **LOGIN, "bootstrap.servers": kafka.with_login, "sasl.password": "wr0ng"}
+    with Running("kafka", {**settings, "timeout": "1min"}) as running:
+        running.put([event(1)])
+        running.await_failures()
+        assert running.books.held == 1
+        running.stop(within=0.5)
+    assert "AUTHENTICATION" in caplog.text
+    assert "wr0ng" not in caplog.text
+
+
+def test_a_certificate_that_does_not_match_is_refused(
+    kafka: Kafka, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another name for the same host, which the certificate does not have."""
+    elsewhere = kafka.with_tls.replace("localhost", "127.0.0.1")
+    tls = {"bootstrap.servers": elsewhere, "security.protocol": "ssl", "ssl.ca.location": str(kafka.authority)}
+    with Running("kafka", {**topic.settings, **tls, "timeout": "1min"}) as running:
+        running.put([event(1)])
+        running.await_failures()
+        running.stop(within=0.5)
+    assert "certificate" in caplog.text
+
+
+def test_brokers_that_are_not_there_do_not_delay_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """The log says where they were looked for, once; the deadline holds, and what is lost is counted."""
+    port = free_port()
+    running = Running("kafka", {"bootstrap.servers": f"localhost:{port}", "topic": "t", **QUICK})
+    running.put([event(n) for n in range(100)])
+    running.await_failures(2)
+    assert running.stop(within=1) < 2
+    assert running.books.dropped == {"shutdown": 100}
+    assert f"topic t of localhost:{port}: no broker can be reached: localhost:{port}/bootstrap: " in caplog.text
+    assert "Connection refused" in caplog.text
+    assert caplog.text.count("Connection refused") == 1
+
+
+def test_a_broker_that_goes_while_nobody_writes_is_no_failure(kafka: Kafka, topic: Topic) -> None:
+    """It was restarted between two events: complaints of that time are not about the second."""
+    with Running("kafka", topic.settings) as running:
+        running.deliver([event(0)])
+        kafka.stop(signal.SIGKILL)
+        kafka.start()
+        running.deliver([event(1)], within=60)
+        assert running.books.failures == 0
+    assert topic.numbers(2) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"topic": ""}, "events.reporter.k.topic: given '' (nothing), allowed is the name of a topic"),
+        ({"properties": "linger"}, "properties: given a value that is not shown (there is no = in a part), allowed is"),
+        ({"properties": "acks=1;sasl.password=s3cret"}, "sasl.password is not for properties: it has a key of its own"),
+        ({"properties": "enable.idempotence=false"}, "enable.idempotence is not for properties: it has a key"),
+        ({"properties": "linger.sm=5"}, 'cannot be made: ValueError: No such configuration property: "linger.sm"'),
+        ({"properties": "linger.ms=abc"}, "cannot be made: ValueError: Invalid value for configuration property"),
+        ({"properties": "acks=1"}, "`acks` must be set to `all`"),
+        ({"compression.type": "rar"}, "compression.type: given 'rar', allowed is one of none, gzip, snappy, lz4, zstd"),
+        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN"}, "sasl.username and sasl.password must be set"),
+        ({"security.protocol": "ssl", "ssl.ca.location": "/nope.pem"}, "ssl.ca.location failed"),
+    ],
+)
+def test_a_wrong_setting_is_named_before_the_first_event(settings: dict[str, str], said: str) -> None:
+    """By us, or by librdkafka where the setting is its own."""
+    given = {"type": "kafka", "bootstrap.servers": "localhost:9", "topic": "t", **settings}
+    with pytest.raises(ConfigError) as caught:
+        build(Settings.of({f"events.reporter.k.{key}": value for key, value in given.items()}))
+    (problem,) = caught.value.problems
+    assert problem.startswith("events.reporter.k")
+    assert said in problem
+    assert "s3cret" not in problem
+
+
+def test_making_one_connects_to_nobody(kafka: Kafka) -> None:
+    """Settings are checked without a word to the brokers: whoever reads a configuration is not in the cluster."""
+    keys = {"type": "kafka", "bootstrap.servers": kafka.servers, "topic": "t"}
+    import psutil
+
+    def connections() -> int:
+        own = psutil.Process().net_connections()
+        return len([one for one in own if one.raddr and f":{one.raddr.port}" in kafka.servers])
+
+    eventually(lambda: connections() == 0)
+    build(Settings.of({f"events.reporter.k.{key}": value for key, value in keys.items()}))
+    assert connections() == 0
+
+
+def test_a_missing_library_is_named_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first event."""
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    keys = {"type": "kafka", "bootstrap.servers": "localhost:9", "topic": "t"}
+    with pytest.raises(ConfigError, match=r"confluent_kafka is not installed; pip install 'spark-events\[kafka\]'"):
+        build(Settings.of({f"events.reporter.k.{key}": value for key, value in keys.items()}))

@@ -1,0 +1,189 @@
+"""The reporter ``webhook`` against a real receiver: what arrives there."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+from fakes import ROOT, event
+from peers.delivering import IMPATIENT, Running
+from peers.receiver import Answer, Receiver, Request
+
+from spark_events import Event, Severity
+from spark_events.event import Attributes, encode_event
+
+ABOUT = {"spark.app.id": "app 1/ü", "spark.app.name": "shop", "spark.streaming.query.name": "clicks"}
+AWKWARD = 'line\nbreak "quotes" back\\slash nul:\0 emoji:🦊 <!channel> & {{x}} ${body}'
+
+
+def sent(*events: Event, **settings: str) -> list[Request]:
+    """The requests that these events make."""
+    with (
+        Receiver() as receiver,
+        Running("webhook", {"url": receiver.url, **IMPATIENT, **settings}) as running,
+    ):
+        running.deliver(events)
+        assert (running.books.delivered, running.books.failures) == (len(events), 0)
+        return list(receiver.taken)
+
+
+def test_a_batch_is_one_array_of_events() -> None:
+    """Each as the file reporter writes it, in order; the address and its query are kept."""
+    events = [event(n, text=AWKWARD) for n in range(3)]
+    with Receiver() as receiver, Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
+        running.put(events)
+        running.deliver()
+        found = [one for request in receiver.taken for one in request.json]
+        assert found == [json.loads(encode_event(one)) for one in events]
+        assert {request.path for request in receiver.taken} == {"/hook?token=t0psecret"}
+        assert receiver.taken[0].headers["Content-Type"] == "application/json"
+        assert re.fullmatch(r"spark-events/\d+\.\d+\S*", receiver.taken[0].headers["User-Agent"])
+
+
+def test_one_connection_is_used_for_all_requests() -> None:
+    """A handshake a batch would be most of the work."""
+    with Receiver() as receiver, Running("webhook", {"url": receiver.url, "format": "json-each"}) as running:
+        running.deliver([event(n) for n in range(20)])
+        assert [one["body"] for one in receiver.bodies()] == [str(n) for n in range(20)]
+        assert receiver.connections == 1
+
+
+def test_every_character_arrives() -> None:
+    """JSON has a place for all but lone surrogates, which become question marks."""
+    odd = Event(
+        name="N",
+        class_scope="s",
+        body=f"{AWKWARD}\ud800",
+        severity=Severity.INFO,
+        observed_ts_millis=2**63 - 1,
+        event_id="i",
+        attributes=Attributes({"k\udfff": AWKWARD}),
+    )
+    for format in ("json", "json-each", "slack", "cloudevents", "cloudevents-batch"):
+        (request,) = sent(odd, format=format)
+        assert "emoji:🦊" in request.body.decode()
+        assert "\\u0000" in request.body.decode()
+        assert request.json
+
+
+def test_slack_gets_messages_that_people_read() -> None:
+    """Twenty events a message at most; what is worst leads; nothing in an event's text can call people or link."""
+    events = [event(n, **ABOUT) for n in range(24)]
+    events.append(
+        Event.builder("s", "JobFailureEvent").set_body(AWKWARD).set_severity("ERROR").set_attributes(ABOUT).build()
+    )
+    with Receiver([Answer(503)]) as receiver:
+        settings = {"url": receiver.url, "format": "slack", **IMPATIENT}
+        with Running("webhook", settings) as running:
+            running.put(events[:1])
+            running.await_failures()
+            running.deliver(events[1:])
+        messages = receiver.bodies()
+    assert [len(message["attachments"]) for message in messages] == [1, 20, 4]
+    assert messages[2]["text"].startswith("ERROR: line")
+    assert messages[2]["text"].endswith(" (and 3 more)")
+    failure = messages[2]["attachments"][3]
+    assert failure["color"] == "danger"
+    assert failure["footer"] == "shop / clicks"
+    assert "&lt;!channel&gt; &amp;" in failure["text"]
+    assert "<!channel>" not in json.dumps(messages)
+
+
+def test_pagerduty_gets_one_alert_for_what_concerns_one_query() -> None:
+    """Events API v2: a key that is the same for the same query, severities of its own, a summary that fits."""
+    failure = Event.builder("s", "JobFailureEvent").set_body("x" * 3000).set_severity("FATAL")
+    failure.set_attributes({**ABOUT, "spark.streaming.query.id": "q1", "host.name": "driver-7"})
+    first, second = sent(
+        failure.build(), event(1, Severity.WARN, **ABOUT), **{"format": "pagerduty", "routing-key": "R0UT1NG"}
+    )
+    assert (first.json["routing_key"], first.json["event_action"]) == ("R0UT1NG", "trigger")
+    assert first.json["dedup_key"] == "spark-events:q1"
+    assert second.json["dedup_key"] == "spark-events:app 1/ü"
+    payload = first.json["payload"]
+    assert len(payload["summary"]) == 1024
+    assert (payload["severity"], payload["source"], payload["class"]) == ("critical", "driver-7", "JobFailureEvent")
+    assert second.json["payload"]["severity"] == "warning"
+    assert second.json["payload"]["timestamp"] == "2023-11-14T22:13:20.001Z"
+
+
+def test_cloudevents_are_structured_or_in_batches() -> None:
+    """Version 1.0: required attributes, the extensions for severity and sequence, and the event as data."""
+    made = event(1, Severity.ERROR, **ABOUT)
+    (one,) = sent(made, format="cloudevents")
+    assert one.headers["Content-Type"] == "application/cloudevents+json"
+    assert one.json == {
+        "specversion": "1.0",
+        "id": made.event_id,
+        "source": "/spark/app%201%2F%C3%BC",
+        "type": "io.sparkevents.Test",
+        "time": "2023-11-14T22:13:20.001Z",
+        "subject": "shop / clicks",
+        "datacontenttype": "application/json",
+        "severitytext": "ERROR",
+        "severitynumber": 17,
+        "sequence": "00000000000000000000",
+        "data": json.loads(encode_event(made)),
+    }
+    (batch,) = sent(made, format="cloudevents-batch")
+    assert batch.headers["Content-Type"] == "application/cloudevents-batch+json"
+    assert batch.json == [one.json]
+
+
+def test_a_template_of_one_s_own_is_filled_in(tmp_path: Path) -> None:
+    """Values keep their types where they stand alone; texts cannot break out; what is missing is null or nothing."""
+    template = tmp_path / "template.json"
+    template.write_text(
+        json.dumps(
+            {
+                "title": "[${severity}] ${attributes.spark.app.name}: ${body}",
+                "rows": "${attributes.rows.input}",
+                "missing": "${attributes.nope}",
+                "in words": "<${attributes.nope}> ${attributes.ok} ${observed_ts_millis}",
+                "all": ["${attributes}", 1, None, {"at": "${timestamp}"}],
+            }
+        )
+    )
+    made = event(1, Severity.ERROR, **{**ABOUT, "rows.input": 6, "ok": True, "text": AWKWARD})
+    (request,) = sent(made, format="template", template=str(template))
+    assert request.json == {
+        "title": "[ERROR] shop: 1",
+        "rows": 6,
+        "missing": None,
+        "in words": "<> true 1700000000001",
+        "all": [dict(made.attributes), 1, None, {"at": "2023-11-14T22:13:20.001Z"}],
+    }
+
+
+def test_headers_are_sent_and_secret(caplog: pytest.LogCaptureFixture) -> None:
+    """They are with every request, and neither they nor the address's secrets are in the log, whatever happens."""
+    with Receiver([Answer(401, "who are you?")]) as receiver:
+        settings = {"url": receiver.url, "headers": "Authorization: Bearer s3cr3t; X-Team: payments", **IMPATIENT}
+        with Running("webhook", settings) as running:
+            running.deliver([event(1)])
+        assert receiver.taken[0].headers["Authorization"] == "Bearer s3cr3t"
+        assert receiver.taken[0].headers["X-Team"] == "payments"
+    assert "TransientError: HTTP 401: who are you?" in caplog.text
+    assert "s3cr3t" not in caplog.text
+    assert "t0psecret" not in caplog.text
+
+
+def test_a_receiver_verifies_a_signature_in_five_lines() -> None:
+    """The lines of the documentation accept what we send, and nothing that was changed, is old, or has no secret."""
+    text = (ROOT / "docs/reporters/webhook.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(def is_genuine.*?)```", text, re.DOTALL)
+    assert len(code.strip().splitlines()) <= 6, "a line to define it, and five"
+    scope: dict[str, object] = {}
+    exec(f"import hashlib, hmac, time\n{code}", scope)
+    is_genuine = scope["is_genuine"]
+    assert callable(is_genuine)
+    (request,) = sent(event(1, text=AWKWARD), **{"signature.secret": "whsec"})
+    header = request.headers["X-Spark-Events-Signature"]
+    assert re.fullmatch(r"t=\d{10},v1=[0-9a-f]{64}", header)
+    assert is_genuine("whsec", header, request.body)
+    assert not is_genuine("other", header, request.body)
+    assert not is_genuine("whsec", header, request.body + b" ")
+    old = f"t={int(time.time()) - 3600}," + header.partition(",")[2]
+    assert not is_genuine("whsec", old, request.body)

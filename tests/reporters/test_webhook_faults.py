@@ -1,0 +1,375 @@
+"""The reporter ``webhook`` when something is wrong: a clear verdict, and nothing lost that can be kept."""
+
+from __future__ import annotations
+
+import ssl
+import sys
+import time
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+import trustme
+from fakes import event
+from peers.delivering import IMPATIENT, Running
+from peers.processes import free_port
+from peers.receiver import Answer, Receiver, Request
+
+from spark_events import ConfigError, PermanentError, ThrottledError
+from spark_events.config import Settings
+from spark_events.errors import TransientError
+from spark_events.pipeline import build
+from spark_events.reporters.webhook.answers import retry_after, verdict
+
+NOW = 1_700_000_000.0
+
+
+def bodies(receiver: Receiver) -> list[int]:
+    """The numbers of the events that were taken."""
+    return [int(one["body"]) for batch in receiver.bodies() for one in (batch if isinstance(batch, list) else [batch])]
+
+
+@pytest.mark.parametrize("format", ["json", "json-each"])
+def test_a_receiver_that_was_away_gets_everything_once_and_in_order(
+    format: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Gone in mid-run and back on the same port."""
+    with Receiver() as receiver:
+        settings = {"url": receiver.url, "format": format, "batch.size": "7", **IMPATIENT}
+        with Running("webhook", settings) as running:
+            running.deliver([event(n) for n in range(20)])
+            receiver.stop()
+            running.put([event(n) for n in range(20, 60)])
+            running.await_failures(3)
+            receiver.start()
+            running.deliver([event(n) for n in range(60, 70)])
+            assert running.books.delivered == 70
+        assert bodies(receiver) == list(range(70))
+    assert "failed, its events are held and tried again: TransientError: localhost: " in caplog.text
+
+
+def test_what_was_taken_before_a_failure_is_not_sent_again() -> None:
+    """One request an event: the batch goes on where it stopped, whatever the failure was."""
+    with Receiver([Answer(), Answer(500), Answer(cut=True), Answer(), Answer(502)]) as receiver:
+        with Running("webhook", {"url": receiver.url, "format": "json-each", **IMPATIENT}) as running:
+            running.deliver([event(n) for n in range(6)])
+            assert (running.books.delivered, running.books.failures) == (6, 3)
+        assert bodies(receiver) == list(range(6))
+
+
+def test_a_receiver_that_hangs_is_hung_up_on() -> None:
+    """The attempt's timeout ends the request itself: the receiver sees the connection go."""
+    with Receiver([Answer(hang=True)]) as receiver:
+        with Running("webhook", {"url": receiver.url, "timeout": "300ms", **IMPATIENT}) as running:
+            running.deliver([event(1), event(2)])
+            assert receiver.lost.wait(20)
+            assert running.books.hung == 0
+            assert running.books.failures == 1
+        assert bodies(receiver) == [1, 2]
+
+
+def test_a_receiver_that_hangs_does_not_delay_the_end() -> None:
+    """The deadline holds, and what was not answered is counted."""
+    with Receiver(decide=lambda _: Answer(hang=True)) as receiver:
+        running = Running("webhook", {"url": receiver.url})
+        running.put([event(1)])
+        assert running.stop(within=0.5) < 2
+        assert running.books.dropped == {"shutdown": 1}
+
+
+def test_a_throttled_reporter_waits_as_long_as_it_was_asked_to() -> None:
+    """Seconds and dates are understood; the pause is the receiver's, not the retry's."""
+    stamps: list[float] = []
+
+    def decide(_: Request) -> Answer:
+        stamps.append(time.time())
+        if len(stamps) == 1:
+            return Answer(429, "slow down", {"Retry-After": "1"})
+        # Dates have whole seconds: two from now are at least one.
+        if len(stamps) == 2:
+            return Answer(503, "", {"Retry-After": formatdate(time.time() + 2, usegmt=True)})
+        return Answer()
+
+    with Receiver(decide=decide) as receiver, Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
+        running.deliver([event(1)])
+    assert stamps[1] - stamps[0] >= 0.99
+    assert stamps[2] - stamps[1] >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [
+        ("120", 120.0),
+        (" 0 ", 0.0),
+        ("99999999999999", 3600.0),
+        (formatdate(NOW + 30, usegmt=True), 30.0),
+        (formatdate(NOW - 30, usegmt=True), 0.0),
+        ("soon", None),
+        ("-1", None),
+        ("", None),
+        ("¹²", None),
+        (None, None),
+    ],
+)
+def test_retry_after_is_read_or_ignored(asked: str | None, seconds: float | None) -> None:
+    """What nobody can read is as if it were not there; nobody waits for longer than an hour."""
+    assert retry_after(asked, NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    ("status", "asked", "kind"),
+    [
+        (200, None, None),
+        (202, None, None),
+        (204, None, None),
+        *((status, None, PermanentError) for status in (400, 406, 409, 413, 415, 422, 451)),
+        *((status, None, TransientError) for status in (401, 403, 404, 407, 408, 410, 425, 429)),
+        *((status, None, TransientError) for status in (303, 304, 500, 502, 503, 504, 599)),
+        (429, "7", ThrottledError),
+        (503, "7", ThrottledError),
+        (400, "7", PermanentError),
+    ],
+)
+def test_every_status_has_a_verdict(status: int, asked: str | None, kind: type[Exception] | None) -> None:
+    """What is wrong with the events is permanent; what is wrong with the way to the receiver is not."""
+    error = verdict(status, asked, "because", NOW)
+    assert error is None if kind is None else isinstance(error, kind)
+    assert error is None or str(error) == f"HTTP {status}: because"
+
+
+def test_a_batch_that_is_too_large_is_sent_in_parts() -> None:
+    """413 halves it; one event that is too large by itself is refused by itself, and counted."""
+
+    def decide(request: Request) -> Answer:
+        return Answer(413, "at most 2,000 bytes") if len(request.body) > 2_000 else Answer()
+
+    events = [event(n, text="x" * (5_000 if n == 13 else 10)) for n in range(40)]
+    with Receiver(decide=decide) as receiver:
+        with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
+            running.deliver(events)
+            assert (running.books.delivered, running.books.dropped) == (39, {"rejected": 1})
+        assert bodies(receiver) == [n for n in range(40) if n != 13]
+
+
+def test_one_event_that_is_refused_costs_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """A receiver that validates: the batch is halved until the event is found that it does not want."""
+
+    def decide(request: Request) -> Answer:
+        return Answer(422, "no\n threes") if any(one["body"].endswith("3") for one in request.json) else Answer()
+
+    with Receiver(decide=decide) as receiver:
+        with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
+            running.deliver([event(n) for n in range(30)])
+            assert (running.books.delivered, running.books.dropped) == (27, {"rejected": 3})
+        assert bodies(receiver) == [n for n in range(30) if n % 10 != 3]
+    assert "events were refused: HTTP 422: no threes" in caplog.text
+
+
+def test_a_token_that_is_revoked_in_mid_run_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """401 and 403 are not about the events: they are kept until somebody lets us in again."""
+    allowed = True
+
+    def decide(_: Request) -> Answer:
+        return Answer() if allowed else Answer(403, "token revoked")
+
+    with Receiver(decide=decide) as receiver:
+        with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
+            running.deliver([event(0)])
+            allowed = False
+            running.put([event(1), event(2)])
+            running.await_failures(2)
+            allowed = True
+            running.deliver([event(3)])
+        assert bodies(receiver) == [0, 1, 2, 3]
+    assert caplog.text.count("HTTP 403: token revoked") == 1
+
+
+def test_redirects_are_followed_on_the_same_host_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """A path that has moved is found; another host, or another port, gets neither events nor headers."""
+    with Receiver() as other:
+
+        def decide(request: Request) -> Answer:
+            if request.path.startswith("/hook"):
+                return Answer(308, "", {"Location": "/moved"})
+            return Answer(307, "", {"Location": other.url}) if b'"2"' in request.body else Answer()
+
+        with Receiver(decide=decide) as receiver:
+            with Running("webhook", {"url": receiver.url, "headers": "X-Token: t", **IMPATIENT}) as running:
+                running.deliver([event(1)])
+                running.put([event(2)])
+                running.await_failures()
+                running.stop(within=0.5)
+            assert [request.path for request in receiver.taken] == ["/moved"]
+            assert receiver.taken[0].headers["X-Token"] == "t"
+        assert other.requests == []
+    assert "localhost: redirected to http://localhost, which is not followed" in caplog.text
+
+
+def test_redirects_in_a_circle_come_to_an_end() -> None:
+    """Five, and then it is a failure like any other."""
+    with (
+        Receiver(decide=lambda _: Answer(308, "", {"Location": "/hook"})) as receiver,
+        Running("webhook", {"url": receiver.url, "retry.initial": "1h", "retry.max": "1h"}) as running,
+    ):
+        running.put([event(1)])
+        running.await_failures()
+        assert len(receiver.requests) == 5
+        running.stop(within=0.2)
+
+
+def serving(*names: str) -> tuple[trustme.CA, ssl.SSLContext]:
+    """An authority, and the TLS of a server that has a certificate of it for these names."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert(*names).configure_cert(context)
+    return authority, context
+
+
+def written(authority: trustme.CA, folder: Path) -> str:
+    authority.cert_pem.write_to_path(str(folder / "ca.pem"))
+    return str(folder / "ca.pem")
+
+
+def test_tls_with_an_authority_of_one_s_own(tmp_path: Path) -> None:
+    """Given as a file."""
+    authority, context = serving("localhost")
+    with Receiver(context=context) as receiver:
+        settings = {"url": receiver.url, "tls.ca": written(authority, tmp_path), **IMPATIENT}
+        with Running("webhook", settings) as running:
+            running.deliver([event(1)])
+            assert running.books.failures == 0
+        assert bodies(receiver) == [1]
+
+
+def test_a_client_shows_its_certificate(tmp_path: Path) -> None:
+    """To a receiver that asks for one; without it, it is not let in, and events wait."""
+    authority, context = serving("localhost")
+    context.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(context)
+    certificate = authority.issue_cert("driver")
+    certificate.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "client.pem"))
+    settings = {"tls.ca": written(authority, tmp_path), **IMPATIENT}
+    with Receiver(context=context) as receiver:
+        with Running("webhook", {"url": receiver.url, **settings}) as running:
+            running.put([event(1)])
+            running.await_failures()
+            running.stop(within=0.2)
+        with Running(
+            "webhook", {"url": receiver.url, "tls.certificate": str(tmp_path / "client.pem"), **settings}
+        ) as running:
+            running.deliver([event(2)])
+        assert bodies(receiver) == [2]
+
+
+@pytest.mark.parametrize("wrong", ["another host", "unknown authority"])
+def test_a_certificate_that_does_not_match_is_refused(
+    wrong: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is sent, the log says what is wrong with it, and events wait until it is put right."""
+    authority, context = serving("elsewhere.example" if wrong == "another host" else "localhost")
+    settings = {} if wrong == "unknown authority" else {"tls.ca": written(authority, tmp_path)}
+    with Receiver(context=context) as receiver:
+        with Running("webhook", {"url": receiver.url, **settings, **IMPATIENT}) as running:
+            running.put([event(1)])
+            running.await_failures()
+            assert running.books.held == 1
+            running.stop(within=0.2)
+        assert receiver.requests == []
+    said = {"another host": "Hostname mismatch", "unknown authority": "unable to get local issuer certificate"}[wrong]
+    assert "CERTIFICATE_VERIFY_FAILED" in caplog.text
+    assert said in caplog.text
+
+
+def test_a_proxy_is_used_and_its_password_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    """Requests go to it with the whole address; one that wants a password first is no reason to lose anything."""
+    with Receiver([Answer(407, "who are you?")]) as proxy:
+        settings = {"url": "http://hooks.invalid/x", "proxy": f"http://ada:s3cret@localhost:{proxy.port}", **IMPATIENT}
+        with Running("webhook", settings) as running:
+            running.deliver([event(1)])
+        assert [request.path for request in proxy.taken] == ["http://hooks.invalid/x"]
+        assert "Proxy-Authorization" in proxy.taken[0].headers
+    assert "HTTP 407: who are you?" in caplog.text
+    assert "s3cret" not in caplog.text
+
+
+def test_the_proxies_of_the_environment_are_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As curl does, NO_PROXY included."""
+    with Receiver() as proxy, Receiver() as receiver:
+        monkeypatch.setenv("HTTP_PROXY", f"http://localhost:{proxy.port}")
+        monkeypatch.setenv("NO_PROXY", "localhost")
+        for url in ("http://hooks.invalid/x", receiver.url):
+            with Running("webhook", {"url": url, **IMPATIENT}) as running:
+                running.deliver([event(1)])
+        assert [request.path for request in proxy.taken] == ["http://hooks.invalid/x"]
+        assert len(receiver.taken) == 1
+
+
+def test_an_answer_without_end_is_not_read_to_its_end() -> None:
+    """A receiver that talks for megabytes has delivered all the same, and costs a connection."""
+    with Receiver([Answer(text="x" * 5_000_000)]) as receiver:
+        with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
+            running.deliver([event(1)])
+            running.deliver([event(2)])
+            assert running.books.failures == 0
+        assert bodies(receiver) == [1, 2]
+        assert receiver.connections == 2
+
+
+def test_a_host_that_nobody_knows_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has the host, and not the rest of the address."""
+    for url in ("https://hooks.invalid/s3cret", f"http://localhost:{free_port()}/s3cret"):
+        with Running("webhook", {"url": url, **IMPATIENT}) as running:
+            running.put([event(1)])
+            running.await_failures()
+            running.stop(within=0.2)
+    assert "TransientError: hooks.invalid: ConnectError:" in caplog.text
+    assert "TransientError: localhost: ConnectError:" in caplog.text
+    assert "s3cret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "hook.url: required, but not set; allowed is a URL that begins with https:// or http://"),
+        ({"url": "hooks.example/s3cret"}, "hook.url: given a value that is not shown, allowed is a URL that begins"),
+        ({"url": "https://h:s3cret/x"}, "hook.url: given a value that is not shown, allowed is a URL that begins"),
+        ({"format": "xml"}, "hook.format: given 'xml', allowed is one of json, json-each, slack, pagerduty"),
+        ({"headers": "s3cret"}, "hook.headers: given a value that is not shown, allowed is name: value, several"),
+        ({"headers": "A: s3cret\r\nB: x"}, "hook.headers: given a value that is not shown, allowed is name: value"),
+        ({"proxy": "s3cret:80"}, "hook.proxy: given a value that is not shown, allowed is a URL that begins"),
+        ({"format": "template"}, "ValueError: template: not set, with format=template; it belongs to format=template"),
+        ({"template": "x"}, "ValueError: template: set, with format=json; it belongs to format=template"),
+        ({"format": "pagerduty"}, "routing-key: not set, with format=pagerduty; it belongs to format=pagerduty"),
+        ({"format": "template", "template": "/nope.json"}, "template: /nope.json: No such file or directory"),
+        ({"format": "template", "template": "{tmp}/bad.json"}, "bad.json is not JSON: Expecting ','"),
+        (
+            {"format": "template", "template": "{tmp}/typo.json"},
+            "typo.json: given ${bodi}, allowed are name, class",
+        ),
+        ({"tls.ca": "/nope.pem"}, "tls.ca: /nope.pem: No such file or directory"),
+        ({"tls.ca": "{tmp}/bad.json"}, "bad.json: "),
+        ({"tls.certificate": "/nope.pem"}, "tls.certificate: /nope.pem: No such file or directory"),
+        ({"tls.key": "/nope.pem"}, "tls.key: set, but tls.certificate is not"),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
+)
+def test_a_wrong_setting_is_named_before_the_first_event(settings: dict[str, str], said: str, tmp_path: Path) -> None:
+    """One sentence: which key, what was given (unless it may be a secret), what is allowed."""
+    (tmp_path / "bad.json").write_text('{"a": 1 "b"}')
+    (tmp_path / "typo.json").write_text('{"a": "${bodi}"}')
+    given = {"type": "webhook", **({"url": "https://h/"} if said.partition(":")[0] != "hook.url" else {}), **settings}
+    keys = {f"events.reporter.hook.{key}": value.replace("{tmp}", str(tmp_path)) for key, value in given.items()}
+    with pytest.raises(ConfigError) as caught:
+        build(Settings.of(keys, "spark-defaults.conf"))
+    (problem,) = caught.value.problems
+    assert problem.startswith("events.reporter.hook")
+    assert said in problem
+    assert "s3cret" not in problem
+
+
+def test_a_missing_library_is_named_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first event."""
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    keys = {"events.reporter.hook.type": "webhook", "events.reporter.hook.url": "https://h/"}
+    with pytest.raises(ConfigError, match=r"httpx is not installed; pip install 'spark-events\[webhook\]'"):
+        build(Settings.of(keys))

@@ -1,0 +1,40 @@
+"""Topics as the tests see them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from peers.delivering import IMPATIENT
+from peers.kafka import Kafka
+
+__all__ = ["QUICK", "Topic"]
+
+#: librdkafka looks again for a broker that was away at once, not after seconds.
+QUICK = {
+    **IMPATIENT,
+    "properties": "reconnect.backoff.ms=50; reconnect.backoff.max.ms=200; topic.metadata.refresh.fast.interval.ms=100"
+    "; topic.metadata.propagation.max.ms=1000; retry.backoff.ms=50",
+}
+
+
+class Topic:
+    """A topic of one partition.
+
+    Args:
+        kafka: where it is; it is made there.
+        name: of it.
+    """
+
+    def __init__(self, kafka: Kafka, name: str, **settings: str) -> None:
+        self._kafka = kafka
+        self.name = name
+        kafka.make_topic(name, **settings)
+        self.settings = {"bootstrap.servers": kafka.servers, "topic": name, **QUICK}
+
+    def messages(self, count: int) -> list[Any]:
+        return self._kafka.messages(self.name, count)
+
+    def numbers(self, count: int) -> list[int]:
+        """The numbers of the events in it; ``count`` are waited for."""
+        return [int(json.loads(message.value())["body"]) for message in self.messages(count)]
