@@ -1,26 +1,56 @@
 """Events for Apache Spark: the few facts an operator acts on, each reported once, truthfully."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from spark_events._version import __version__
-from spark_events.errors import (
-    ConfigError,
-    InvalidEventError,
-    PermanentError,
-    SparkEventsError,
-    ThrottledError,
-)
-from spark_events.event import Event, EventBuilder, Severity
-from spark_events.reporters.reporter import Reporter, ReporterFactory
+
+if TYPE_CHECKING:
+    from spark_events.enrich import Cache, CircuitBreaker, Retry, enrich, enrich_batch
+    from spark_events.errors import (
+        ConfigError,
+        EnrichmentError,
+        InvalidEventError,
+        InvalidPlanError,
+        MissingExtraError,
+        PermanentError,
+        SparkEventsError,
+        ThrottledError,
+    )
+    from spark_events.event import Event, EventBuilder, Severity
+    from spark_events.reporters.reporter import Reporter, ReporterFactory
 
 __all__ = [
+    "Cache",
+    "CircuitBreaker",
     "ConfigError",
+    "EnrichmentError",
     "Event",
     "EventBuilder",
     "InvalidEventError",
+    "InvalidPlanError",
+    "MissingExtraError",
     "PermanentError",
     "Reporter",
     "ReporterFactory",
+    "Retry",
     "Severity",
     "SparkEventsError",
     "ThrottledError",
     "__version__",
+    "enrich",
+    "enrich_batch",
 ]
+
+_PLACES = {
+    **dict.fromkeys(("Cache", "CircuitBreaker", "Retry", "enrich", "enrich_batch"), "spark_events.enrich"),
+    **dict.fromkeys(("Event", "EventBuilder", "Severity"), "spark_events.event"),
+    **dict.fromkeys(("Reporter", "ReporterFactory"), "spark_events.reporters.reporter"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    # On executors there is no msgspec, which events are made of; and nobody should pay for what he does not use.
+    if name not in __all__:
+        raise AttributeError(f"module 'spark_events' has no attribute {name!r}")
+    return getattr(import_module(_PLACES.get(name, "spark_events.errors")), name)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 __all__ = [
     "ConfigError",
+    "EnrichmentError",
     "InvalidEventError",
+    "InvalidPlanError",
     "MissingExtraError",
     "PermanentError",
     "ProtocolError",
@@ -31,6 +34,39 @@ class ConfigError(SparkEventsError):
 
 class InvalidEventError(SparkEventsError, ValueError):
     """An event that cannot be built: the message names the field or the attribute."""
+
+
+class InvalidPlanError(SparkEventsError, ValueError):
+    """An enrichment that cannot be: the message names the argument, what was given and what is allowed."""
+
+
+class EnrichmentError(SparkEventsError):
+    """Rows of an enrichment have no answer, so the batch must not be committed.
+
+    Attributes:
+        failed: how many rows; 0 when nobody has counted them.
+        rows: of how many.
+        batch_id: the micro-batch; None outside of streaming.
+        query: its query's id, or the name the caller gave.
+        samples: a few of them, each with ``partition``, ``row`` (its place there, from 0) and ``failure``.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        failed: int = 0,
+        rows: int = 0,
+        batch_id: int | None = None,
+        query: str = "",
+        samples: Sequence[Any] = (),
+    ) -> None:
+        super().__init__(message)
+        self.failed = failed
+        self.rows = rows
+        self.batch_id = batch_id
+        self.query = query
+        self.samples = tuple(samples)
 
 
 class MissingExtraError(SparkEventsError, ImportError):

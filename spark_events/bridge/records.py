@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 __all__ = [
+    "Added",
+    "AddedEvent",
     "ApplicationEnd",
     "ApplicationStart",
     "Decoder",
@@ -273,6 +275,24 @@ class QueryProgress(_Line, frozen=True, kw_only=True):
     progress: Progress
 
 
+class AddedEvent(msgspec.Struct, frozen=True):
+    """An event as a program has made it; ``id`` is the program's own, unique in the application."""
+
+    id: str
+    name: str
+    class_scope: str
+    body: str = ""
+    severity: str = "INFO"
+    time: int = 0
+    attributes: dict[str, Any] = {}
+
+
+class Added(_Line, frozen=True, kw_only=True):
+    """A program has added an event of its own, by ``io.sparkevents.Events.add``."""
+
+    event: AddedEvent
+
+
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
     """A line of a kind, or of a shape, that this version does not know."""
 
@@ -299,6 +319,7 @@ Record: TypeAlias = (
     | StageTasks
     | StageCompleted
     | ExecutorRemoved
+    | Added
 )
 
 

@@ -118,7 +118,7 @@ class Delivery:
         elif self._quick and not self._worker.in_failure:
             self._quick = self._store.wait_for_room(events, _QUICK_SECONDS)
 
-    def may_get(self, scope: str, name: str, severity: Severity) -> bool:
+    def may_get(self, scope: str | None, name: str | None, severity: Severity) -> bool:
         """Whether an event of that kind, as severe as it can be, would be for this reporter."""
         return self._selection.may_fit(scope, name, severity)
 

@@ -63,7 +63,7 @@ class EventDispatcher(Protocol):
     def answered_through(self) -> int:
         """The last record up to which every reporter has answered that the driver waits for; 0: it waits for none."""
 
-    def awaits(self, scope: str, name: str, severity: Severity) -> bool:
+    def awaits(self, scope: str | None, name: str | None, severity: Severity) -> bool:
         """Whether the driver has to wait for the answers to events of that kind, as severe as they can be."""
 
     def books(self) -> dict[str, Books]:
@@ -133,7 +133,7 @@ class AsyncQueuedDispatcher:
     def answered_through(self) -> int:
         return self._through(self._awaited) if self._awaited else 0
 
-    def awaits(self, scope: str, name: str, severity: Severity) -> bool:
+    def awaits(self, scope: str | None, name: str | None, severity: Severity) -> bool:
         return any(delivery.may_get(scope, name, severity) for delivery in self._awaited)
 
     def _through(self, deliveries: Sequence[Delivery]) -> int:

@@ -119,9 +119,11 @@ class Selection:
         self._everything = config == SelectionConfig()
         self._verdicts: dict[tuple[str, str], bool] = {}
 
-    def may_fit(self, scope: str, name: str, severity: Severity) -> bool:
-        """Whether an event of that kind, as severe as it can be, would be chosen."""
-        return severity >= self._config.min_severity and self._fits(scope, name)
+    def may_fit(self, scope: str | None, name: str | None, severity: Severity) -> bool:
+        """Whether an event of that kind (None: of any), as severe as it can be, would be chosen."""
+        if scope is not None and name is not None and not self._fits(scope, name):
+            return False
+        return severity >= self._config.min_severity
 
     def of(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """The entries that this reporter gets, each with its own attributes where they differ."""

@@ -14,10 +14,10 @@ __all__ = ["CAUSES", "Effect"]
 
 
 class Effect(NamedTuple):
-    """A kind of event, and the most severe that it can be."""
+    """A kind of event (None: of whatever scope or name), and the most severe that it can be."""
 
-    scope: str
-    name: str
+    scope: str | None
+    name: str | None
     severity: Severity
 
 
@@ -55,5 +55,6 @@ CAUSES: dict[str, tuple[Effect, ...]] = {
     "stage_tasks": (_SUBTASKS, _STAGE_FAILURE),
     "stage_completed": (_SUBTASKS, _STAGE_FAILURE),
     "executor_removed": (_SUBTASKS, _STAGE_FAILURE),
+    "added": (Effect(None, None, Severity.FATAL),),
     "dropped": (Effect("spark_events.dispatch", "EventsDroppedEvent", Severity.WARN),),
 }

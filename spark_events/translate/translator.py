@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from spark_events.bridge.records import (
+    Added,
     ApplicationEnd,
     ApplicationStart,
     Dropped,
@@ -23,6 +24,7 @@ from spark_events.bridge.records import (
     StageTasks,
 )
 from spark_events.event import Attributes, Event
+from spark_events.translate.added import added
 from spark_events.translate.applications import Applications
 from spark_events.translate.commits import committed_at
 from spark_events.translate.config import TranslateConfig
@@ -90,6 +92,7 @@ class Translator:
             StageCompleted: self._stages.completed,
             ExecutorRemoved: self._stages.executor_removed,
             Dropped: dropped,
+            Added: lambda record: added(record, self._queries),
         }
 
     @property

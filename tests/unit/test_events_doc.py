@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from fakes import (
@@ -20,6 +20,12 @@ from fakes import (
 from property.applications import Application
 
 from spark_events import Event
+from spark_events.enrich.engine.counts import Counts
+from spark_events.enrich.engine.histogram import bucket
+from spark_events.enrich.engine.statistics import counted
+from spark_events.enrich.spark.batches import MicroBatch
+from spark_events.enrich.spark.events import enrichment_event
+from spark_events.enrich.spark.report import Report
 from spark_events.translate.config import BatchCommitConfig, FailureConfig, TranslateConfig
 from spark_events.translate.dispatch_reports import final_report, reporter_status
 from spark_events.translate.enrichers import FailureContext, TypeEnricher
@@ -118,7 +124,17 @@ def story() -> list[Event]:
         reporter_status("audit", "closed", "open", "5 failures in a row", START),
         final_report(books, {"illegal": 0, "defective": 0, "unknown": 0}, START),
     ]
+    added = {"kind": "added", "event": enriched(), "at": START}
+    asked = Translator(TranslateConfig())
+    events += told(asked, [application_start(), query_started("r1", "q1", name="clicks"), added])
     return events + [ended.emit(draft) for draft in drafts]
+
+
+def enriched() -> dict[str, Any]:
+    """What the driver's Python posts of an enriched batch."""
+    numbers = counted(Counts(), []) | {"latency": {bucket(0.01): 3}}
+    report = Report(0, 3, 1, (), numbers, {"ConnectionError": 1})
+    return enrichment_event("lookup", MicroBatch("q1", 4, "r1"), [report], 0.1, None)
 
 
 def told(translator: Translator, records: list[dict[str, object]]) -> list[Event]:
@@ -135,7 +151,9 @@ def sections_of(event: Event) -> set[str]:
     own = {event.name, ALL}
     if event.class_scope in ("spark.job", "spark.stage"):
         own |= {JOBS, QUERIES}
-    return own | {QUERIES} if event.class_scope.startswith("spark.streaming") else own
+    if event.class_scope.startswith(("spark.streaming", "spark_events.enrich")):
+        own |= {QUERIES}
+    return own
 
 
 def test_the_tables_can_be_read() -> None:

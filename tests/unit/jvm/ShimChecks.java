@@ -55,6 +55,23 @@ public final class ShimChecks {
     return text.toString().trim();
   }
 
+  /** A program's event goes to the sidecar on one line as it is; what is no event is refused to its face. */
+  public static void checkEventsOfPrograms() throws Exception {
+    String event = "{\"id\":\"1\",\"name\":\"A\",\"attributes\":{\"text\":\"a\\nb\"}}";
+    String line = new String(new AddedEvent(event + "\n").record().line(), "UTF-8");
+    is(line.indexOf('\n'), line.length() - 1);
+    is(line.endsWith("\"event\":" + event + "}\n"), true);
+    is(Events.add(event), false); // no application runs here
+    for (String none : Arrays.asList("", "[]", "{", "{} {}", "1", "nonsense")) {
+      try {
+        Events.add(none);
+        throw new AssertionError("taken: " + none);
+      } catch (IllegalArgumentException refused) {
+        is(refused.getMessage().startsWith("an event is "), true);
+      }
+    }
+  }
+
   /** Producers, a writer, an acknowledger, deaths: never too many, none unaccounted for, all in order. */
   public static void checkQueueUnderThreads() throws Exception {
     int capacity = 50;

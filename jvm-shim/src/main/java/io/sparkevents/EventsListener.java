@@ -118,7 +118,7 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onOtherEvent(SparkListenerEvent event) {
-    hand(() -> StreamingRecords.of(event));
+    hand(() -> event instanceof AddedEvent ? ((AddedEvent) event).record() : StreamingRecords.of(event));
   }
 
   /** What a callback captures; null where the event is none of ours. */

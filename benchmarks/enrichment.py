@@ -1,0 +1,193 @@
+"""What the engine of enrich costs: against the limit, against a bare loop, and against what people write instead.
+
+The limit is rows × latency ÷ calls in flight: nothing can be faster. The floor is the same number of coroutines that do
+nothing but call, on the same event loop: what Python itself needs, with no order, no bounds, no timeouts, no retries.
+Everything that is compared runs in turns, so that a busy machine is busy for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks._recipes import RECIPES
+from spark_events.enrich.engine.chunk import Chunk
+from spark_events.enrich.engine.engine import Definition, Engine
+from spark_events.enrich.engine.loop import BackgroundLoop
+from spark_events.enrich.plan import Plan
+
+_ROUNDS = int(os.environ.get("ENRICHMENT_ROUNDS", "3"))
+_LATENCY = 0.01
+_TAIL_EVERY, _TAIL, _REST = 100, 0.1, 0.001
+_CHUNK = 10_000
+_ROW_BYTES = 100
+
+Function = Callable[[int], Awaitable[Any]]
+
+
+async def _at_once(row: int) -> int:
+    return row
+
+
+async def _ten_milliseconds(row: int) -> int:
+    await asyncio.sleep(_LATENCY)
+    return row
+
+
+async def _heavy_tail(row: int) -> int:
+    await asyncio.sleep(_TAIL if row % _TAIL_EVERY == 0 else _REST)
+    return row
+
+
+async def _record(row: int) -> dict[str, Any]:
+    return {"country": f"country {row}", "risk": row / 7}
+
+
+def _chunks(rows: int, size: int) -> Iterator[Chunk]:
+    for start in range(0, rows, size):
+        part = range(start, min(rows, start + size))
+        yield Chunk(list(part), lambda index, start=start: str(start + index), _ROW_BYTES * len(part))  # type: ignore[misc]
+
+
+def engine_seconds(fn: Function, rows: int, in_flight: int, chunk: int) -> float:
+    """Seconds for so many rows, retries and timeouts on; checks that every answer is in its place."""
+    engine = Engine(Plan(fn, max_in_flight=in_flight), Definition("calls", "resource", str(time.monotonic_ns())))
+    began = time.perf_counter()
+    first = 0
+    for part, answers in engine.run(_chunks(rows, chunk)):
+        assert answers[0] == first
+        assert answers[-1] == first + len(part.rows) - 1
+        first += len(part.rows)
+    took = time.perf_counter() - began
+    assert first == rows
+    return took
+
+
+def floor_seconds(background: BackgroundLoop, fn: Function, rows: int, in_flight: int) -> float:
+    """The same calls by coroutines that do nothing else, on a loop of the same kind."""
+    left = iter(range(rows))
+
+    async def work() -> None:
+        for row in left:
+            await fn(row)
+
+    async def everything() -> None:
+        await asyncio.gather(*(work() for _ in range(in_flight)))
+
+    began = time.perf_counter()
+    background.submit(everything()).result()
+    return time.perf_counter() - began
+
+
+def _latency_bound(background: BackgroundLoop) -> None:
+    cases = [
+        (f"10 ms, {in_flight} in flight, chunks of {chunk:,}", _ten_milliseconds, rows, in_flight, chunk, _LATENCY)
+        for in_flight, rows in ((100, 20_000), (1000, 200_000))
+        for chunk in (1_000, _CHUNK)
+    ]
+    mean = (_TAIL + _REST * (_TAIL_EVERY - 1)) / _TAIL_EVERY
+    cases.append(("heavy tail, 100 in flight", _heavy_tail, 100_000, 100, _CHUNK, mean))
+    for name, fn, rows, in_flight, chunk, latency in cases:
+        limit = rows * latency / in_flight
+        ours, floor = [], []
+        for _ in range(_ROUNDS):
+            floor.append(floor_seconds(background, fn, rows, in_flight))
+            ours.append(engine_seconds(fn, rows, in_flight, chunk))
+        print(
+            f"{name}: {statistics.median(ours) / limit:.2f} times the limit (best {min(ours) / limit:.2f});"
+            f" a bare loop needs {statistics.median(floor) / limit:.2f} (best {min(floor) / limit:.2f})",
+            flush=True,
+        )
+
+
+def _processor_time() -> None:
+    rows = 300_000
+
+    async def bare() -> None:
+        for row in range(rows):
+            await _at_once(row)
+
+    ours, floor = [], []
+    for _ in range(2 * _ROUNDS):
+        began = time.process_time()
+        asyncio.run(bare())
+        floor.append(time.process_time() - began)
+        began = time.process_time()
+        engine_seconds(_at_once, rows, 100, _CHUNK)
+        ours.append(time.process_time() - began)
+    per_row = 1e6 / rows
+    print(
+        f"a function that returns at once, retries and timeouts on: {min(ours) * per_row:.2f} µs of processor time a row"
+        f" (median {statistics.median(ours) * per_row:.2f}), of which {min(floor) * per_row:.2f} for calling it at all"
+    )
+
+
+def _memory() -> None:
+    sizes = {rows: _peak_memory(rows) for rows in (100_000, 1_000_000, 10_000_000)}
+    told = ", ".join(f"{rows:,} rows: {size:.1f} MB" for rows, size in sizes.items())
+    print(f"memory of the process, {told}; ratio {sizes[10_000_000] / sizes[100_000]:.3f}")
+
+
+def _peak_memory(rows: int) -> float:
+    program = f"from benchmarks.enrichment import report_memory; report_memory({rows})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
+    return float(done.stdout)
+
+
+def report_memory(rows: int) -> None:
+    """Runs so many rows with answers of their own, and prints the most memory that it took, in megabytes."""
+    import resource
+
+    engine = Engine(Plan(_record), Definition("calls", "resource", "batch"))
+    for _ in engine.run(_chunks(rows, _CHUNK)):
+        pass
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def _against_others() -> None:
+    """On a real HTTP service on loopback with a heavy tail; the client is aiohttp for all."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from enrich_service import EnrichService
+
+    rows, in_flight, delay, share, tail = 3_000, 30, 0.025, 0.01, 0.5
+    limit = rows * (delay * (1 - share) + tail * share) / in_flight
+    times: dict[str, list[float]] = {name: [] for name in RECIPES}
+    with tempfile.TemporaryDirectory() as folder, EnrichService(Path(folder) / "calls.jsonl") as service:
+        for number in range(_ROUNDS):
+            # In turns, the order turning as well.
+            for name in list(RECIPES) if number % 2 == 0 else reversed(RECIPES):
+                service.script(delay=delay, tail=[share, tail], seed=number)
+                began = time.perf_counter()
+                answers = RECIPES[name](service.url, rows, in_flight)
+                times[name].append(time.perf_counter() - began)
+                assert [answer["key"] for answer in answers] == [str(row) for row in range(rows)]
+                calls = service.calls()
+                assert len(calls) == rows
+                assert max(call.in_flight for call in calls) <= in_flight
+    ours = statistics.median(times["enrich"])
+    for name, seconds in times.items():
+        median = statistics.median(seconds)
+        print(f"HTTP service, heavy tail, {in_flight} in flight, {name}: {median / limit:.2f} times the limit, {median / ours:.1f} times enrich")
+
+
+def run() -> None:
+    """Prints all of it."""
+    background = BackgroundLoop()
+    print(f"event loop: {background.kind}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    _processor_time()
+    _latency_bound(background)
+    background.close(1)
+    _memory()
+    _against_others()
+
+
+if __name__ == "__main__":
+    run()

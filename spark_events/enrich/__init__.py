@@ -1,0 +1,23 @@
+"""Ordered, stateless, asynchronous calls to the outside world for every row of a DataFrame."""
+
+import inspect
+import sys
+from types import ModuleType
+from typing import Any
+
+from spark_events.enrich.plan import Cache, CircuitBreaker, Retry
+from spark_events.enrich.spark.enrich import enrich, enrich_batch
+
+__all__ = ["Cache", "CircuitBreaker", "Retry", "enrich", "enrich_batch"]
+
+
+class _Callable(ModuleType):
+    """``spark_events.enrich`` is this package and, by the façade, the function: Python has one attribute for both."""
+
+    __signature__ = inspect.signature(enrich)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return enrich(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Callable

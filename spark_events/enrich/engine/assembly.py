@@ -1,0 +1,100 @@
+"""Puts the parts of a run together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from spark_events.enrich.engine.attempts import Attempts
+from spark_events.enrich.engine.breaker import Breaker
+from spark_events.enrich.engine.bulk import Groups, accept_group, accept_one
+from spark_events.enrich.engine.calls import Call
+from spark_events.enrich.engine.context import Context
+from spark_events.enrich.engine.counts import Counts
+from spark_events.enrich.engine.gate import Gate
+from spark_events.enrich.engine.keys import HotKeys, Lanes
+from spark_events.enrich.engine.limits import RateLimit
+from spark_events.enrich.engine.pool import Pool, Signals
+from spark_events.enrich.engine.process import Process
+from spark_events.enrich.engine.sharing import Answers, Sharing
+from spark_events.enrich.plan import Plan
+from spark_events.enrich.signature import name_of
+
+__all__ = ["Definition", "assemble"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Definition:
+    """What of the worker process may be used again, as digests made on the driver.
+
+    A function that comes out of a pickle is a new object in every task; these say that it is the same.
+
+    Attributes:
+        calls: of the function and its answers' schema: the cache and the Retry-After gate are kept by it.
+        resource: of the function that opens the resource: the open resource is kept by it.
+        batch: of this run of this micro-batch: the circuit breaker is kept by it, so that the tasks that follow in
+            this process need not find out again that the destination is down. A replay is another run.
+    """
+
+    calls: str
+    resource: str
+    batch: str
+
+
+def assemble(
+    plan: Plan,
+    definition: Definition,
+    process: Process,
+    resource: Any,
+    rate: float | None,
+    counts: Counts,
+    hot: HotKeys,
+    signals: Signals,
+) -> Pool:
+    """The pool of one run, with all that the plan asks for; on the loop."""
+    breaker = None
+    if plan.circuit_breaker is not None:
+        config = plan.circuit_breaker
+        breaker = process.breakers.get(definition.batch, lambda: Breaker(config))
+    attempts = Attempts(
+        plan,
+        _invoker(plan, resource),
+        _acceptor(plan),
+        process.gates.get(definition.calls, Gate),
+        RateLimit(rate) if rate is not None else None,
+        breaker,
+        counts,
+    )
+    pool = Pool(plan, name_of(plan.fn), attempts, counts, signals)
+    if plan.key is not None:
+        pool.feed = Lanes(pool.settle_row, pool.look_at_store, skip_after_failure=plan.on_failure == "fail", hot=hot)
+    elif plan.batch_size is not None:
+        pool.feed = Groups(plan.batch_size, pool.look_at_store)
+    if plan.coalesce_by is not None or plan.cache is not None:
+        # Bounded like the buffer: equal requests farther apart than that make another call.
+        memory = Answers(plan.buffer_rows, ttl=None) if plan.coalesce_by is not None else None
+        cache = None
+        if plan.cache is not None:
+            kept = plan.cache
+            cache = process.caches.get((definition.calls, kept), lambda: Answers(kept.max_entries, kept.ttl))
+        pool.sharing = Sharing(memory, cache, counts)
+    return pool
+
+
+def _invoker(plan: Plan, resource: Any) -> Callable[[Call], Awaitable[Any]]:
+    fn = plan.fn
+    if plan.wants_context:
+        return lambda call: fn(call.argument(), Context(call, resource))
+    if plan.batch_size is not None:
+        return lambda call: fn(call.argument())
+    # The shortest way for the most usual function.
+    return lambda call: fn(call.batch.rows[call.index])
+
+
+def _acceptor(plan: Plan) -> Callable[[Call, Any], Any] | None:
+    if plan.batch_size is not None:
+        return accept_group(plan.retry)
+    if plan.retry is not None and plan.retry.on_result is not None:
+        return accept_one(plan.retry)
+    return None

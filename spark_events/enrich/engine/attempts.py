@@ -1,0 +1,310 @@
+"""What happens once a first attempt has failed, or must ask before it is made.
+
+A first attempt that works passes none of this: tenacity around every call costs more than ten times the pool itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import tenacity
+
+from spark_events.enrich.engine.breaker import Breaker
+from spark_events.enrich.engine.calls import Call
+from spark_events.enrich.engine.counts import Counts
+from spark_events.enrich.engine.deadlines import Slot
+from spark_events.enrich.engine.failure import Failure, Kind, message_of, type_of, where_raised
+from spark_events.enrich.engine.gate import Gate
+from spark_events.enrich.engine.limits import RateLimit
+from spark_events.enrich.engine.pauses import pauses
+from spark_events.enrich.engine.verdicts import NotAcceptedError, Verdict, judge
+from spark_events.enrich.plan import Plan, Retry
+
+__all__ = ["ABANDONED", "Attempts"]
+
+#: In place of an answer: somebody else has settled the call meanwhile.
+ABANDONED: Final = object()
+
+_ONCE = Retry(attempts=1)
+# One class with two names since Python 3.11; before, a user may expect either.
+_NoAnswerError: type[Exception] = type(
+    "TimeoutError", tuple(dict.fromkeys((asyncio.TimeoutError, TimeoutError))), {"__module__": "builtins"}
+)
+
+
+class _AttemptError(Exception):
+    """An attempt failed, and this is what it means."""
+
+    def __init__(self, cause: BaseException, verdict: Verdict) -> None:
+        self.cause = cause
+        self.verdict = verdict
+
+
+class _EndError(Exception):
+    """There will be no other attempt."""
+
+    def __init__(self, kind: Kind, why: str) -> None:
+        super().__init__(why)
+        self.kind: Kind = kind
+
+
+class _AbandonedError(Exception):
+    """Nobody waits for this call any more."""
+
+
+class Attempts:
+    """Makes the attempts of a call that its worker could not make itself; for the loop's thread alone.
+
+    Args:
+        plan: times and the retry policy.
+        invoke: one attempt.
+        accept: what an attempt returned becomes the answer, or a failure is raised; None: it is the answer.
+        gate: passed before each attempt.
+        rate: waited for before each attempt.
+        breaker: told of each attempt.
+        counts: where everything is counted.
+
+    Attributes:
+        stopping: whether a cancellation comes from the run's end.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        invoke: Callable[[Call], Awaitable[Any]],
+        accept: Callable[[Call, Any], Any] | None,
+        gate: Gate,
+        rate: RateLimit | None,
+        breaker: Breaker | None,
+        counts: Counts,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.invoke = invoke
+        self.accept = accept
+        self.gate = gate
+        self.rate = rate
+        self.breaker = breaker
+        self._counts = counts
+        self.stopping: Callable[[], bool] = lambda: False
+        self._clock = clock
+        self._policy = plan.retry
+        self._retry = plan.retry or _ONCE
+        self._timeout = math.inf if plan.timeout is None else plan.timeout
+        self._total = math.inf if plan.total_timeout is None else plan.total_timeout
+        self._wait = pauses(self._retry)
+
+    async def begin(self, slot: Slot, call: Call) -> Failure | None:
+        """Waits until the first attempt may be made, and sets its deadline; the failure if it never may."""
+        slot.started = self._clock()
+        try:
+            slot.started += await self._enter(slot, again=False)
+        except (_EndError, asyncio.CancelledError) as error:
+            return self._failure(slot, call, self._end_of(slot, error), attempts=0)
+        now = self._clock()
+        slot.deadline = min(now + self._timeout, slot.started + self._total)
+        return None
+
+    async def after(self, slot: Slot, call: Call, error: BaseException | None) -> Any:
+        """The answer, or the failure, of a call whose first attempt went wrong.
+
+        Args:
+            slot: the worker that made it.
+            call: what it was.
+            error: what it raised; None: it returned, but too late.
+        """
+        first = [error]
+
+        async def attempt() -> Any:
+            if first:
+                raise self._failed(slot, first.pop())
+            await self._enter(slot, again=True)
+            call.attempt += 1
+            self._counts.retries += 1
+            return await self._once(slot, call)
+
+        try:
+            # Every loop of its own: tenacity keeps the state of an iteration in the object.
+            return await tenacity.AsyncRetrying(
+                retry=tenacity.retry_if_exception(lambda e: isinstance(e, _AttemptError) and e.verdict.retryable),
+                stop=lambda state: self._is_last(slot, call, state),
+                wait=self._pause_after,
+                sleep=lambda seconds: self._pause(slot, seconds),
+                reraise=True,
+            )(attempt)
+        except _AbandonedError:
+            return ABANDONED
+        except (_AttemptError, _EndError, asyncio.CancelledError) as ended:
+            return self._failure(slot, call, self._end_of(slot, ended), attempts=call.attempt)
+
+    async def _once(self, slot: Slot, call: Call) -> Any:
+        counts = self._counts
+        slot.attempted = now = self._clock()
+        slot.deadline = min(now + self._timeout, slot.started + self._total)
+        counts.begin()
+        failed: BaseException | None = None
+        answer: Any = None
+        try:
+            answer = await self.invoke(call)
+            if self.accept is not None:
+                answer = self.accept(call, answer)
+        except BaseException as error:
+            failed = self._failed(slot, error)
+        else:
+            if slot.why is not None:
+                failed = self._failed(slot, None)
+        if failed is not None:
+            raise failed
+        slot.deadline = math.inf
+        counts.end(self._clock() - now)
+        self.answered(slot)
+        return answer
+
+    def answered(self, slot: Slot) -> None:
+        """An attempt was answered: the gate and the breaker may know."""
+        if self.breaker is not None:
+            self.breaker.succeeded()
+        self.gate.leave(slot.passed, answered=True)
+        slot.passed = 0
+
+    def _failed(self, slot: Slot, error: BaseException | None) -> BaseException:
+        """What the end of an attempt means; counts it, and tells the gate and the breaker."""
+        if slot.abandoned:
+            return _AbandonedError()
+        if error is not None and slot.why is None and isinstance(error, asyncio.CancelledError) and self.stopping():
+            return error
+        took = self._clock() - slot.attempted
+        self._counts.end(took)
+        why = slot.why
+        slot.revive()
+        if why is not None and error is None:
+            self._counts.swallowed += 1
+        if why == "down":
+            self._leave(slot, answered=False)
+            return _EndError("circuit-open", self.breaker.down if self.breaker is not None else "")
+        if why == "timeout":
+            error = self._no_answer(slot, took)
+        assert error is not None
+        try:
+            verdict = judge(error, self._policy)
+        except Exception as broken:
+            # The user's `on` raised: that is what is to be seen, not what it was asked about.
+            error, verdict = broken, Verdict(retryable=False)
+        self._tell(slot, error, verdict)
+        return _AttemptError(error, verdict)
+
+    def _no_answer(self, slot: Slot, took: float) -> BaseException:
+        whole = slot.attempted + took - slot.started
+        if took + 0.001 < self._timeout and whole + 0.001 >= self._total:
+            return _NoAnswerError(f"no answer within {self._total:g} s (total_timeout)")
+        return _NoAnswerError(f"no answer within {self._timeout:g} s (timeout)")
+
+    def _tell(self, slot: Slot, error: BaseException, verdict: Verdict) -> None:
+        counts = self._counts
+        counts.timeouts += verdict.timeout
+        counts.throttled += verdict.throttled
+        if verdict.retry_after is not None and self._retry.honor_retry_after:
+            self.gate.close(verdict.retry_after, crowded=True)
+            counts.gate_closed += 1
+        if self.breaker is not None:
+            if verdict.outage:
+                self.breaker.failed(f"{type_of(error)}: {message_of(error)}", self.gate)
+            elif verdict.answered:
+                self.breaker.succeeded()
+        self._leave(slot, answered=verdict.answered)
+
+    def _leave(self, slot: Slot, *, answered: bool) -> None:
+        self.gate.leave(slot.passed, answered=answered)
+        slot.passed = 0
+
+    async def _enter(self, slot: Slot, *, again: bool) -> float:
+        """Waits for the gate and the rate limit; returns the seconds for which the rate limit held it back.
+
+        Only the gate's time counts against ``total_timeout`` of a call that has not begun: the rate limit is the user's
+        own wish.
+        """
+        final = slot.started + self._total
+        held = 0.0
+        while True:
+            if self.breaker is not None and self.breaker.down:
+                raise _EndError("circuit-open", self.breaker.down)
+            if not self.gate.lets(slot.passed):
+                if self.gate.until > final + held:
+                    left = self.gate.until - self._clock()
+                    raise _EndError(
+                        "throttled",
+                        f"the destination asks to be left alone for another {left:.1f} s, "
+                        f"longer than what is left of total_timeout, {self._total:g} s",
+                    )
+                slot.deadline = final + held
+                slot.passed = await self.gate.enter(again=again)
+            if self.rate is not None:
+                slot.deadline = final if again else math.inf
+                before = self._clock()
+                await self.rate.wait()
+                held += 0.0 if again else self._clock() - before
+            slot.deadline = math.inf
+            if self.gate.lets(slot.passed):
+                return held
+
+    def _is_last(self, slot: Slot, call: Call, state: tenacity.RetryCallState) -> bool:
+        if call.attempt >= self._retry.attempts:
+            return True
+        final = slot.started + self._total
+        # A pause that ends behind the last moment is not worth waiting for.
+        return self._clock() + self._pause_after(state) >= final or (not self.gate.is_open and self.gate.until >= final)
+
+    def _pause_after(self, state: tenacity.RetryCallState) -> float:
+        error = state.outcome.exception() if state.outcome is not None else None
+        if isinstance(error, _AttemptError) and error.verdict.retry_after is not None and self._retry.honor_retry_after:
+            # The gate holds it back, and lets those that wait through in their order.
+            return 0.0
+        return float(self._wait(state))
+
+    async def _pause(self, slot: Slot, seconds: float) -> None:
+        slot.deadline = slot.started + self._total
+        await asyncio.sleep(seconds)
+        slot.deadline = math.inf
+
+    def _end_of(self, slot: Slot, error: BaseException) -> BaseException:
+        """The same, but for a cancellation while it waited: that is a timeout, the destination's end, or the run's."""
+        if not isinstance(error, asyncio.CancelledError):
+            return error
+        why = slot.why
+        if why is None:
+            raise error
+        slot.revive()
+        self._leave(slot, answered=False)
+        if why == "down":
+            return _EndError("circuit-open", self.breaker.down if self.breaker is not None else "")
+        self._counts.timeouts += 1
+        return _EndError("timeout", f"no answer within {self._total:g} s (total_timeout)")
+
+    def _failure(self, slot: Slot, call: Call, error: BaseException, attempts: int) -> Failure:
+        elapsed = self._clock() - slot.started
+        if isinstance(error, _AttemptError):
+            cause, verdict = error.cause, error.verdict
+            return Failure(
+                kind=_kind_of(cause, verdict),
+                type=type_of(cause),
+                message=message_of(cause),
+                attempts=attempts,
+                elapsed=elapsed,
+                retryable=verdict.retryable,
+                where=where_raised(cause.__traceback__),
+            )
+        assert isinstance(error, _EndError)
+        names: dict[Kind, str] = {"circuit-open": "CircuitOpenError", "throttled": "ThrottledError"}
+        name = names.get(error.kind, "TimeoutError")
+        return Failure(error.kind, name, str(error), attempts=attempts, elapsed=elapsed, retryable=True)
+
+
+def _kind_of(cause: BaseException, verdict: Verdict) -> Kind:
+    if verdict.timeout:
+        return "timeout"
+    if verdict.throttled:
+        return "throttled"
+    return "result" if isinstance(cause, NotAcceptedError) else "error"

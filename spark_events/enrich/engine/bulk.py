@@ -1,0 +1,109 @@
+"""One call for several rows."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from spark_events.enrich.engine.calls import Batch, Call, GroupCall
+from spark_events.enrich.engine.failure import Failure, message_of, type_of, where_raised
+from spark_events.enrich.engine.verdicts import NotAcceptedError, judge
+from spark_events.enrich.plan import Retry
+
+__all__ = ["Groups", "accept_group", "accept_one"]
+
+
+class Groups:
+    """Rows by so many, across chunks; the last few only when nothing more comes.
+
+    Args:
+        size: rows of a call.
+        on_take: called when ``waiting`` has become less.
+    """
+
+    def __init__(self, size: int, on_take: Callable[[], None]) -> None:
+        self._on_take = on_take
+        self._size = size
+        self._rows: deque[tuple[Batch, int]] = deque()
+        self._flushed = 0
+        self.waiting = self.held = 0
+
+    def add(self, batch: Batch, indices: Sequence[int]) -> None:
+        """Rows to be called, in their order."""
+        self._rows.extend((batch, index) for index in indices)
+        self._count()
+
+    def take(self) -> Call | None:
+        """The next full call, or what was flushed."""
+        most = min(self._size, len(self._rows))
+        if not most or (most < self._size and self._flushed < most):
+            return None
+        places = [self._rows.popleft() for _ in range(most)]
+        self._flushed = max(0, self._flushed - most)
+        self._count()
+        self._on_take()
+        return GroupCall(places)
+
+    def ended(self, call: Call, failure: Failure | None, *, abandoned: bool = False) -> None:
+        """Groups do not wait for each other."""
+
+    def flush(self) -> None:
+        """What is here goes, full or not."""
+        self._flushed = len(self._rows)
+        self._count()
+
+    def _count(self) -> None:
+        """Calls that could begin now, and rows that wait for others to fill their call."""
+        full, rest = divmod(len(self._rows), self._size)
+        last = self._flushed > full * self._size
+        self.waiting, self.held = full + last, 0 if last else rest
+
+
+def accept_one(retry: Retry) -> Callable[[Call, Any], Any]:
+    """For calls of one row: asks ``on_result`` whether the answer is one."""
+    again = retry.on_result
+    assert again is not None
+
+    def accept(call: Call, answer: Any) -> Any:
+        if again(answer):
+            raise NotAcceptedError("on_result never accepted what the function returned")
+        return answer
+
+    return accept
+
+
+def accept_group(retry: Retry | None) -> Callable[[Call, Any], Any]:
+    """For calls of several rows: a result for each, in order; those that are exceptions have failed alone."""
+    again = retry.on_result if retry is not None else None
+
+    def accept(call: Call, results: Any) -> Any:
+        assert isinstance(call, GroupCall)
+        places = list(call.places())
+        if not isinstance(results, Sequence) or isinstance(results, (str, bytes)) or len(results) != len(places):
+            given = f"{len(results)} results" if isinstance(results, Sequence) else type(results).__name__
+            raise TypeError(f"fn must return a list with one result for each of its {len(places)} rows, not {given}")
+        left: list[tuple[Batch, int]] = []
+        first: BaseException | None = None
+        for (batch, index), result in zip(places, results, strict=True):
+            error: BaseException | None = result if isinstance(result, BaseException) else None
+            if error is None and again is not None and again(result):
+                error = NotAcceptedError("on_result never accepted what the function returned")
+            if error is None:
+                call.answers.append((batch, index, result))
+            elif judge(error, retry).retryable:
+                left.append((batch, index))
+                first = first or error
+            else:
+                call.answers.append((batch, index, _final(call, error)))
+        call.narrow(left)
+        if first is not None:
+            raise first
+        return None
+
+    return accept
+
+
+def _final(call: Call, error: BaseException) -> Failure:
+    where = where_raised(error.__traceback__)
+    return Failure("error", type_of(error), message_of(error), attempts=call.attempt, where=where)

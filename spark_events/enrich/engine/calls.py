@@ -1,0 +1,86 @@
+"""What is to be called: batches on their way through the engine, and calls for one row or for several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from spark_events.enrich.engine.buffer import SAMPLE, Buffer
+from spark_events.enrich.engine.chunk import Chunk
+from spark_events.enrich.engine.failure import Failure
+
+__all__ = ["Batch", "Call", "GroupCall"]
+
+
+class Batch:
+    """A chunk on its way: its answers, and how many are still to come.
+
+    Written by the loop's thread; the caller's thread looks at ``left``.
+    """
+
+    __slots__ = ("_buffer", "admitted", "answers", "chunk", "left", "rows")
+
+    def __init__(self, chunk: Chunk, admitted: float, buffer: Buffer) -> None:
+        self.chunk = chunk
+        self.rows = chunk.rows
+        self.left = len(chunk.rows)
+        self.answers: list[Any] = [None] * self.left
+        self.admitted = admitted
+        self._buffer = buffer
+
+    def settle(self, index: int, answer: Any) -> None:
+        """The row has its answer."""
+        self.answers[index] = answer
+        self.left -= 1
+        buffer = self._buffer
+        if not index % SAMPLE or not buffer.measured:
+            buffer.measure(answer)
+        if not self.left:
+            buffer.on_news()
+
+
+class Call:
+    """One row's call; ``attempt`` is the number of the latest one, from 1."""
+
+    __slots__ = ("attempt", "batch", "index")
+
+    def __init__(self, batch: Batch, index: int) -> None:
+        self.batch = batch
+        self.index = index
+        self.attempt = 1
+
+    def places(self) -> Iterable[tuple[Batch, int]]:
+        """Its rows: the batch and the index there."""
+        return ((self.batch, self.index),)
+
+    def argument(self) -> Any:
+        """What the function is called with."""
+        return self.batch.rows[self.index]
+
+
+class GroupCall(Call):
+    """One call for several rows.
+
+    A row's result may be an exception: it alone has failed. Where it may pass, the next attempt is for these rows only.
+    """
+
+    __slots__ = ("_places", "answers")
+
+    def __init__(self, places: Sequence[tuple[Batch, int]]) -> None:
+        super().__init__(*places[0])
+        self._places = list(places)
+        self.answers: list[tuple[Batch, int, Any]] = []
+
+    def places(self) -> Iterable[tuple[Batch, int]]:
+        return self._places
+
+    def argument(self) -> Any:
+        return [batch.rows[index] for batch, index in self._places]
+
+    def narrow(self, places: list[tuple[Batch, int]]) -> None:
+        """Only these rows have no answer yet."""
+        self._places = places
+
+    def all_failed(self, failure: Failure) -> list[tuple[Batch, int, Any]]:
+        """What is answered, and the failure for the rest."""
+        return [*self.answers, *((batch, index, failure) for batch, index in self._places)]

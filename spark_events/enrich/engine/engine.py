@@ -1,0 +1,211 @@
+"""The engine as the task sees it: chunks in, answers out, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from spark_events.enrich.engine.assembly import Definition, assemble
+from spark_events.enrich.engine.buffer import Buffer
+from spark_events.enrich.engine.calls import Batch
+from spark_events.enrich.engine.chunk import Chunk
+from spark_events.enrich.engine.counts import Counts
+from spark_events.enrich.engine.deadlines import GRACE_SECONDS
+from spark_events.enrich.engine.failure import Failure
+from spark_events.enrich.engine.keys import HotKeys
+from spark_events.enrich.engine.opening import open_resource
+from spark_events.enrich.engine.pool import Pool, Signals
+from spark_events.enrich.engine.process import Process, current_process
+from spark_events.enrich.engine.statistics import counted
+from spark_events.enrich.plan import Plan
+from spark_events.enrich.signature import name_of
+
+__all__ = ["Definition", "Engine", "StoppedError"]
+
+_LOG = logging.getLogger(__name__)
+#: A loop that a call blocks cannot stop; nobody waits for it longer than for a call that does not unwind.
+_STOP_SECONDS = 2 * GRACE_SECONDS
+
+
+class StoppedError(Exception):
+    """The run was cancelled with :meth:`Engine.cancel`."""
+
+
+class Engine:
+    """Calls a function for every row, many at once, and gives the answers in the rows' order.
+
+    One engine a task. The calls are made on the loop of the worker process, in a thread of its own; chunks are pulled
+    and answers handed out in the caller's thread.
+
+    Args:
+        plan: what the user asked for.
+        definition: what may be kept in this process.
+        rate: attempts a second that this task may make; None: no limit.
+    """
+
+    def __init__(self, plan: Plan, definition: Definition, rate: float | None = None) -> None:
+        self._plan = plan
+        self._definition = definition
+        self._rate = rate
+        self._counts = Counts()
+        self._hot = HotKeys(plan.max_in_flight)
+        self._kind = ""
+        # What happened on the loop: None for news in general, an exception that must end the run.
+        self._news: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._held: deque[Batch] = deque()
+        flying = plan.max_in_flight * (plan.batch_size or 1)
+        self._buffer = Buffer(plan.buffer_rows, plan.buffer_bytes, flying, self._tell)
+        # So many calls in store: while a chunk is fetched and made into rows, nobody must be idle.
+        self._low = max(plan.max_in_flight, plan.buffer_rows // 4)
+        self._pool: Pool | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._ended = threading.Event()
+
+    def run(self, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, list[Any]]]:
+        """Yields every chunk with its answers, in the order in which the chunks came.
+
+        An answer is what the function returned, or a :class:`~spark_events.enrich.engine.failure.Failure`: a row that
+        fails never raises here. Chunks are pulled ahead, only while the buffer has room. Closing the iterator (Spark
+        does, when a task is killed) starts no new call, cancels those in flight and waits for them, a bounded time.
+
+        Raises:
+            StoppedError: :meth:`cancel` was called.
+        """
+        process = current_process()
+        loop = process.background.loop
+        self._kind = process.background.kind
+        process.watch.add(self._counts.stood_still)
+        try:
+            loop.call_soon_threadsafe(self._begin, process)
+            while self._pool is None:
+                self._await_news()
+            yield from self._answers(loop, self._pool, iter(chunks))
+        finally:
+            process.watch.remove(self._counts.stood_still)
+            self._end(loop)
+
+    def cancel(self) -> None:
+        """Starts no new call and cancels those in flight; for any thread. ``run`` then raises."""
+        if self._pool is not None:
+            # At once, without the caller's thread, which may be waiting for its next chunk.
+            self._pool.stopping = True
+        self._news.put(StoppedError("the run was cancelled"))
+        process = current_process()
+        with contextlib.suppress(RuntimeError):
+            process.background.loop.call_soon_threadsafe(self._cancel_life)
+
+    def statistics(self) -> dict[str, Any]:
+        """What was counted so far, as plain data: see :mod:`spark_events.enrich.engine.statistics`, which merges it."""
+        peaks = {"buffer_rows": self._buffer.most_rows, "buffer_bytes": self._buffer.most_bytes, "loop": self._kind}
+        return {**counted(self._counts, self._hot.hot()), **peaks}
+
+    def _answers(
+        self, loop: asyncio.AbstractEventLoop, pool: Pool, chunks: Iterator[Chunk]
+    ) -> Iterator[tuple[Chunk, list[Any]]]:
+        """Pulls, waits and hands out, in the caller's thread."""
+        held, buffer, width, low = self._held, self._buffer, self._plan.max_in_flight, self._low
+        more = True
+        while more or held:
+            room = more and buffer.has_room
+            # What the loop has not seen yet waits as well.
+            waiting = pool.feed.waiting + self._counts.rows - pool.admitted
+            if room and waiting < width:
+                more = self._pull(loop, pool, chunks)
+            elif held and not held[0].left:
+                batch = held.popleft()
+                buffer.let_out(len(batch.rows), batch.chunk.size)
+                yield batch.chunk, batch.answers
+            elif room and waiting < low:
+                more = self._pull(loop, pool, chunks)
+            else:
+                if more and buffer.is_full:
+                    # Nothing comes before something goes: no call must wait to be filled.
+                    loop.call_soon_threadsafe(self._guarded, pool.flush)
+                self._await_news()
+
+    def _pull(self, loop: asyncio.AbstractEventLoop, pool: Pool, chunks: Iterator[Chunk]) -> bool:
+        chunk = next(chunks, None)
+        if chunk is None:
+            loop.call_soon_threadsafe(self._guarded, pool.flush)
+            return False
+        batch = Batch(chunk, time.monotonic(), self._buffer)
+        self._held.append(batch)
+        self._counts.rows += len(batch.rows)
+        self._buffer.take_in(len(batch.rows), chunk.size)
+        loop.call_soon_threadsafe(self._guarded, functools.partial(pool.admit, batch))
+        if not self._news.empty():
+            self._await_news()
+        return True
+
+    def _await_news(self) -> None:
+        """Waits until something has happened, and takes all that has."""
+        while True:
+            news = self._news.get()
+            if news is not None:
+                raise news
+            if self._news.empty():
+                return
+
+    def _tell(self) -> None:
+        self._news.put(None)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """On the loop: an error there must reach the caller, who would wait for ever."""
+        try:
+            step()
+        except Exception as error:
+            self._news.put(error)
+
+    def _begin(self, process: Process) -> None:
+        self._life = asyncio.get_running_loop().create_task(self._live(process))
+        self._life.add_done_callback(self._over)
+
+    async def _live(self, process: Process) -> None:
+        """The run's part on the loop: from the opening of the resource to its release."""
+        plan, key = self._plan, self._definition.resource
+        signals = Signals(self._low, self._tell, process.watch.beat, self._news.put)
+        resource = await open_resource(plan, key, process.resources)
+        refusal = resource if isinstance(resource, Failure) else None
+        pool = assemble(plan, self._definition, process, resource, self._rate, self._counts, self._hot, signals)
+        try:
+            if refusal is not None:
+                pool.refuse(refusal)
+            pool.start()
+            self._pool = pool
+            self._tell()
+            await asyncio.Event().wait()
+        finally:
+            await pool.stop()
+            if plan.resource is not None and refusal is None:
+                process.resources.release(key)
+
+    def _over(self, life: asyncio.Task[None]) -> None:
+        if not life.cancelled() and (error := life.exception()) is not None:
+            self._news.put(error)
+        self._ended.set()
+
+    def _cancel_life(self) -> None:
+        if self._life is not None:
+            self._life.cancel()
+
+    def _end(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            loop.call_soon_threadsafe(self._cancel_life)
+        except RuntimeError:
+            # The loop ended with its process.
+            return
+        if not self._ended.wait(_STOP_SECONDS):
+            # Its thread is in the hands of a call that blocks it; the watch has said which.
+            _LOG.warning(
+                "%s: the event loop is blocked; its calls could not be stopped in %g s",
+                name_of(self._plan.fn),
+                _STOP_SECONDS,
+            )

@@ -1,0 +1,83 @@
+"""In which order rows are called: as they come, here; by key and in bulk, in files of their own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from spark_events.enrich.engine.calls import Batch, Call
+from spark_events.enrich.engine.failure import Failure
+
+__all__ = ["Feed", "InOrder", "Settle"]
+
+#: Counted by so many, which costs less than one by one; ``waiting`` is too low by less than that.
+_BLOCK = 32
+#: Tells a row's answer.
+Settle = Callable[[Batch, int, Any], None]
+
+
+class Feed(Protocol):
+    """Where the pool's workers get their calls from; for the loop's thread alone.
+
+    Attributes:
+        waiting: calls that could begin now.
+        held: rows that wait for something else than a worker.
+    """
+
+    waiting: int
+    held: int
+
+    def add(self, batch: Batch, indices: Sequence[int]) -> None:
+        """Rows to be called, in their order."""
+
+    def take(self) -> Call | None:
+        """The next call; None when there is none at the moment."""
+
+    def ended(self, call: Call, failure: Failure | None, *, abandoned: bool = False) -> None:
+        """A call that was taken has come to its end; abandoned, it may still be running."""
+
+    def flush(self) -> None:
+        """Nothing more will come for a while: hold nothing back."""
+
+
+class InOrder:
+    """Rows as they come, one call each.
+
+    Args:
+        on_take: called when ``waiting`` has become less.
+    """
+
+    def __init__(self, on_take: Callable[[], None]) -> None:
+        self._on_take = on_take
+        self.waiting = 0
+        self.held = 0
+        self._batches: deque[tuple[Batch, Sequence[int]]] = deque()
+        # A generator that never ends: it keeps its place by itself, which no method does as fast.
+        self._next = self._calls().__next__
+
+    def add(self, batch: Batch, indices: Sequence[int]) -> None:
+        self._batches.append((batch, indices))
+        self.waiting += len(indices)
+
+    def take(self) -> Call | None:
+        return self._next()
+
+    def ended(self, call: Call, failure: Failure | None, *, abandoned: bool = False) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def _calls(self) -> Iterator[Call | None]:
+        while True:
+            if not self._batches:
+                yield None
+                continue
+            batch, indices = self._batches.popleft()
+            for start in range(0, len(indices), _BLOCK):
+                block = indices[start : start + _BLOCK]
+                self.waiting -= len(block)
+                self._on_take()
+                for index in block:
+                    yield Call(batch, index)

@@ -1,0 +1,58 @@
+"""The event loop of a worker process: one thread, started when first needed, that outlives tasks and micro-batches.
+
+A Python worker serves many tasks. A loop for each would close every connection with it, and so would ``asyncio.run``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+__all__ = ["BackgroundLoop"]
+
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class BackgroundLoop:
+    """A running event loop in a daemon thread; uvloop's, where that is installed."""
+
+    def __init__(self) -> None:
+        self.loop, self.kind = _new_loop()
+        self._thread = threading.Thread(target=self._run, name="spark-events-enrich", daemon=True)
+        self._thread.start()
+
+    @property
+    def thread_id(self) -> int:
+        """As in ``sys._current_frames()``."""
+        assert self._thread.ident is not None
+        return self._thread.ident
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Runs a coroutine on the loop; for any other thread."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def close(self, timeout: float) -> None:
+        """Ends the loop; waits for its thread, at most ``timeout`` seconds, for a call may block it."""
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+        self.loop.close()
+
+
+def _new_loop() -> tuple[asyncio.AbstractEventLoop, str]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop(), "asyncio"
+    return uvloop.new_event_loop(), "uvloop"

@@ -1,0 +1,100 @@
+"""What a worker process keeps from one task to the next: its loop, open resources, caches, gates and breakers.
+
+Module state, because Spark makes ``__main__``'s globals anew for every task.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from spark_events.enrich.engine.breaker import Breaker
+from spark_events.enrich.engine.gate import Gate
+from spark_events.enrich.engine.loop import BackgroundLoop
+from spark_events.enrich.engine.resources import Resources
+from spark_events.enrich.engine.sharing import Answers
+from spark_events.enrich.engine.watch import Watch
+
+__all__ = ["Kept", "Process", "current_process"]
+
+T = TypeVar("T")
+
+#: Definitions whose caches, gates and breakers are kept; a worker seldom serves more than a few.
+_MOST_KEPT = 8
+_CLOSING_SECONDS = 5.0
+
+
+class Kept(Generic[T]):
+    """A few things by their key; the one that was asked for longest ago goes first."""
+
+    def __init__(self, most: int = _MOST_KEPT) -> None:
+        self._most = most
+        self._things: OrderedDict[object, T] = OrderedDict()
+
+    def get(self, key: object, make: Callable[[], T]) -> T:
+        """The thing of this key, made when there is none."""
+        if key not in self._things:
+            self._things[key] = make()
+            if len(self._things) > self._most:
+                self._things.popitem(last=False)
+        self._things.move_to_end(key)
+        return self._things[key]
+
+
+class Process:
+    """One per worker process; see :func:`current_process`. All but ``background`` is for the loop's thread alone."""
+
+    def __init__(self) -> None:
+        self.background = BackgroundLoop()
+        self.watch = Watch(self.background)
+        self.resources = Resources()
+        self.caches: Kept[Answers] = Kept()
+        self.gates: Kept[Gate] = Kept()
+        self.breakers: Kept[Breaker] = Kept()
+
+    def close(self) -> None:
+        """Closes the resources, then the loop."""
+        closing = self.background.submit(self.resources.close())
+        try:
+            closing.result(_CLOSING_SECONDS)
+        except Exception:
+            # Whatever a resource does when it is closed, the process ends.
+            closing.cancel()
+        self.watch.close()
+        self.background.close(_CLOSING_SECONDS)
+
+
+_process: Process | None = None
+_lock = threading.Lock()
+
+
+def current_process() -> Process:
+    """The state of this process, made when first asked for."""
+    global _process  # noqa: PLW0603
+    with _lock:
+        if _process is None:
+            _process = Process()
+        return _process
+
+
+def _close() -> None:
+    global _process
+    with _lock:
+        process, _process = _process, None
+    if process is not None:
+        process.close()
+
+
+def _forget() -> None:
+    """After a fork the child has neither the thread nor a right to the parent's connections."""
+    global _process, _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+    _process = None
+
+
+atexit.register(_close)
+os.register_at_fork(after_in_child=_forget)

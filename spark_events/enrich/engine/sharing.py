@@ -1,0 +1,112 @@
+"""One call for equal requests: those in flight, those of the batch, and those that a cache remembers."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from spark_events.enrich.engine.calls import Batch
+from spark_events.enrich.engine.counts import Counts
+from spark_events.enrich.engine.failure import Failure
+
+__all__ = ["Answers", "Sharing"]
+
+_MISSING = object()
+#: These say nothing about the request: it was never sent.
+_NOT_CALLED = {"circuit-open", "resource", "skipped"}
+
+
+class Answers:
+    """The last answers by their request: the least recently used goes first, and none is used after its time.
+
+    Args:
+        most: how many.
+        ttl: seconds; None: for ever.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, most: int, ttl: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._ttl = ttl
+        self._clock = clock
+        self._answers: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def get(self, request: Hashable, default: Any) -> Any:
+        """The answer to a request, or the default."""
+        found = self._answers.get(request)
+        if found is None:
+            return default
+        if self._ttl is not None and self._clock() - found[0] >= self._ttl:
+            del self._answers[request]
+            return default
+        self._answers.move_to_end(request)
+        return found[1]
+
+    def put(self, request: Hashable, answer: Any) -> None:
+        """Remembers an answer, from now."""
+        self._answers[request] = (self._clock() if self._ttl is not None else 0.0, answer)
+        self._answers.move_to_end(request)
+        if len(self._answers) > self._most:
+            self._answers.popitem(last=False)
+
+
+class Sharing:
+    """Finds out which rows need a call of their own, and gives the others what these are answered.
+
+    Args:
+        batch: the answers of this batch, failures among them; None: equal requests share only what is in flight.
+        cache: answers of this process; None: there is none.
+        counts: where rows that needed no call are counted.
+    """
+
+    def __init__(self, batch: Answers | None, cache: Answers | None, counts: Counts) -> None:
+        self._batch = batch
+        self._cache = cache
+        self._counts = counts
+        self._followers: dict[Hashable, list[tuple[Batch, int]]] = {}
+
+    def admit(self, batch: Batch, indices: Sequence[int]) -> list[int]:
+        """Those of the rows that must be called; the others have their answer, or will have it."""
+        requests = batch.chunk.requests
+        assert requests is not None
+        needed = []
+        for index in indices:
+            request = requests[index]
+            followers = self._followers.get(request)
+            if followers is not None:
+                followers.append((batch, index))
+                self._counts.coalesced += 1
+            elif self._batch is not None and (answer := self._batch.get(request, _MISSING)) is not _MISSING:
+                self._counts.coalesced += 1
+                self._answer(batch, index, answer)
+            elif self._cache is not None and (answer := self._cache.get(request, _MISSING)) is not _MISSING:
+                self._counts.cached += 1
+                self._answer(batch, index, answer)
+            else:
+                self._followers[request] = []
+                needed.append(index)
+        return needed
+
+    def settle(self, batch: Batch, index: int, answer: Any) -> None:
+        """The answer of a row that was called, for it and for all that wait with it."""
+        requests = batch.chunk.requests
+        assert requests is not None
+        request = requests[index]
+        failed = isinstance(answer, Failure)
+        if self._batch is not None and not (failed and answer.kind in _NOT_CALLED):
+            self._batch.put(request, answer)
+        if self._cache is not None and not failed:
+            self._cache.put(request, answer)
+        batch.settle(index, answer)
+        for other, place in self._followers.pop(request, ()):
+            self._answer(other, place, answer)
+
+    def _answer(self, batch: Batch, index: int, answer: Any) -> None:
+        if isinstance(answer, Failure):
+            self._counts.failed(answer)
+        batch.settle(index, answer)

@@ -1,0 +1,175 @@
+"""What a failed attempt means: whether trying again may help, and what it says about the destination.
+
+Clients are told by their names, not by their classes, for none of them need be installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import email.utils
+import errno
+import math
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from spark_events.enrich.plan import Retry
+
+__all__ = ["NotAcceptedError", "Verdict", "judge"]
+
+
+class NotAcceptedError(Exception):
+    """``on_result`` says of what the call returned that it is to be tried again."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """On one failed attempt.
+
+    Attributes:
+        retryable: another attempt may work.
+        timeout: no answer came in time.
+        throttled: the destination refuses because it is asked too much.
+        outage: it is out of reach, out of order or silent: what a circuit breaker counts.
+        answered: it did answer, so it is not down.
+        retry_after: seconds for which it asks to be left alone.
+    """
+
+    retryable: bool
+    timeout: bool = False
+    throttled: bool = False
+    outage: bool = False
+    answered: bool = False
+    retry_after: float | None = None
+
+
+_TOO_MANY = 429
+_UNAVAILABLE = 503
+_TIMEOUT_STATUS = 408
+_SERVER_ERRORS = range(500, 600)
+_STATUSES = range(100, 600)
+
+# Top-level package and class name; subclasses count as well.
+_TIMEOUTS = {
+    ("httpx", "TimeoutException"),
+    ("httpcore", "TimeoutException"),
+    ("aiohttp", "ServerTimeoutError"),
+    ("requests", "Timeout"),
+    ("urllib3", "TimeoutError"),
+}
+_CONNECTIONS = {
+    ("httpx", "NetworkError"),
+    ("httpx", "ProxyError"),
+    ("httpx", "RemoteProtocolError"),
+    ("httpcore", "NetworkError"),
+    ("httpcore", "ProxyError"),
+    ("httpcore", "RemoteProtocolError"),
+    ("aiohttp", "ClientConnectionError"),
+    ("aiohttp", "ClientPayloadError"),
+    ("requests", "ConnectionError"),
+    ("requests", "ChunkedEncodingError"),
+    ("urllib3", "ProtocolError"),
+    ("urllib3", "NewConnectionError"),
+    ("urllib3", "MaxRetryError"),
+}
+# Connection errors by their class, mistakes by their nature: no other attempt will find another certificate or name.
+_MISTAKES = {("aiohttp", "ClientConnectorCertificateError"), ("requests", "SSLError")}
+_NETWORK_ERRNOS = {
+    getattr(errno, name)
+    for name in (
+        "EADDRNOTAVAIL", "ECONNABORTED", "ECONNREFUSED", "ECONNRESET", "EHOSTDOWN", "EHOSTUNREACH", "EMFILE",
+        "ENETDOWN", "ENETRESET", "ENETUNREACH", "ENOBUFS", "EPIPE", "ETIMEDOUT",
+    )
+    if hasattr(errno, name)
+}  # fmt: skip
+
+
+def judge(error: BaseException, retry: Retry | None, wall: Callable[[], float] = time.time) -> Verdict:
+    """The verdict on what an attempt raised.
+
+    Args:
+        error: what it raised.
+        retry: the user's policy; None: nothing is tried again.
+        wall: seconds since 1970, for a Retry-After that is a date.
+    """
+    if isinstance(error, NotAcceptedError):
+        return Verdict(retryable=True, answered=True)
+    nature = _nature(error, wall)
+    if retry is None or not isinstance(error, Exception):
+        # CancelledError, SystemExit, KeyboardInterrupt: somebody wants an end, not another beginning.
+        return dataclasses.replace(nature, retryable=False)
+    if retry.on is None:
+        return nature
+    wanted = isinstance(error, retry.on) if isinstance(retry.on, tuple) else bool(retry.on(error))
+    return dataclasses.replace(nature, retryable=wanted)
+
+
+def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
+    status = _status(error)
+    if status is not None:
+        asked = _retry_after(error, wall) if status in {_TOO_MANY, _UNAVAILABLE} else None
+        throttled = status == _TOO_MANY or asked is not None
+        return Verdict(
+            retryable=throttled or status == _TIMEOUT_STATUS or status in _SERVER_ERRORS,
+            timeout=status == _TIMEOUT_STATUS,
+            throttled=throttled,
+            outage=status in _SERVER_ERRORS and not throttled,
+            answered=status not in _SERVER_ERRORS or throttled,
+            retry_after=asked,
+        )
+    families = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__}
+    if families & _MISTAKES or isinstance(error, ssl.SSLCertVerificationError):
+        return Verdict(retryable=False)
+    if isinstance(error, (TimeoutError, asyncio.TimeoutError)) or families & _TIMEOUTS:
+        # Waiting for a connection of one's own pool says nothing about the destination.
+        return Verdict(retryable=True, timeout=True, outage=("httpx", "PoolTimeout") not in families)
+    if families & _CONNECTIONS or _is_connection_error(error):
+        return Verdict(retryable=True, outage=True)
+    asked = getattr(error, "retry_after", None)
+    if isinstance(asked, (int, float)) and asked >= 0:
+        return Verdict(retryable=True, throttled=True, answered=True, retry_after=float(asked))
+    return Verdict(retryable=False)
+
+
+def _is_connection_error(error: BaseException) -> bool:
+    if isinstance(error, (ConnectionError, socket.gaierror, ssl.SSLError, asyncio.IncompleteReadError)):
+        return True
+    if not isinstance(error, OSError):
+        return False
+    # asyncio joins the failures of a name's addresses in one OSError that has no number.
+    return error.errno in _NETWORK_ERRNOS or str(error).startswith("Multiple exceptions: [Errno")
+
+
+def _status(error: BaseException) -> int | None:
+    """The HTTP status that an exception carries: itself (aiohttp, urllib), or in its response (httpx, requests)."""
+    for holder in (getattr(error, "response", None), error):
+        for name in ("status_code", "status", "code"):
+            value = getattr(holder, name, None)
+            if isinstance(value, int) and value in _STATUSES:
+                return int(value)
+    return None
+
+
+def _retry_after(error: BaseException, wall: Callable[[], float]) -> float | None:
+    """Seconds, from the header in its form of a number or of a date; None when there is none that can be read."""
+    for holder in (getattr(error, "response", None), error):
+        headers: Any = getattr(holder, "headers", None)
+        if not isinstance(headers, Mapping) and not hasattr(headers, "get"):
+            continue
+        said = headers.get("Retry-After") or headers.get("retry-after")
+        if said is None:
+            continue
+        try:
+            seconds = float(said)
+        except ValueError:
+            pass
+        else:
+            return max(0.0, seconds) if math.isfinite(seconds) else None
+        try:
+            return max(0.0, email.utils.parsedate_to_datetime(said).timestamp() - wall())
+        except (TypeError, ValueError):
+            return None
+    return None

@@ -1,0 +1,106 @@
+"""Whether a function can be called for a row, found out before any task runs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from spark_events.errors import InvalidPlanError
+
+__all__ = ["check_function", "check_resource", "name_of", "takes_context"]
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_CONTEXT_NAMES = ("ctx", "context")
+
+
+def name_of(fn: Callable[..., Any]) -> str:
+    """How a message calls it: its name, file and line."""
+    bare = _bare(fn)
+    code = getattr(bare, "__code__", None)
+    name = getattr(bare, "__qualname__", None) or type(fn).__qualname__
+    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code is not None else name
+
+
+def check_function(fn: Any, *, bulk: bool = False) -> None:
+    """That it is an ``async def`` of a row and, if it likes, a context.
+
+    Args:
+        fn: what the user gave.
+        bulk: it is to be called with several rows.
+
+    Raises:
+        InvalidPlanError: it is not.
+    """
+    rows = "rows" if bulk else "row"
+    wanted = f"async def fn({rows}) or async def fn({rows}, ctx)"
+    if not callable(fn):
+        raise InvalidPlanError(f"fn is {type(fn).__name__}, not a function; wanted: {wanted}")
+    bare = _bare(fn)
+    if inspect.isasyncgenfunction(bare):
+        raise InvalidPlanError(f"{name_of(fn)} yields; it must return its answer; wanted: {wanted}")
+    if not inspect.iscoroutinefunction(bare):
+        raise InvalidPlanError(f"{name_of(fn)} is not async; wanted: {wanted}")
+    required, most = _arity(fn)
+    if required > 2 or most < 1:
+        raise InvalidPlanError(f"{name_of(fn)} takes {inspect.signature(fn)}; wanted: {wanted}")
+
+
+def takes_context(fn: Callable[..., Any]) -> bool:
+    """Whether the second argument is for ``ctx``: it has no default, or it says so by its name."""
+    required, most = _arity(fn)
+    if required == 2 or most < 2:
+        return required == 2
+    positional = [one for one in inspect.signature(fn).parameters.values() if one.kind in _POSITIONAL]
+    return len(positional) > 1 and positional[1].name in _CONTEXT_NAMES
+
+
+def check_resource(resource: Any) -> None:
+    """That it can be called without arguments, and is not one of the usual mistakes.
+
+    Raises:
+        InvalidPlanError: it is.
+    """
+    if resource is None:
+        return
+    wanted = "wanted: a function without arguments that returns an async context manager"
+    if not callable(resource) or (hasattr(resource, "__aenter__") and not inspect.isclass(resource)):
+        raise InvalidPlanError(
+            f"resource is {type(resource).__name__}, which is open already or cannot be opened; {wanted}"
+        )
+    bare = _bare(resource)
+    if inspect.isasyncgenfunction(bare):
+        raise InvalidPlanError(f"resource {name_of(resource)} yields: decorate it with contextlib.asynccontextmanager")
+    if inspect.iscoroutinefunction(bare):
+        raise InvalidPlanError(f"resource {name_of(resource)} is async def; {wanted}")
+    try:
+        inspect.signature(resource).bind()
+    except TypeError:
+        raise InvalidPlanError(f"resource {name_of(resource)} takes {inspect.signature(resource)}; {wanted}") from None
+    except ValueError:
+        # A class written in C has no signature; whether it opens is seen when it is opened.
+        return
+
+
+def _bare(fn: Any) -> Any:
+    """The function itself, below partial objects and bound methods; of an object that can be called, its call."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    if not inspect.isroutine(fn) and not inspect.isclass(fn):
+        fn = type(fn).__call__
+    return getattr(fn, "__func__", fn)
+
+
+def _arity(fn: Callable[..., Any]) -> tuple[int, float]:
+    """How many positional arguments it needs and takes; a keyword that must be given is one too many."""
+    parameters = inspect.signature(fn).parameters.values()
+    positional = [one for one in parameters if one.kind in _POSITIONAL]
+    required = sum(one.default is inspect.Parameter.empty for one in positional)
+    most: float = len(positional)
+    for one in parameters:
+        if one.kind is inspect.Parameter.VAR_POSITIONAL:
+            most = float("inf")
+        elif one.kind is inspect.Parameter.KEYWORD_ONLY and one.default is inspect.Parameter.empty:
+            required += 3
+    return required, most

@@ -1,0 +1,156 @@
+"""Answers to Arrow columns; an answer that does not fit the output is a failure of its row, not of the task."""
+
+from __future__ import annotations
+
+import datetime
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from spark_events.enrich.engine.failure import Failure
+
+__all__ = ["AnswerWriter"]
+
+_NAMES_SHOWN = 5
+
+
+class AnswerWriter:
+    """Checks answers against the output, and makes columns of them.
+
+    Args:
+        schema: of the output; a field that is not nullable takes no None.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._names = list(schema.names)
+        self._fields = list(schema)
+        self._required = [place for place, field in enumerate(self._fields) if not field.nullable]
+        self._checks = [_clock_check(field.type) for field in self._fields]
+        single = len(self._names) == 1
+        get = operator.itemgetter(*self._names)
+        self._get: Callable[[Any], tuple[Any, ...]] = (lambda answer: (get(answer),)) if single else get
+        self._nothing = (None,) * len(self._names)
+
+    def write(self, answers: Sequence[Any]) -> tuple[list[pa.Array], dict[int, Failure]]:
+        """The output's columns, and by row the failures: those among the answers, and those found here.
+
+        A row that failed has nulls.
+        """
+        failures: dict[int, Failure] = {}
+        rows = self._rows(answers, failures)
+        arrays = []
+        columns = list(zip(*rows, strict=True)) if rows else [()] * len(self._names)
+        for place, field in enumerate(self._fields):
+            arrays.append(self._array(place, field, columns[place], failures))
+        if failures:
+            # One that was found in a later column has left its values in the earlier ones.
+            cleared = [[None if row in failures else value for row, value in enumerate(column)] for column in columns]
+            arrays = [pa.array(column, field.type) for column, field in zip(cleared, self._fields, strict=True)]
+        return arrays, failures
+
+    def _rows(self, answers: Sequence[Any], failures: dict[int, Failure]) -> list[tuple[Any, ...]]:
+        wanted = len(self._names)
+        rows = []
+        for row, answer in enumerate(answers):
+            if type(answer) is dict and len(answer) == wanted:
+                try:
+                    values = self._get(answer)
+                except KeyError:
+                    values = None
+            else:
+                values = None
+            if values is None:
+                values = self._slow(row, answer, failures)
+            for place in self._required:
+                if values[place] is None and row not in failures:
+                    failures[row] = _misfit(f"column {self._names[place]!r} is NOT NULL, and the function gave None")
+            rows.append(values)
+        return rows
+
+    def _slow(self, row: int, answer: Any, failures: dict[int, Failure]) -> tuple[Any, ...]:
+        if isinstance(answer, Failure):
+            failures[row] = answer
+        elif not isinstance(answer, Mapping):
+            wanted = ", ".join(self._names)
+            failures[row] = _misfit(f"the function returned {type(answer).__name__}, not a mapping with {wanted}")
+        elif set(answer) != set(self._names):
+            missing = [name for name in self._names if name not in answer]
+            extra = sorted(str(name) for name in set(answer) - set(self._names))
+            said = [f"without {_listed(missing)}"] if missing else []
+            said += [f"with {_listed(extra)}, which the output does not have"] if extra else []
+            failures[row] = _misfit(f"the function returned a mapping {' and '.join(said)}")
+        else:
+            return self._get(answer)
+        return self._nothing
+
+    def _array(self, place: int, field: pa.Field, values: Sequence[Any], failures: dict[int, Failure]) -> pa.Array:
+        check = self._checks[place]
+        try:
+            if check is not None and not all(map(check, values)):
+                raise pa.ArrowInvalid
+            return pa.array(values, field.type)
+        except _REFUSALS:
+            pass
+        # Somebody does not fit: who? The library's message would show the value, which may be a secret.
+        fitting = []
+        for row, value in enumerate(values):
+            try:
+                if check is not None and not check(value):
+                    raise pa.ArrowInvalid
+                pa.array([value], field.type)
+                fitting.append(value)
+            except _REFUSALS:
+                fitting.append(None)
+                if row not in failures:
+                    given = _described(value)
+                    failures[row] = _misfit(f"column {field.name!r} is {field.type}, and the function gave {given}")
+        return pa.array(fitting, field.type)
+
+
+_REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
+
+
+def _misfit(message: str) -> Failure:
+    return Failure(kind="error", type="OutputError", message=message, attempts=1)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:_NAMES_SHOWN]))
+    return shown + (f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else "")
+
+
+def _described(value: Any) -> str:
+    """What it is, never what it says."""
+    kind = type(value).__name__
+    if isinstance(value, datetime.datetime):
+        return f"{kind} {'with' if value.tzinfo else 'without'} a time zone"
+    if isinstance(value, int | float):
+        return f"{kind} that does not fit"
+    return kind
+
+
+def _clock_check(kind: pa.DataType) -> Callable[[Any], bool] | None:
+    """Whether a datetime has a time zone where the column is a moment, and none where it is a wall clock's.
+
+    Arrow takes either for the other and means UTC, which is nobody's time.
+    """
+    if pa.types.is_timestamp(kind):
+        aware = kind.tz is not None
+        return lambda value: (
+            value is None or (isinstance(value, datetime.datetime) and (value.tzinfo is not None) is aware)
+        )
+    if pa.types.is_list(kind):
+        element = _clock_check(kind.value_type)
+        if element is not None:
+            return lambda value: not isinstance(value, list | tuple) or all(map(element, value))
+    if pa.types.is_struct(kind):
+        parts = {kind.field(i).name: _clock_check(kind.field(i).type) for i in range(kind.num_fields)}
+        checks = {name: check for name, check in parts.items() if check is not None}
+        if checks:
+            return lambda value: (
+                not isinstance(value, dict) or all(check(value.get(name)) for name, check in checks.items())
+            )
+    return None

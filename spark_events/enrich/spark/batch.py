@@ -1,0 +1,100 @@
+"""One batch, settled: every call has been made and answered, or the batch fails."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from spark_events.enrich.engine.statistics import merged
+from spark_events.enrich.signature import name_of
+from spark_events.enrich.spark.batches import MicroBatch
+from spark_events.enrich.spark.build import Request, mapped
+from spark_events.enrich.spark.events import enrichment_event, post
+from spark_events.enrich.spark.failures import judged
+from spark_events.enrich.spark.progress import told
+from spark_events.enrich.spark.release import held
+from spark_events.enrich.spark.replay import ReplayStore
+from spark_events.enrich.spark.report import COLUMN, Report
+from spark_events.enrich.spark.settle import Storage, settle
+from spark_events.errors import InvalidPlanError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["run"]
+
+_LOG = logging.getLogger(__name__)
+
+
+def run(
+    request: Request, batch: MicroBatch, storage: Storage, replay_store: str | None
+) -> tuple[DataFrame, DataFrame | None]:
+    """Makes all calls, and waits.
+
+    Returns:
+        The rows with their answers, and with ``on_failure="dead_letter"`` those without.
+
+    Raises:
+        EnrichmentError: rows have no answer, and the plan says that the batch fails then.
+    """
+    df, plan = request.df, request.plan
+    name = name_of(plan.fn)
+    replay = _store(request, batch, replay_store)
+    held.begin(df, batch)
+    if replay is not None:
+        replay.clear_older()
+    lazy = mapped(request, request.task(scope=batch.scope, settles=True, replay=replay))
+    started = time.monotonic()
+    with told(df, str(batch)):
+        settled = settle(lazy, storage)
+    seconds = time.monotonic() - started
+    error = judged(plan, batch, settled.reports)
+    _warn(settled.reports)
+    post(df, enrichment_event(name, batch, settled.reports, seconds, error))
+    if error is not None:
+        settled.release()
+        raise error
+    held.add(batch, settled.release, replay.clear if replay is not None else None)
+    return _shown(request, settled.df)
+
+
+def _shown(request: Request, settled: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+    from pyspark.sql import functions
+
+    failure = functions.col(COLUMN).getField("failure")
+    own = [_column(name) for name in request.df.columns]
+    answers = [_column(name) for name in request.output.names]
+    how = request.plan.on_failure
+    if how == "column":
+        return settled.select(*own, *answers, failure.alias(request.failure_column)), None
+    if how == "dead_letter":
+        dead = settled.where(failure.isNotNull()).select(*own, failure.alias(request.failure_column))
+        return settled.where(failure.isNull()).select(*own, *answers), dead
+    return settled.select(*own, *answers), None
+
+
+def _column(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _store(request: Request, batch: MicroBatch, root: str | None) -> ReplayStore | None:
+    if root is None:
+        return None
+    if not root:
+        raise InvalidPlanError("replay_store is empty; allowed: the address of a folder that all executors reach")
+    if not batch.query or batch.batch is None:
+        raise InvalidPlanError(
+            "replay_store keeps answers by query and batch: outside of a stream, give query and batch_id"
+        )
+    return ReplayStore(root, batch.query, batch.batch, request.output.serialised(), name_of(request.plan.fn))
+
+
+def _warn(reports: list[Report]) -> None:
+    numbers = merged([dict(report.statistics) for report in reports])
+    for key, rows in numbers["hot_keys"].items():
+        _LOG.warning("hot key %s: %s rows in one batch, called one after the other", key, f"{rows:,}")
+    for where, seconds in numbers["blocked"].items():
+        _LOG.warning("the loop was blocked for %.1f s, and with it all calls of its worker, at %s", seconds, where)
+    if numbers["abandoned"]:
+        _LOG.warning("%s calls did not end when they were cancelled", f"{numbers['abandoned']:,}")

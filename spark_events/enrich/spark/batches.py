@@ -1,0 +1,80 @@
+"""Which query and micro-batch a DataFrame belongs to."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any
+
+from spark_events.errors import InvalidPlanError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["MicroBatch", "is_connect", "is_local", "micro_batch"]
+
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+_GROUP_ID = "spark.jobGroup.id"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """The same for the same rows, over restarts; empty outside of streaming, unless the caller says otherwise.
+
+    Attributes:
+        query: the query's id, or a name that the caller gave.
+        batch: its number.
+        run: the run of the query; a restart is another one.
+    """
+
+    query: str
+    batch: int | None
+    run: str = ""
+
+    @property
+    def scope(self) -> str:
+        """For idempotency keys."""
+        return f"{self.query}/{'' if self.batch is None else self.batch}"
+
+    def __str__(self) -> str:
+        if self.batch is None:
+            return self.query or "batch job"
+        return f"batch {self.batch}" + (f" of query {self.query}" if self.query else "")
+
+
+def is_connect(df: DataFrame) -> bool:
+    """Whether it is a DataFrame of a Connect session; found out without importing what Connect needs."""
+    return type(df).__module__.startswith("pyspark.sql.connect")
+
+
+def is_local(df: DataFrame) -> bool:
+    """Whether the executor of a classic session is the driver itself: it is not lost without it."""
+    master = str(df.sparkSession.sparkContext.master)
+    return master == "local" or master.startswith("local[")
+
+
+def micro_batch(df: DataFrame, batch_id: Any, query: Any) -> MicroBatch:
+    """What the caller says, else what Spark does.
+
+    Raises:
+        InvalidPlanError: it cannot be known, or is no number.
+    """
+    if batch_id is not None and (not isinstance(batch_id, int) or isinstance(batch_id, bool) or batch_id < 0):
+        raise InvalidPlanError(f"batch_id is {batch_id!r}; allowed: the number that foreachBatch gave")
+    if query is not None and (not isinstance(query, str) or not query):
+        raise InvalidPlanError(f"query is {query!r}; allowed: a name that stays the same over restarts")
+    if is_connect(df):
+        if batch_id is None and "SPARK_CONNECT_LOCAL_URL" in os.environ:
+            raise InvalidPlanError(
+                "with Spark Connect, Spark does not tell which batch this is: give batch_id=batch_id, as foreachBatch "
+                "gave it, and query='a name of yours', which keeps idempotency keys apart"
+            )
+        return MicroBatch(query or "", batch_id)
+    context = df.sparkSession.sparkContext
+    told_query = context.getLocalProperty(_QUERY_ID)
+    told_batch = context.getLocalProperty(_BATCH_ID)
+    if batch_id is None and told_batch is not None:
+        batch_id = int(told_batch)
+    run = context.getLocalProperty(_GROUP_ID) if told_query else ""
+    return MicroBatch(query or told_query or "", batch_id, run or "")

@@ -1,0 +1,75 @@
+"""The user's functions as bytes for the executors, and whether they can be made so: found out before any task runs."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from typing import Any
+
+from spark_events.enrich.engine.engine import Definition
+from spark_events.enrich.plan import Plan
+from spark_events.enrich.signature import name_of
+from spark_events.enrich.spark.schema import Output
+from spark_events.errors import InvalidPlanError
+
+__all__ = ["definition_of", "pickled"]
+
+
+def pickled(plan: Plan) -> bytes:
+    """The plan, with its functions by value where executors cannot import them.
+
+    Raises:
+        InvalidPlanError: a function, or something it holds, cannot be pickled.
+    """
+    for name, part in _parts(plan).items():
+        _dumped(name, part)
+    return _dumped("the plan", plan)
+
+
+def definition_of(plan: Plan, output: Output) -> Definition:
+    """What a worker process may use again, by what it is made of."""
+    parts = _parts(plan)
+    calls = hashlib.sha256(_dumped("fn", plan.fn) + output.serialised()).hexdigest()
+    resource = "" if plan.resource is None else hashlib.sha256(_dumped("resource", parts["resource"])).hexdigest()
+    return Definition(calls, resource, uuid.uuid4().hex)
+
+
+def _parts(plan: Plan) -> dict[str, Any]:
+    parts: dict[str, Any] = {"fn": plan.fn}
+    if plan.resource is not None:
+        parts["resource"] = plan.resource
+    if plan.retry is not None and callable(plan.retry.on):
+        parts["Retry.on"] = plan.retry.on
+    if plan.retry is not None and plan.retry.on_result is not None:
+        parts["Retry.on_result"] = plan.retry.on_result
+    return parts
+
+
+def _dumped(name: str, part: Any) -> bytes:
+    from pyspark import cloudpickle
+
+    try:
+        return bytes(cloudpickle.dumps(part))  # type: ignore[no-untyped-call]
+    except Exception as refusal:
+        which = f" {name_of(part)}" if callable(part) else ""
+        raise InvalidPlanError(
+            f"{name}{which} cannot be sent to the executors: {_held_by(part)}{refusal}. Open clients and the like in "
+            "resource, a function that runs on the executors"
+        ) from None
+
+
+def _held_by(part: Any) -> str:
+    """Which variable of a function is the one that cannot be sent."""
+    from pyspark import cloudpickle
+
+    code = getattr(part, "__code__", None)
+    if code is None:
+        return ""
+    held = dict(zip(code.co_freevars, (cell.cell_contents for cell in part.__closure__ or ()), strict=False))
+    held.update({name: part.__globals__[name] for name in code.co_names if name in part.__globals__})
+    for name, value in held.items():
+        try:
+            cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
+        except Exception:
+            return f"it uses {name!r}, of type {type(value).__name__}: "
+    return ""

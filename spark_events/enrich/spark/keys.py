@@ -1,0 +1,85 @@
+"""Rows of equal keys in one partition and in order, where their calls must be made one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from spark_events.enrich.spark.batches import is_connect
+from spark_events.enrich.spark.schema import existing
+from spark_events.errors import InvalidPlanError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["arranged", "partitions_of"]
+
+
+def arranged(
+    df: DataFrame, key: Sequence[str] | None, sort_within_key: str | Column | Sequence[str | Column] | None
+) -> DataFrame:
+    """The DataFrame itself where equal keys are in one partition already, else one that is so.
+
+    A shuffle loses the order in which rows came, so the caller must say by what it is restored. Rows are sorted by that
+    alone and not by key: rows of different keys then alternate, and are called at the same time.
+
+    Raises:
+        InvalidPlanError: ``sort_within_key`` is missing, or given without ``key``, or cannot be done.
+    """
+    if key is None:
+        if sort_within_key is not None:
+            raise InvalidPlanError("sort_within_key is given without key: give both, or neither")
+        return df
+    columns = existing(df, "key", key)
+    together = _are_together(df, columns)
+    if sort_within_key is None:
+        if together:
+            return df
+        raise InvalidPlanError(
+            f"key={list(columns)!r}: rows with equal keys may be in different partitions. To be brought "
+            "together they are shuffled, which loses their order: give sort_within_key, the columns that restore it"
+        )
+    sort: list[Any] = (
+        [sort_within_key] if isinstance(sort_within_key, str) or not isinstance(sort_within_key, Sequence)
+        else list(sort_within_key)
+    )  # fmt: skip
+    existing(df, "sort_within_key", [one for one in sort if isinstance(one, str)])
+    if not sort:
+        raise InvalidPlanError("sort_within_key is empty; allowed: a column, or several")
+    if df.isStreaming:
+        raise InvalidPlanError("Spark cannot sort a streaming DataFrame: use key with enrich_batch, in foreachBatch")
+    gathered = df if together else df.repartition(*(_quoted(column) for column in columns))
+    return gathered.sortWithinPartitions(*sort)
+
+
+def partitions_of(df: DataFrame) -> int | None:
+    """How many, where that can be known without running anything."""
+    if is_connect(df) or df.isStreaming:
+        return None
+    execution = df._jdf.queryExecution()
+    if "Adaptive" in execution.executedPlan().getClass().getSimpleName():
+        return None  # to ask would run its shuffles
+    return int(execution.toRdd().getNumPartitions())
+
+
+def _are_together(df: DataFrame, columns: Sequence[str]) -> bool:
+    if is_connect(df):
+        return False
+    if partitions_of(df) == 1:
+        return True
+    if df.isStreaming:
+        return False
+    # Spark's plan before it is adapted: what is adapted later merges partitions and never splits these.
+    partitioning = df._jdf.queryExecution().sparkPlan().outputPartitioning()
+    if partitioning.getClass().getSimpleName() != "HashPartitioning":
+        return False
+    expressions = partitioning.expressions()
+    hashed = [expressions.apply(place) for place in range(expressions.size())]
+    if not all(one.getClass().getSimpleName() == "AttributeReference" for one in hashed):
+        return False
+    # By some of the key's columns is enough: rows that are equal in all are equal in these.
+    return {one.name() for one in hashed} <= set(columns)
+
+
+def _quoted(column: str) -> str:
+    return f"`{column.replace('`', '``')}`"

@@ -1,0 +1,143 @@
+"""One partition through the engine, in the worker."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from spark_events.enrich.engine.chunk import Chunk
+from spark_events.enrich.engine.engine import Definition, Engine
+from spark_events.enrich.engine.failure import Failure
+from spark_events.enrich.plan import Plan
+from spark_events.enrich.spark.answers import AnswerWriter
+from spark_events.enrich.spark.failures import described, place_of
+from spark_events.enrich.spark.identity import idempotency_keys
+from spark_events.enrich.spark.report import COLUMN, FAILURE_TYPE, HIDDEN_TYPE, Tally, failure_values
+from spark_events.enrich.spark.rows import RowReader, columns_of, hashable
+from spark_events.errors import EnrichmentError
+
+if TYPE_CHECKING:
+    from spark_events.enrich.spark.replay import Recording
+    from spark_events.enrich.spark.task import Task
+
+__all__ = ["Partition"]
+
+#: Rows that are handed to the engine together: a large Arrow batch is cut, for the buffer counts whole ones.
+_CHUNK_ROWS = 1_000
+
+
+class Partition:
+    """The rows of one partition, from Spark to the engine and back.
+
+    Args:
+        task: what is to be done.
+        plan: the same, for the engine.
+        definition: what of the process may be used again.
+        number: of the partition.
+        scope: query and batch, as the task's properties tell it.
+    """
+
+    def __init__(self, task: Task, plan: Plan, definition: Definition, number: int, scope: str) -> None:
+        self._task = task
+        self._plan = plan
+        self._number = number
+        self._scope = scope if task.scope is None else task.scope
+        self._engine = Engine(plan, definition, task.rate)
+        self._rows = RowReader(task.input_cols)
+        self._writer = AnswerWriter(task.output_schema())
+        self._tally = Tally(number)
+        self._recording: Recording | None = None
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches with their answers, in order. The last one is held back until it can carry the report."""
+        held: pa.RecordBatch | None = None
+        with contextlib.ExitStack() as stack:
+            if self._task.replay is not None:
+                self._recording = stack.enter_context(self._task.replay.recording(self._number))
+            answered = self._engine.run(self._chunks(batches))
+            stack.callback(answered.close)  # type: ignore[attr-defined]  # it is a generator
+            for chunk, answers in answered:
+                if held is not None:
+                    yield held
+                held = self._enriched(chunk, answers)
+        if held is not None:
+            yield self._with_report(held) if self._task.settles else held
+
+    def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:
+        for batch in batches:
+            for start in range(0, batch.num_rows, _CHUNK_ROWS):
+                yield self._chunk(batch.slice(start, _CHUNK_ROWS))
+
+    def _chunk(self, batch: pa.RecordBatch) -> Chunk:
+        rows = self._rows.read(batch)
+        plan = self._plan
+        keys = None if plan.key is None else _tuples(batch, plan.key)
+        requests = None
+        if plan.coalesce_by is not None:
+            requests = _tuples(batch, plan.coalesce_by)
+        elif plan.cache is not None:
+            requests = [hashable(tuple(row)) for row in rows]
+        key_of = idempotency_keys(self._scope, self._task.identity, batch)
+        known: Mapping[int, Any] | None = None
+        if self._recording is not None:
+            known = self._recording.known([key_of(row) for row in range(batch.num_rows)])
+        return Chunk(rows, key_of, batch.nbytes, keys, requests, known, batch)
+
+    def _enriched(self, chunk: Chunk, answers: Sequence[Any]) -> pa.RecordBatch:
+        batch: pa.RecordBatch = chunk.tag
+        arrays, failures = self._writer.write(answers)
+        if failures and not self._task.settles and self._plan.on_failure == "fail":
+            row, failure = min(failures.items())
+            place = place_of(self._number, self._tally.rows + row)
+            raise EnrichmentError(f"no answer for {place}: {described(failure)}")
+        self._tally.add(batch.num_rows, failures)
+        if self._recording is not None:
+            self._recording.add(chunk, arrays, failures)
+        names = [*batch.schema.names, *self._task.output_schema().names]
+        columns = [*batch.columns, *arrays]
+        if self._task.settles:
+            names.append(COLUMN)
+            columns.append(_hidden(_failure_array(batch.num_rows, failures)))
+        elif self._task.failure_column:
+            names.append(self._task.failure_column)
+            columns.append(_failure_array(batch.num_rows, failures))
+        return pa.RecordBatch.from_arrays(columns, names=names)
+
+    def _with_report(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same batch; the hidden column of its last row carries the report."""
+        report = self._tally.report(self._engine.statistics()).to_bytes()
+        place = batch.schema.names.index(COLUMN)
+        hidden = batch.column(place)
+        reports = pa.array([None] * (batch.num_rows - 1) + [report], pa.binary())
+        columns = list(batch.columns)
+        columns[place] = _struct(hidden.field("failure"), reports, last_is_there=True)
+        return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _tuples(batch: pa.RecordBatch, names: Sequence[str]) -> list[Any]:
+    columns = columns_of(batch, names)
+    if len(columns) == 1:
+        return [hashable(value) for value in columns[0]]
+    return [hashable(values) for values in zip(*columns, strict=True)]
+
+
+def _failure_array(rows: int, failures: Mapping[int, Failure]) -> pa.Array:
+    if not failures:
+        return pa.nulls(rows, FAILURE_TYPE)
+    return pa.array([failure_values(failures[row]) if row in failures else None for row in range(rows)], FAILURE_TYPE)
+
+
+def _hidden(failures: pa.Array) -> pa.Array:
+    return _struct(failures, pa.nulls(len(failures), pa.binary()), last_is_there=False)
+
+
+def _struct(failures: pa.Array, reports: pa.Array, *, last_is_there: bool) -> pa.Array:
+    fields = [HIDDEN_TYPE.field(0), HIDDEN_TYPE.field(1)]
+    # Null where there is nothing to tell, so that what tells something is found by a glance at the struct.
+    nothing = failures.is_null()
+    if last_is_there:
+        nothing = pa.concat_arrays([nothing.slice(0, len(nothing) - 1), pa.array([False])])
+    return pa.StructArray.from_arrays([failures, reports], fields=fields, mask=nothing)

@@ -1,0 +1,121 @@
+"""Gives back what settled batches take: at the query's next batch, and when the query ends."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from spark_events.enrich.spark.batches import MicroBatch, is_connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Held", "held"]
+
+_LOG = logging.getLogger(__name__)
+
+Release = Callable[[], None]
+
+
+class Held:
+    """What the batches of all queries of this process hold, by query."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holding: dict[str, tuple[MicroBatch, list[Release]]] = {}
+        self._committed: dict[str, list[Release]] = {}
+        self._watched: set[str] = set()
+
+    def begin(self, df: DataFrame, batch: MicroBatch) -> None:
+        """A batch asks for its first or a further enrichment: what an earlier batch of its query held is released."""
+        if not batch.query or batch.batch is None:
+            return
+        with self._lock:
+            holding = self._holding.get(batch.query)
+            if holding is not None and holding[0] == batch:
+                return
+            self._holding[batch.query] = (batch, [])
+            self._committed.pop(batch.query, None)
+        if holding is not None:
+            _all(holding[1])
+        self._watch(df, batch)
+
+    def add(self, batch: MicroBatch, release: Release, when_committed: Release | None = None) -> None:
+        """To be released with the batch; outside of streaming Spark does it, when nobody refers to it any more."""
+        if not batch.query or batch.batch is None:
+            return
+        with self._lock:
+            self._holding[batch.query][1].append(release)
+            if when_committed is not None:
+                self._committed.setdefault(batch.query, []).append(when_committed)
+
+    def end(self, query: str, last_committed: int | None) -> None:
+        """The query has ended; the last batch is committed, or is not."""
+        with self._lock:
+            holding = self._holding.pop(query, None)
+            committed = self._committed.pop(query, [])
+            self._watched.discard(query)
+        if holding is None:
+            return
+        _all(holding[1])
+        if last_committed is not None and holding[0].batch == last_committed:
+            _all(committed)
+
+    def _watch(self, df: DataFrame, batch: MicroBatch) -> None:
+        """Waits for the query's end in a thread: a listener would call into Python from Spark's own thread."""
+        query = _running(df, batch.query)
+        if query is None:
+            return
+        watched = f"{batch.query}/{batch.run}"
+        with self._lock:
+            if watched in self._watched:
+                return
+            self._watched.add(watched)
+
+        def wait() -> None:
+            with contextlib.suppress(Exception):  # why it has failed is its own affair
+                query.awaitTermination()
+            committed = None
+            with contextlib.suppress(Exception):
+                progress = query.lastProgress
+                if progress is not None and "addBatch" in progress["durationMs"]:
+                    committed = int(progress["batchId"])
+            with self._lock:
+                self._watched.discard(watched)
+                current = self._holding.get(batch.query)
+            if current is None or current[0].run == batch.run:
+                self.end(batch.query, committed)
+
+        threading.Thread(target=wait, name=f"enrich-release-{batch.query[:8]}", daemon=True).start()
+
+
+def _running(df: DataFrame, query: str) -> Any:
+    """The query, or None. The session that foreachBatch gives is a clone, whose own streams do not have it."""
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    if is_connect(df):
+        return None
+    try:
+        jvm: Any = df.sparkSession.sparkContext._jvm
+        running = df.sparkSession._jsparkSession.sharedState().activeStreamingQueries()
+        found = running.get(jvm.java.util.UUID.fromString(query))
+    except Exception as error:
+        _LOG.warning("the end of query %s will not be seen; what its last batch stores stays: %s", query, error)
+        return None
+    return None if found is None else StreamingQuery(found)
+
+
+def _all(releases: list[Release]) -> None:
+    for release in releases:
+        try:
+            release()
+        except Exception as error:
+            # With a session that is stopped, everything has been released already.
+            _LOG.debug("what a batch held was not released: %s", error)
+
+
+#: Of this process.
+held = Held()

@@ -1,0 +1,109 @@
+"""What a task tells of its partition: it travels in the partition's last row, so only the task that counts is counted.
+
+An accumulator would add up what lost attempts of a task did, and Connect has none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from spark_events.enrich.engine.failure import Failure
+
+__all__ = ["COLUMN", "FAILURE_TYPE", "HIDDEN_TYPE", "Report", "Sample", "Tally", "failure_values"]
+
+#: The column that a settled DataFrame has besides the user's, and that nobody sees.
+COLUMN = "__spark_events_enrichment"
+
+FAILURE_TYPE = pa.struct(
+    [
+        pa.field("kind", pa.string()),
+        pa.field("type", pa.string()),
+        pa.field("message", pa.string()),
+        pa.field("attempts", pa.int32()),
+        pa.field("elapsed", pa.float64()),
+        pa.field("retryable", pa.bool_()),
+        pa.field("where", pa.string()),
+    ]
+)
+HIDDEN_TYPE = pa.struct([pa.field("failure", FAILURE_TYPE), pa.field("report", pa.binary())])
+
+_SAMPLES_OF_A_TYPE = 2
+_SAMPLES = 10
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sample:
+    """One failed row: its partition, its place there from 0, and why."""
+
+    partition: int
+    row: int
+    failure: Failure
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Report:
+    """One partition.
+
+    Attributes:
+        partition: its number.
+        rows: all of them.
+        failed: those without an answer.
+        samples: a few of these, of each type.
+        statistics: what the engine counted, see :mod:`spark_events.enrich.engine.statistics`.
+        types: failed rows by the failure's type; the engine does not know of answers that do not fit.
+    """
+
+    partition: int
+    rows: int
+    failed: int
+    samples: tuple[Sample, ...]
+    statistics: Mapping[str, Any]
+    types: Mapping[str, int]
+
+    def to_bytes(self) -> bytes:
+        """For the partition's last row."""
+        samples = [(one.partition, one.row, dataclasses.astuple(one.failure)) for one in self.samples]
+        plain = (self.partition, self.rows, self.failed, samples, dict(self.statistics), dict(self.types))
+        return pickle.dumps(plain, protocol=4)
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Report:
+        """What :meth:`to_bytes` made."""
+        partition, rows, failed, samples, statistics, types = pickle.loads(data)
+        found = tuple(Sample(place, row, Failure(*failure)) for place, row, failure in samples)
+        return Report(partition, rows, failed, found, statistics, types)
+
+
+class Tally:
+    """Counts the rows of one partition as they go out."""
+
+    def __init__(self, partition: int) -> None:
+        self._partition = partition
+        self.rows = 0
+        self._failed = 0
+        self._samples: list[Sample] = []
+        self._types: dict[str, int] = {}
+
+    def add(self, rows: int, failures: Mapping[int, Failure]) -> None:
+        """So many rows more; ``failures`` by their place among these."""
+        for place, failure in sorted(failures.items()):
+            seen = self._types.get(failure.type, 0)
+            self._types[failure.type] = seen + 1
+            if seen < _SAMPLES_OF_A_TYPE and len(self._samples) < _SAMPLES:
+                self._samples.append(Sample(self._partition, self.rows + place, failure))
+        self.rows += rows
+        self._failed += len(failures)
+
+    def report(self, statistics: Mapping[str, Any]) -> Report:
+        """All of the partition."""
+        return Report(self._partition, self.rows, self._failed, tuple(self._samples), statistics, self._types)
+
+
+def failure_values(failure: Failure) -> dict[str, Any]:
+    """A value of :data:`FAILURE_TYPE`."""
+    return {field.name: getattr(failure, field.name) for field in FAILURE_TYPE}

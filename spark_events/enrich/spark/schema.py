@@ -1,0 +1,103 @@
+"""What an enrichment adds to a DataFrame, checked on the driver before anything runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from spark_events.errors import InvalidPlanError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["Output", "existing", "output_of"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Output:
+    """The columns of the answers, as Spark and as Arrow know them."""
+
+    spark: StructType
+    arrow: pa.Schema
+
+    @property
+    def names(self) -> list[str]:
+        """In order."""
+        return list(self.spark.names)
+
+    def serialised(self) -> bytes:
+        """The Arrow schema, for another version of pyarrow to read."""
+        return bytes(self.arrow.serialize())
+
+
+def output_of(df: DataFrame, output: Any, reserved: Sequence[str] = ()) -> Output:
+    """The columns that the answers make.
+
+    Args:
+        df: what they are added to.
+        output: as ``"country string, risk double not null"``, or a ``StructType``.
+        reserved: other columns that will be added.
+
+    Raises:
+        InvalidPlanError: it cannot be read, is empty, or a name is there already.
+    """
+    from spark_events.enrich.spark.arrow_types import arrow_schema
+
+    spark = _parsed(df, output)
+    if not spark.fields:
+        raise InvalidPlanError("output is empty; allowed: columns as 'country string, risk double'")
+    taken = {name.lower(): name for name in df.columns}
+    taken.update({name.lower(): name for name in reserved})
+    for name in spark.names:
+        if name.lower() in taken:
+            raise InvalidPlanError(
+                f"output has a column {name!r}, and so has the DataFrame, {taken[name.lower()]!r}: name it "
+                "differently, or drop that column first"
+            )
+        taken[name.lower()] = name
+    try:
+        arrow = arrow_schema(spark)
+    except TypeError as unsupported:
+        raise InvalidPlanError(f"output cannot be: {unsupported}") from None
+    return Output(spark, arrow)
+
+
+def existing(df: DataFrame, name: str, columns: Iterable[str] | None) -> tuple[str, ...]:
+    """Columns by the names that the DataFrame has for them; without any, all.
+
+    Raises:
+        InvalidPlanError: there is no such column, or there are several.
+    """
+    present = df.columns
+    wanted = present if columns is None else [columns] if isinstance(columns, str) else list(columns)
+    found = []
+    for column in wanted:
+        same = [one for one in present if one == column] or [one for one in present if one.lower() == column.lower()]
+        if len(same) > 1:
+            raise InvalidPlanError(
+                f"{name} names {column!r}, and the DataFrame has {len(same)} such columns: rename one"
+            )
+        if not same:
+            raise InvalidPlanError(f"{name} names {column!r}; the DataFrame has {', '.join(present)}")
+        found.append(same[0])
+    return tuple(found)
+
+
+def _parsed(df: DataFrame, output: Any) -> StructType:
+    from pyspark.sql.types import StructType
+
+    if isinstance(output, StructType):
+        return output
+    if not isinstance(output, str) or not output.strip():
+        raise InvalidPlanError(
+            f"output is {output!r}; allowed: columns as 'country string, risk double', or a StructType"
+        )
+    try:
+        # Spark's own parser, by a way that is open in classic and in Connect, in 3.5 and in 4.
+        return df.sparkSession.createDataFrame([], output).schema
+    except Exception as wrong:
+        first = str(wrong).strip().splitlines()[0] if str(wrong).strip() else type(wrong).__name__
+        raise InvalidPlanError(f"output is {output!r}, which Spark cannot read: {first}") from None

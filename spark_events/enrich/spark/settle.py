@@ -1,0 +1,135 @@
+"""Runs an enrichment once and for all: the result is stored, and nothing can bring Spark to make it again.
+
+``localCheckpoint`` and not ``persist``: what is persisted is computed again when an executor is lost, or when a table
+that the plan reads is written to, and here that would mean to call again. A checkpoint has no plan to fall back on; a
+block of it that is lost with its executor fails the batch, which Spark then runs again, as any batch that failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from spark_events.enrich.spark.batches import is_connect, is_local
+from spark_events.enrich.spark.report import COLUMN, Report
+from spark_events.errors import InvalidPlanError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Settled", "Storage", "check_storage", "settle"]
+
+#: Where a settled batch is kept: on its executors, on two of them each, or in the checkpoint directory.
+Storage = Literal["local", "replicated", "reliable"]
+_FIRST_WITH_LEVELS = (4, 0)
+
+
+class Settled:
+    """A settled DataFrame.
+
+    Attributes:
+        df: with the hidden column.
+        reports: one of each partition that had rows.
+        release: gives back what it takes; may be called more than once.
+    """
+
+    def __init__(self, df: DataFrame, release: Callable[[], None]) -> None:
+        self.df = df
+        self.release = release
+        self.reports: list[Report] = []
+
+
+def check_storage(df: DataFrame, storage: Any) -> None:
+    """Before anything runs.
+
+    Raises:
+        InvalidPlanError: it is none of the three, or this Spark does not have it.
+    """
+    if storage not in get_args(Storage):
+        raise InvalidPlanError(f"storage is {storage!r}; allowed: {', '.join(map(repr, get_args(Storage)))}")
+    if storage == "replicated" and _version(df) < _FIRST_WITH_LEVELS:
+        raise InvalidPlanError("storage='replicated' needs Spark 4; with Spark 3.5 use 'local' or 'reliable'")
+    if storage == "reliable" and is_connect(df):
+        raise InvalidPlanError("storage='reliable' is not there with Connect, whose clients cannot delete its files")
+    if storage == "reliable" and df.sparkSession.sparkContext.getCheckpointDir() is None:
+        raise InvalidPlanError("storage='reliable' needs a folder: call spark.sparkContext.setCheckpointDir(...) first")
+
+
+def settle(lazy: DataFrame, storage: Storage) -> Settled:
+    """Runs every task of the enrichment, and waits.
+
+    Raises:
+        Exception: what Spark raises when its job fails; nothing is kept then.
+    """
+    connect = is_connect(lazy)
+    marked, release = _marked(lazy, storage, connect)
+    settled = Settled(marked, release)
+    try:
+        if connect or not is_local(lazy):
+            # When a job over it ends, Spark looks for blocks that were lost meanwhile with their executors, computes
+            # these again and cuts the plan off. So the reports are read by another job: after that.
+            # (`noop` and not `count`: Connect runs a query's own job in a way that leaves the plan uncut.)
+            marked.write.format("noop").mode("overwrite").save()
+        settled.reports = _reports(marked)
+    except BaseException:
+        with contextlib.suppress(Exception):
+            release()
+        raise
+    return settled
+
+
+def _reports(df: DataFrame) -> list[Report]:
+    from pyspark.sql import functions
+
+    report = functions.col(COLUMN).getField("report")
+    found = df.where(functions.col(COLUMN).isNotNull()).where(report.isNotNull()).select(report.alias("report"))
+    return sorted((Report.from_bytes(row.report) for row in found.collect()), key=lambda one: one.partition)
+
+
+def _marked(lazy: DataFrame, storage: Storage, connect: bool) -> tuple[DataFrame, Callable[[], None]]:
+    """The DataFrame to be stored by the next job that computes it, and what releases it."""
+    if storage == "reliable":
+        return _reliable(lazy)
+    if connect and _version(lazy) < _FIRST_WITH_LEVELS:
+        return _persisted(lazy)
+    options: dict[str, Any] = {}
+    if storage == "replicated":
+        from pyspark import StorageLevel
+
+        options["storageLevel"] = StorageLevel.MEMORY_AND_DISK_2
+    marked = lazy.localCheckpoint(eager=False, **options)
+    if connect:
+        # The server lets it go when the client no longer refers to it.
+        return marked, lambda: None
+    rdd = marked._jdf.queryExecution().analyzed().rdd()
+    return marked, lambda: rdd.unpersist(False)
+
+
+def _reliable(lazy: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
+    context = lazy.sparkSession.sparkContext
+    marked = lazy.checkpoint(eager=True)
+    rdd = marked._jdf.queryExecution().analyzed().rdd()
+
+    def delete() -> None:
+        file = rdd.getCheckpointFile()
+        if file.isDefined():
+            jvm: Any = context._jvm
+            path = jvm.org.apache.hadoop.fs.Path(file.get())
+            path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)
+
+    return marked, delete
+
+
+def _persisted(lazy: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
+    """Connect on 3.5 has no checkpoints."""
+    cached = lazy.persist()
+
+    def release() -> None:
+        cached.unpersist()
+
+    return cached, release
+
+
+def _version(df: DataFrame) -> tuple[int, ...]:
+    return tuple(int(part) for part in df.sparkSession.version.split(".")[:2])

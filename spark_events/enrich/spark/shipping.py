@@ -1,0 +1,76 @@
+"""Takes this package to executors that do not have it: once for each Spark application, or Connect session."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+import threading
+import weakref
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark_events._version import __version__
+from spark_events.enrich.spark.batches import is_connect, is_local
+from spark_events.enrich.spark.shipped import VENDORED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["archive", "ship"]
+
+_PACKAGE = Path(__file__).parents[2]
+_lock = threading.Lock()
+#: To whom it has been shipped. Weakly held: a session that is stopped is nobody's any more.
+_shipped: weakref.WeakSet[Any] = weakref.WeakSet()
+_folder: tempfile.TemporaryDirectory[str] | None = None
+
+
+def ship(df: DataFrame) -> None:
+    """Before the enrichment of a DataFrame is planned, for the plan says which files a worker needs.
+
+    The version that the driver runs wins over one that the executors have.
+    """
+    if not _PACKAGE.is_dir():
+        return  # this driver itself has it from an archive, which --py-files took to the executors as well
+    session = df.sparkSession
+    if is_connect(df):
+        with _lock:
+            if session not in _shipped:
+                session.addArtifacts(str(archive()), pyfile=True)
+                _shipped.add(session)
+        return
+    if is_local(df):
+        return  # the workers are this machine's, with this environment
+    context = session.sparkContext
+    with _lock:
+        if context not in _shipped:
+            context.addPyFile(str(archive()))
+            _shipped.add(context)
+
+
+def archive() -> Path:
+    """This package's Python files and tenacity's, as one zip; made once a process."""
+    global _folder  # noqa: PLW0603
+    if _folder is None:
+        _folder = tempfile.TemporaryDirectory(prefix="spark-events-")
+    path = Path(_folder.name) / f"spark_events-{__version__}.zip"
+    if not path.exists():
+        partial = path.with_suffix(".part")
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as made:
+            _add(made, _PACKAGE, "spark_events")
+            _add(made, _folder_of("tenacity"), f"{VENDORED}/tenacity")
+        partial.replace(path)
+    return path
+
+
+def _add(made: zipfile.ZipFile, folder: Path, name: str) -> None:
+    for file in sorted(folder.rglob("*.py")):
+        made.write(file, f"{name}/{file.relative_to(folder).as_posix()}")
+
+
+def _folder_of(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    assert spec is not None, f"{package} is a dependency of this one"
+    assert spec.origin is not None
+    return Path(spec.origin).parent

@@ -1,0 +1,80 @@
+"""Runs the engine of an enrichment without Spark."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any
+
+from spark_events.enrich.engine.chunk import Chunk
+from spark_events.enrich.engine.engine import Definition, Engine
+from spark_events.enrich.plan import Plan
+
+__all__ = ["Run", "chunks_of", "definition"]
+
+_NUMBERS = itertools.count()
+_ROW_BYTES = 100
+
+
+def definition(**changes: str) -> Definition:
+    """One that nothing in this process has had before."""
+    number = str(next(_NUMBERS))
+    return Definition(**{"calls": number, "resource": number, "batch": number, **changes})
+
+
+def chunks_of(
+    rows: Iterable[Any],
+    size: int = 100,
+    *,
+    key: Callable[[Any], Hashable] | None = None,
+    request: Callable[[Any], Hashable] | None = None,
+    known: dict[Any, Any] | None = None,
+) -> Iterator[Chunk]:
+    """Rows in chunks; the idempotency key of a row is its ``repr``."""
+    left = iter(rows)
+    while part := list(itertools.islice(left, size)):
+        yield Chunk(
+            part,
+            lambda index, part=part: repr(part[index]),  # type: ignore[misc]
+            _ROW_BYTES * len(part),
+            keys=[key(row) for row in part] if key else None,
+            requests=[request(row) for row in part] if request else None,
+            known={index: known[row] for index, row in enumerate(part) if row in known} if known else None,
+        )
+
+
+class Run:
+    """An engine that has run, or is to.
+
+    Args:
+        fn: the function.
+        made: what :func:`definition` made; None: a new one.
+        rate: see the engine.
+        plan: arguments of the plan.
+    """
+
+    def __init__(
+        self, fn: Callable[..., Any], *, made: Definition | None = None, rate: float | None = None, **plan: Any
+    ) -> None:
+        self.engine = Engine(Plan(fn, **plan), made or definition(), rate)
+
+    def of(self, chunks: Iterable[Chunk] | Sequence[Any]) -> list[Any]:
+        """The answers, of chunks or of rows, in order; that the chunks came back in theirs is checked."""
+        pulled: list[Chunk] = []
+
+        def watched() -> Iterator[Chunk]:
+            for chunk in chunks if not isinstance(chunks, Sequence) else chunks_of(chunks):
+                pulled.append(chunk)
+                yield chunk
+
+        answers: list[Any] = []
+        for number, (chunk, part) in enumerate(self.engine.run(watched())):
+            assert chunk is pulled[number]
+            assert len(part) == len(chunk.rows)
+            answers += part
+        return answers
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What was counted."""
+        return self.engine.statistics()

@@ -1,0 +1,327 @@
+"""A destination for enrichments: a real HTTP service on loopback, in a process of its own, that does as it is told.
+
+It delays, refuses, limits, hangs, answers garbage, closes and resets connections, and can be killed. Its log is the
+truth about calls: one line when a call comes in and one when it ends, written to a file at once, so that it outlives
+the process. ``python tests/enrich_service.py --log FILE [--port N]`` runs it by hand.
+
+    with EnrichService(tmp_path / "calls.jsonl") as service:
+        service.script(delay=0.01, rules=[rule("user-7", {"status": 503}, {"hang": True}), limit(50, retry_after=1)])
+        ... GET {service.url}/users/user-7 with an Idempotency-Key ...
+        assert [call.key for call in service.calls()] == [...]
+
+What a step of a rule may hold: ``status``, ``retry_after`` (seconds), ``delay`` (seconds), ``hang`` (never answers),
+``close`` (closes without an answer), ``reset`` (the same, with RST), ``cut`` (half the body, then closes), ``garbage``
+(not JSON), ``nonsense`` (not HTTP), ``body`` (the JSON to answer with).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import dataclasses
+import json
+import os
+import random
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Called", "EnrichService", "limit", "rule"]
+
+_PATIENCE = 20.0
+_PR_SET_PDEATHSIG = 1
+
+
+def rule(keys: str, *steps: dict[str, Any], forever: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What becomes of the calls for each key that the regular expression matches: one step a call, then ``forever``."""
+    return {"keys": keys, "steps": list(steps), "forever": forever or {}}
+
+
+def limit(per_second: int, retry_after: float | str | None = 1) -> dict[str, Any]:
+    """So many calls within any second; the others get 429."""
+    return {"per_second": per_second, "retry_after": retry_after}
+
+
+@dataclasses.dataclass(frozen=True)
+class Called:
+    """A call as the service saw it.
+
+    Attributes:
+        number: in the order of their coming in.
+        key: the last part of the path; of a bulk call, the keys joined by commas.
+        idempotency_key: the header, empty without one.
+        began: when it came in, of ``time.monotonic``, which all processes of a machine share.
+        ended: when it was over; None: it was not when the log was read, or the service was killed.
+        outcome: a status, or what was done instead; ``gone``: the client closed the connection before the answer.
+        in_flight: calls at the moment when it came in, with itself.
+        connection: the number of the connection that it came over.
+    """
+
+    number: int
+    key: str
+    idempotency_key: str
+    began: float
+    in_flight: int
+    connection: int
+    ended: float | None = None
+    outcome: str = ""
+
+
+class EnrichService:
+    """Starts the service, tells it what to do, and reads its log. A context manager.
+
+    Args:
+        log: the file for its log.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self.port = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> EnrichService:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Starts it; after a kill, on the same port and with the same log. The script is gone."""
+        command = [sys.executable, __file__, "--log", str(self._log), "--port", str(self.port)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline())
+
+    def kill(self) -> None:
+        """SIGKILL: connections are reset, nothing listens on the port any more."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+            self.process = None
+
+    def freeze(self) -> None:
+        """SIGSTOP: it takes connections and answers nothing."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Ends :meth:`freeze`."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def script(self, **script: Any) -> None:
+        """Replaces what it does, and begins its log anew.
+
+        Keyword Args:
+            delay: seconds before every answer.
+            tail: ``[share, seconds]``: so many of the calls take that long instead.
+            seed: for the tail.
+            rules: made by :func:`rule`; the first that matches counts.
+            limit: made by :func:`limit`.
+        """
+        body = json.dumps(script).encode()
+        request = urllib.request.Request(f"{self.url}/_script", body, method="POST")
+        urllib.request.urlopen(request, timeout=_PATIENCE).close()
+
+    def calls(self) -> list[Called]:
+        """Its log since the last :meth:`script`, in the order in which the calls came in."""
+        found: dict[int, Called] = {}
+        for line in self._log.read_bytes().splitlines():
+            record = json.loads(line)
+            if "script" in record:
+                found = {}
+            elif "key" in record:
+                found[record["number"]] = Called(**record)
+            elif record["number"] in found:
+                found[record["number"]] = dataclasses.replace(found[record["number"]], **record)
+        return list(found.values())
+
+
+# --- the service itself -------------------------------------------------------------------------
+
+
+class _Log:
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def write(self, **record: Any) -> None:
+        os.write(self._file, json.dumps(record).encode() + b"\n")
+
+
+class _Service:
+    """The script, and what has happened so far."""
+
+    def __init__(self, log: _Log) -> None:
+        self.log = log
+        # Numbers go on after a kill.
+        self.number = time.monotonic_ns()
+        self.in_flight = 0
+        self.set({})
+
+    def set(self, script: dict[str, Any]) -> None:
+        self.delay = script.get("delay", 0.0)
+        self.tail = script.get("tail")
+        self.random = random.Random(script.get("seed", 0))
+        self.rules = [(re.compile(one["keys"]), one["steps"], one["forever"], {}) for one in script.get("rules", ())]
+        self.limit = script.get("limit")
+        self.recent: deque[float] = deque()
+        self.log.write(script=True)
+
+    def step(self, key: str) -> dict[str, Any]:
+        """What to do with a call for this key."""
+        if self.limit is not None:
+            now = time.monotonic()
+            while self.recent and self.recent[0] <= now - 1:
+                self.recent.popleft()
+            if len(self.recent) >= self.limit["per_second"]:
+                return {"status": 429, "retry_after": self.limit["retry_after"]}
+            self.recent.append(now)
+        for pattern, steps, forever, made in self.rules:
+            if pattern.fullmatch(key):
+                count = made.get(key, 0)
+                made[key] = count + 1
+                return dict(steps[count] if count < len(steps) else forever)
+        return {}
+
+    def seconds(self, step: dict[str, Any]) -> float:
+        if "delay" in step:
+            return float(step["delay"])
+        if self.tail and self.random.random() < self.tail[0]:
+            return float(self.tail[1])
+        return float(self.delay)
+
+
+class _Connection(asyncio.Protocol):
+    """HTTP/1.1 with keep-alive, one request at a time, as clients of a pool send them."""
+
+    opened = 0
+
+    def __init__(self, service: _Service) -> None:
+        _Connection.opened += 1
+        self.number = _Connection.opened
+        self._service = service
+        self._buffer = b""
+        self._answering: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, _: Exception | None) -> None:
+        if self._answering is not None:
+            self._answering.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        head, found, rest = self._buffer.partition(b"\r\n\r\n")
+        if not found:
+            return
+        first, *lines = head.decode("latin-1").split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        length = int(headers.get("content-length", 0))
+        if len(rest) >= length:
+            self._buffer = rest[length:]
+            path = first.split(" ")[1]
+            self._answering = asyncio.ensure_future(self._answer(path, headers, rest[:length]))
+
+    async def _answer(self, path: str, headers: dict[str, str], body: bytes) -> None:
+        if path == "/_script":
+            self._service.set(json.loads(body))
+            self._send(200, {})
+            return
+        service = self._service
+        keys = json.loads(body) if path == "/bulk" else [path.partition("?")[0].rpartition("/")[2]]
+        service.number = number = service.number + 1
+        service.in_flight += 1
+        service.log.write(
+            number=number,
+            key=",".join(keys),
+            idempotency_key=headers.get("idempotency-key", ""),
+            began=time.monotonic(),
+            in_flight=service.in_flight,
+            connection=self.number,
+        )
+        outcome = "gone"
+        try:
+            outcome = await self._do(service, keys, path == "/bulk")
+        finally:
+            service.in_flight -= 1
+            service.log.write(number=number, ended=time.monotonic(), outcome=outcome)
+
+    async def _do(self, service: _Service, keys: list[str], bulk: bool) -> str:
+        step = service.step(keys[0])
+        if step.get("hang"):
+            await asyncio.Event().wait()
+        if (seconds := service.seconds(step)) > 0:
+            await asyncio.sleep(seconds)
+        for name in ("close", "reset", "nonsense"):
+            if step.get(name):
+                self._break(name)
+                return name
+        status = step.get("status", 200)
+        answers = [{"key": key, "country": f"country of {key}", "risk": len(key) / 8} for key in keys]
+        body = step.get("body", answers if bulk else answers[0])
+        self._send(status, body, step)
+        return "cut" if step.get("cut") else str(status)
+
+    def _break(self, how: str) -> None:
+        if how == "nonsense":
+            self._transport.write(b"\x00\x01 this is not HTTP\r\n\r\n")
+        if how == "reset":
+            handle = self._transport.get_extra_info("socket")
+            handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._transport.abort()
+        self._transport.close()
+
+    def _send(self, status: int, answer: Any, step: dict[str, Any] | None = None) -> None:
+        step = step or {}
+        body = b"{not json" if step.get("garbage") else json.dumps(answer).encode()
+        lines = [f"HTTP/1.1 {status} Scripted", "Content-Type: application/json", f"Content-Length: {len(body)}"]
+        if step.get("retry_after") is not None:
+            lines.append(f"Retry-After: {step['retry_after']}")
+        head = "\r\n".join(lines).encode() + b"\r\n\r\n"
+        if step.get("cut"):
+            self._transport.write(head + body[: len(body) // 2])
+            self._transport.close()
+        else:
+            self._transport.write(head + body)
+
+
+async def _serve(port: int, log: str) -> None:
+    service = _Service(_Log(log))
+    server = await asyncio.get_running_loop().create_server(
+        lambda: _Connection(service), "127.0.0.1", port, backlog=4096, reuse_address=True
+    )
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+def _end_with_parent() -> None:
+    """Whoever started it may be killed; nobody would end it then."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    arguments = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    arguments.add_argument("--log", required=True)
+    arguments.add_argument("--port", type=int, default=0)
+    given = arguments.parse_args()
+    _end_with_parent()
+    asyncio.run(_serve(given.port, given.log))

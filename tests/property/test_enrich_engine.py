@@ -1,0 +1,218 @@
+"""The engine under random schedules: order, exactly one call a row, order of keys, bounds, and stopping anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import Counter, defaultdict
+from typing import Any
+
+from enrich_engine import Run, chunks_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_events.enrich.engine.failure import Failure
+from spark_events.enrich.plan import Cache, Retry
+
+_TICK = 0.001
+_ATTEMPTS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Fate:
+    """What a row's attempts do: so many fail in a way that may pass, and the last one answers, fails or hangs."""
+
+    delays: tuple[int, ...]
+    failures: int
+    end: str
+
+
+fates = st.builds(
+    Fate,
+    delays=st.lists(st.integers(0, 4), min_size=_ATTEMPTS, max_size=_ATTEMPTS).map(tuple),
+    failures=st.integers(0, _ATTEMPTS),
+    end=st.sampled_from(["answer"] * 8 + ["mistake", "hang", "cancel"]),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """A batch: what becomes of each row, and how it is run."""
+
+    rows: list[Fate]
+    keys: list[int]
+    width: int
+    chunk: int
+    buffer: int
+
+
+schedules = st.integers(0, 60).flatmap(
+    lambda rows: st.builds(
+        Schedule,
+        rows=st.lists(fates, min_size=rows, max_size=rows),
+        keys=st.lists(st.integers(0, 5), min_size=rows, max_size=rows),
+        width=st.integers(1, 12),
+        chunk=st.integers(1, 15),
+        buffer=st.integers(1, 40),
+    )
+)
+
+
+class World:
+    """The function that is called, and all that it saw."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+        self.attempts: Counter[int] = Counter()
+        self.begun: list[int] = []
+        self.flying = self.most = 0
+        self.by_key: defaultdict[int, int] = defaultdict(int)
+        self.overlaps = 0
+
+    async def call(self, row: int, ctx: Any) -> int:
+        fate, key = self.schedule.rows[row], self.schedule.keys[row]
+        self.attempts[row] += 1
+        assert ctx.attempt == self.attempts[row]
+        assert ctx.idempotency_key == repr(row)
+        self.begun.append(row)
+        self.flying += 1
+        self.most = max(self.most, self.flying)
+        self.by_key[key] += 1
+        self.overlaps += self.by_key[key] > 1
+        try:
+            await asyncio.sleep(fate.delays[ctx.attempt - 1] * _TICK)
+            if ctx.attempt <= fate.failures:
+                raise ConnectionError
+            if fate.end == "mistake":
+                raise KeyError
+            if fate.end == "cancel":
+                raise asyncio.CancelledError
+            if fate.end == "hang":
+                await asyncio.sleep(3600)
+            return row
+        finally:
+            self.flying -= 1
+            self.by_key[key] -= 1
+
+
+def expected(fate: Fate) -> tuple[str, int]:
+    """What must become of a row, and in how many attempts."""
+    if fate.failures >= _ATTEMPTS:
+        return "ConnectionError", _ATTEMPTS
+    made = fate.failures + 1
+    names = {"answer": "answer", "mistake": "KeyError", "cancel": "CancelledError", "hang": "TimeoutError"}
+    return names[fate.end], _ATTEMPTS if fate.end == "hang" else made
+
+
+def run_of(world: World, **plan: Any) -> Run:
+    schedule = world.schedule
+    return Run(
+        world.call,
+        max_in_flight=schedule.width,
+        buffer_rows=schedule.buffer,
+        timeout=0.08,
+        total_timeout=None,
+        retry=Retry(attempts=_ATTEMPTS, initial=0, jitter=0),
+        circuit_breaker=None,
+        **plan,
+    )
+
+
+def check(world: World, run: Run, answers: list[Any]) -> None:
+    """What holds for every run that came to its end."""
+    schedule = world.schedule
+    assert len(answers) == len(schedule.rows)
+    for row, (fate, answer) in enumerate(zip(schedule.rows, answers, strict=True)):
+        what, made = expected(fate)
+        if what == "answer":
+            assert answer == row
+        else:
+            assert isinstance(answer, Failure)
+            assert answer.type.rpartition(".")[2] == what
+            assert answer.attempts == made
+        assert world.attempts[row] == made
+    assert world.flying == 0
+    assert world.most <= schedule.width
+    numbers = run.numbers
+    assert numbers["attempts"] == sum(world.attempts.values())
+    assert numbers["calls"] == numbers["rows"] == len(schedule.rows)
+    assert numbers["peak_in_flight"] == world.most
+    assert sum(numbers["failures"].values()) == sum(isinstance(answer, Failure) for answer in answers)
+    assert numbers["buffer_rows"] < schedule.buffer + schedule.chunk
+
+
+@settings(max_examples=60, deadline=None)
+@given(schedules)
+def test_rows_are_answered_in_order_and_called_exactly_as_often_as_they_must_be(schedule: Schedule) -> None:
+    """Whatever fails, hangs or overtakes."""
+    world = World(schedule)
+    run = run_of(world)
+    check(world, run, run.of(chunks_of(range(len(schedule.rows)), schedule.chunk)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(schedules)
+def test_the_calls_of_a_key_never_overlap_and_keep_their_order(schedule: Schedule) -> None:
+    """With failures that are final, retries and timeouts in between."""
+    world = World(schedule)
+    run = run_of(world, key="k", on_failure="null")
+    rows = range(len(schedule.rows))
+    check(world, run, run.of(chunks_of(rows, schedule.chunk, key=lambda row: schedule.keys[row])))
+    assert world.overlaps == 0
+    for key in set(schedule.keys):
+        mine = [row for row in world.begun if schedule.keys[row] == key]
+        assert mine == sorted(mine)
+
+
+@settings(max_examples=60, deadline=None)
+@given(schedules, st.booleans(), st.booleans(), st.integers(1, 7))
+def test_equal_requests_make_one_call_whatever_becomes_of_it(
+    schedule: Schedule, cached: bool, bulk: bool, size: int
+) -> None:
+    """Each row has the answer of the first row with its request."""
+    calls: Counter[int] = Counter()
+
+    async def one(row: int) -> int:
+        request = schedule.keys[row]
+        calls[request] += 1
+        await asyncio.sleep(schedule.rows[row].delays[0] * _TICK)
+        if request == 0:
+            raise KeyError
+        return request
+
+    async def several(rows: list[int]) -> list[Any]:
+        return await asyncio.gather(*(one(row) for row in rows), return_exceptions=True)
+
+    rows = range(len(schedule.rows))
+    run = Run(
+        several if bulk else one,
+        coalesce_by="k",
+        cache=Cache() if cached else None,
+        batch_size=size if bulk else None,
+        max_in_flight=schedule.width,
+    )
+    answers = run.of(chunks_of(rows, schedule.chunk, request=lambda row: schedule.keys[row]))
+    assert calls == Counter(set(schedule.keys))
+    for row, answer in zip(rows, answers, strict=True):
+        assert isinstance(answer, Failure) if schedule.keys[row] == 0 else answer == schedule.keys[row]
+    numbers = run.numbers
+    assert numbers["coalesced"] == len(rows) - len(set(schedule.keys))
+    assert numbers["failures"].get("KeyError", 0) == schedule.keys.count(0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(schedules, st.integers(0, 5), st.booleans())
+def test_a_run_that_is_stopped_anywhere_leaves_no_call_behind(schedule: Schedule, after: int, keyed: bool) -> None:
+    """What is in flight is cancelled when ``close`` returns, and nothing begins later."""
+    world = World(schedule)
+    run = run_of(world, **({"key": "k", "on_failure": "null"} if keyed else {}))
+    key = (lambda row: schedule.keys[row]) if keyed else None
+    answers = run.engine.run(chunks_of(range(len(schedule.rows)), schedule.chunk, key=key))
+    for _ in range(after):
+        next(answers, None)
+    answers.close()
+    begun = len(world.begun)
+    assert world.flying == 0
+    assert run.engine._life is None or run.engine._life.done()
+    assert len(world.begun) == begun
+    assert max(world.attempts.values(), default=0) <= _ATTEMPTS

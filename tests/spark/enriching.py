@@ -1,0 +1,126 @@
+"""A Spark session in this process, and functions that call the loopback service from its workers.
+
+Functions of test modules are pickled by value, for the workers cannot import what pytest has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from spark.harness import SMALL_SPARK, pyspark_home
+
+__all__ = ["Client", "by_value", "logged_opener", "lookup", "opener", "session", "stream"]
+
+
+class Client:
+    """HTTP over asyncio's streams, a connection a call: it needs nothing that a bare environment lacks."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    async def get(self, key: Any, idempotency_key: str = "") -> dict[str, Any]:
+        """The service's JSON.
+
+        Raises:
+            OSError: any status but 200, and whatever happens to the connection.
+        """
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            writer.write(f"GET /rows/{key} HTTP/1.1\r\nHost: x\r\nIdempotency-Key: {idempotency_key}\r\n\r\n".encode())
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            body = await reader.readexactly(length)
+        except asyncio.IncompleteReadError:
+            raise ConnectionResetError("closed before the answer") from None
+        finally:
+            writer.close()
+        if (status := int(head.split(b" ", 2)[1])) != 200:
+            raise ConnectionError(f"status {status}")
+        found: dict[str, Any] = json.loads(body)
+        return found
+
+
+def opener(port: int) -> Callable[[], Any]:
+    """A resource."""
+
+    @contextlib.asynccontextmanager
+    async def open_client() -> AsyncIterator[Client]:
+        yield Client(port)
+
+    return open_client
+
+
+def logged_opener(port: int, path: str) -> Callable[[], Any]:
+    """A resource that writes down, a line each time, which process has opened it."""
+
+    @contextlib.asynccontextmanager
+    async def open_client() -> AsyncIterator[Client]:
+        with open(path, "a", encoding="utf-8") as file:  # noqa: ASYNC230
+            file.write(f"{os.getpid()}\n")
+        yield Client(port)
+
+    return open_client
+
+
+async def lookup(row: Any, ctx: Any) -> Mapping[str, Any]:
+    """Calls the service for the row's ``id``."""
+    await ctx.resource.get(row.id, ctx.idempotency_key)
+    return {"name": f"n{row.id}", "score": row.id / 2}
+
+
+def by_value(module: str) -> None:
+    """Functions of this module, and of the caller's, travel as code."""
+    for name in (__name__, module):
+        cloudpickle.register_pickle_by_value(sys.modules[name])
+
+
+@contextlib.contextmanager
+def session(folder: Path, **settings: str) -> Iterator[SparkSession]:
+    """One small Spark; the variables that lead to it are put back afterwards."""
+    names = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_PYTHON", "SPARK_LOCAL_IP")
+    before = {name: os.environ.get(name) for name in names}
+    (folder / "conf").mkdir(parents=True)
+    os.environ.update(
+        SPARK_HOME=str(pyspark_home()),
+        SPARK_CONF_DIR=str(folder / "conf"),
+        PYSPARK_PYTHON=sys.executable,
+        SPARK_LOCAL_IP="127.0.0.1",
+    )
+    builder = SparkSession.builder.appName("enriching")
+    for key, value in {**SMALL_SPARK, "spark.sql.warehouse.dir": str(folder / "warehouse"), **settings}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("FATAL")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
+
+
+def stream(
+    spark: SparkSession,
+    source: Path,
+    checkpoint: Path,
+    process: Callable[[DataFrame, int], None],
+    schema: str = "id long",
+) -> Any:
+    """Starts a query over files of JSON lines, one file a micro-batch, that ends when it has read them all."""
+    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+    return (
+        reader.json(str(source))
+        .writeStream.foreachBatch(process)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )

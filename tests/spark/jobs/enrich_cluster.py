@@ -1,0 +1,51 @@
+"""A stream that is enriched by a service on loopback. Arguments: the folder, the service's port."""
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from spark.enriching import by_value, logged_opener, lookup, stream
+
+from spark_events import enrich_batch
+
+folder = Path(sys.argv[1])
+port = int(sys.argv[2])
+by_value(__name__)
+spark = SparkSession.builder.appName("enrich-cluster").getOrCreate()
+
+
+def what_is_there(_):
+    names = ("spark_events", "msgspec", "tenacity", "pyarrow")
+    yield [name for name in names if importlib.util.find_spec(name)], os.path.realpath(sys.prefix)
+
+
+there = spark.sparkContext.parallelize(range(4), 4).mapPartitions(what_is_there).collect()
+opened = folder / "opened"
+(folder / "source").mkdir()
+for batch in range(3):
+    file = folder / "source" / f"{batch}.json"
+    file.write_text("".join(f'{{"id": {100 * batch + row}}}\n' for row in range(100)), encoding="utf-8")
+    os.utime(file, (1_700_000_000 + batch,) * 2)
+
+
+def process(df, batch_id):
+    made = enrich_batch(
+        df.repartition(4, "id"),
+        lookup,
+        output="name string, score double",
+        resource=logged_opener(port, str(opened)),
+        max_in_flight=5,
+    )
+    (folder / f"settled-{batch_id}").touch()
+    made.write.mode("overwrite").json(str(folder / "sink" / str(batch_id)))
+
+
+query = stream(spark, folder / "source", folder / "checkpoint", process)
+query.awaitTermination()
+(folder / "truth.json").write_text(json.dumps({"there": there, "query": str(query.id)}), encoding="utf-8")
+spark.stop()

@@ -1,0 +1,68 @@
+"""Enrichment with Spark Connect: batches, and a stream. Arguments: the folder, the service's port, what to do."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from spark.enriching import by_value, lookup, opener, stream
+
+from spark_events import EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
+
+folder = Path(sys.argv[1])
+port = int(sys.argv[2])
+by_value(__name__)
+spark = SparkSession.builder.remote(os.environ["CONNECT_URL"]).getOrCreate()
+
+
+def what_is_there(batches):
+    import importlib.util
+
+    import pyarrow
+
+    for _ in batches:
+        yield pyarrow.RecordBatch.from_pydict({"there": [importlib.util.find_spec("tenacity") is not None]})
+
+
+there = spark.range(1).mapInArrow(what_is_there, "there boolean").first().there
+truth = {"type": type(spark).__module__, "there": there}
+common = {"output": "name string, score double", "resource": opener(port), "retry": Retry(attempts=1)}
+
+out = enrich_batch(spark.range(0, 40, 1, 3), lookup, **common)
+truth["names"] = [row.name for row in out.collect()]
+truth["count"] = out.count()
+truth["joined"] = out.join(out.withColumnRenamed("name", "other").select("id", "other"), "id").count()
+truth["lazy"] = [row.name for row in spark.range(100, 103).transform(enrich, lookup, **common).collect()]
+try:
+    enrich_batch(spark.range(666, 670), lookup, **common)
+except EnrichmentError as error:
+    truth["error"] = [error.failed, error.rows]
+
+(folder / "truth.json").write_text(json.dumps(truth), encoding="utf-8")
+if sys.argv[3] != "everything":
+    sys.exit()
+
+(folder / "source").mkdir()
+for batch in range(2):
+    file = folder / "source" / f"{batch}.json"
+    file.write_text("".join(f'{{"id": {1000 + 10 * batch + row}}}\n' for row in range(10)), encoding="utf-8")
+    os.utime(file, (1_700_000_000 + batch,) * 2)
+sink = str(folder / "sink")
+refused = str(folder / "refused")
+
+
+def process(df, batch_id):
+    try:
+        enrich_batch(df, lookup, **common)
+    except InvalidPlanError as error:
+        Path(refused).write_text(str(error), encoding="utf-8")
+    made = enrich_batch(df, lookup, **common, batch_id=batch_id, query="connected")
+    made.write.mode("overwrite").json(f"{sink}/{batch_id}")
+
+
+query = stream(spark, folder / "source", folder / "checkpoint", process)
+query.awaitTermination()
+spark.stop()

@@ -1,0 +1,262 @@
+"""Enriched batches in a real session, judged by a real service's log: what was called, how often, in what order."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from enrich_service import EnrichService, rule
+from pyspark.sql import SparkSession, functions
+from spark.enriching import by_value, lookup, opener, session
+
+from spark_events import EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+OUTPUT = "name string, score double"
+ONCE = Retry(attempts=1)
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    by_value(__name__)
+    with session(tmp_path_factory.mktemp("spark")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnrichService]:
+    with EnrichService(tmp_path_factory.mktemp("service") / "calls.jsonl") as started:
+        yield started
+
+
+@pytest.fixture
+def service(running: EnrichService) -> EnrichService:
+    """With an empty log, answering at once."""
+    running.script()
+    return running
+
+
+def called(service: EnrichService) -> dict[str, int]:
+    """How often each key was called."""
+    return dict(Counter(call.key for call in service.calls()))
+
+
+def once_each(rows: int) -> dict[str, int]:
+    return {str(number): 1 for number in range(rows)}
+
+
+def test_however_often_the_result_is_used_each_row_is_called_once(
+    spark: SparkSession, service: EnrichService, tmp_path: Path
+) -> None:
+    """Two sinks, a sort, a self-join, a count."""
+    df = spark.range(0, 60, 1, 3)
+    out = enrich_batch(df, lookup, output=OUTPUT, resource=opener(service.port))
+    assert called(service) == once_each(60)
+    out.write.parquet(str(tmp_path / "one"))
+    out.write.json(str(tmp_path / "two"))
+    assert out.count() == 60
+    assert out.orderBy(functions.desc("score")).first().name == "n59"
+    other = out.withColumnRenamed("id", "other").select("other")
+    assert out.join(other, out.id == other.other).count() == 60
+    assert spark.read.parquet(str(tmp_path / "one")).where("name is not null").count() == 60
+    assert called(service) == once_each(60)
+
+
+def test_a_result_outlives_a_change_of_the_table_it_was_made_of(
+    spark: SparkSession, service: EnrichService, tmp_path: Path
+) -> None:
+    """A cached DataFrame would be computed, and called for, again."""
+    spark.range(0, 5).write.saveAsTable("reread")
+    try:
+        out = enrich_batch(spark.table("reread"), lookup, output=OUTPUT, resource=opener(service.port))
+        spark.range(5, 10).write.mode("append").saveAsTable("reread")
+        assert sorted(row.id for row in out.collect()) == list(range(5))
+    finally:
+        spark.sql("drop table reread")
+    assert called(service) == once_each(5)
+
+
+def test_order_partitions_and_other_columns_are_kept(spark: SparkSession, service: EnrichService) -> None:
+    """Though answers come in any order."""
+    service.script(delay=0.001, tail=[0.1, 0.05])
+    df = spark.range(0, 200, 1, 3).selectExpr(
+        "id", "struct(id as a, array(cast(id as string)) as b) as nested", "cast(id as decimal(20,3)) as d",
+        "map('k', id) as m", "timestamp_seconds(id) as t",
+    )  # fmt: skip
+    out = enrich_batch(df, lookup, output=OUTPUT, input_cols="id", resource=opener(service.port), max_in_flight=20)
+    place = functions.spark_partition_id().alias("place")
+    assert out.select(place, *df.columns).collect() == df.select(place, *df.columns).collect()
+    assert [row.name for row in out.collect()] == [f"n{number}" for number in range(200)]
+    assert out.schema.fields[: len(df.columns)] == df.schema.fields
+
+
+def test_values_of_every_type_arrive_and_return(spark: SparkSession, service: EnrichService) -> None:
+    """As Python has them: maps and structs are dictionaries, timestamps have a time zone."""
+    zone = datetime.timezone.utc
+    values = {
+        "i": 7, "s": "é", "b": b"\x00\xff", "t": datetime.datetime(2026, 1, 31, 12, tzinfo=zone),
+        "n": datetime.datetime(2026, 1, 31, 12), "d": datetime.date(2026, 1, 31), "x": decimal.Decimal("1.250"),
+        "m": {"a": 1}, "l": [1, None], "st": {"a": 1, "m": {"k": [2]}}, "f": 1.5, "o": True, "z": None,
+    }  # fmt: skip
+    ddl = (
+        "i int, s string, b binary, t timestamp, n timestamp_ntz, d date, x decimal(10,3), m map<string,int>, "
+        "l array<int>, st struct<a:int,m:map<string,array<int>>>, f float, o boolean, z string"
+    )
+
+    async def give(row: Any) -> dict[str, Any]:
+        return dict(values)
+
+    async def take(row: Any) -> dict[str, Any]:
+        return {"same": row.asDict() == values, "seen": "" if row.asDict() == values else repr(row.asDict())}
+
+    made = enrich_batch(spark.range(1), give, output=ddl)
+    back = enrich_batch(made.drop("id"), take, output="same boolean, seen string").first()
+    assert back.seen == ""
+    assert back.same
+    assert made.selectExpr("st.m['k'][0] as k").first().k == 2
+
+
+def test_rows_without_an_answer_fail_the_batch_and_no_call_is_repeated(
+    spark: SparkSession, service: EnrichService
+) -> None:
+    """Raised in the task, the same would be called spark.task.maxFailures times."""
+    service.script(rules=[rule("[37]", forever={"status": 500})])
+    with pytest.raises(EnrichmentError) as caught:
+        enrich_batch(spark.range(0, 10, 1, 2), lookup, output=OUTPUT, resource=opener(service.port), retry=ONCE)
+    assert called(service) == once_each(10)
+    error = caught.value
+    assert (error.failed, error.rows, error.batch_id) == (2, 10, None)
+    assert [(one.partition, one.row) for one in error.samples] == [(0, 3), (1, 2)]
+    assert "2 of 10 rows have no answer" in str(error)
+    assert "ConnectionError" in str(error)
+    assert "partition 0, row 3" in str(error)
+
+
+def test_a_failed_batch_leaves_nothing_behind(spark: SparkSession, service: EnrichService) -> None:
+    """What was stored of it is released at once."""
+    before = set(spark.sparkContext._jsc.getPersistentRDDs())
+    service.script(rules=[rule("3", forever={"status": 500})])
+    with pytest.raises(EnrichmentError):
+        enrich_batch(spark.range(10), lookup, output=OUTPUT, resource=opener(service.port), retry=ONCE)
+    assert set(spark.sparkContext._jsc.getPersistentRDDs()) <= before
+
+
+def test_failures_as_null_as_a_column_and_as_dead_letters(spark: SparkSession, service: EnrichService) -> None:
+    """The same two rows, told in three ways."""
+    script = {"rules": [rule("[37]", forever={"status": 500})]}
+    common: Any = {"output": OUTPUT, "resource": opener(service.port), "retry": ONCE}
+    df = spark.range(0, 10, 1, 2)
+    service.script(**script)
+    nulls = enrich_batch(df, lookup, on_failure="null", **common).collect()
+    assert [row.id for row in nulls if row.name is None and row.score is None] == [3, 7]
+    told = enrich_batch(df, lookup, on_failure="column", failure_column="why", **common).collect()
+    assert [(row.id, row.why.type, row.why.attempts) for row in told if row.why is not None] == [
+        (3, "ConnectionError", 1),
+        (7, "ConnectionError", 1),
+    ]
+    good, dead = enrich_batch(df, lookup, on_failure="dead_letter", **common)
+    assert [row.id for row in good.collect()] == [0, 1, 2, 4, 5, 6, 8, 9]
+    assert [(row.id, row.failure.kind) for row in dead.collect()] == [(3, "error"), (7, "error")]
+    assert dead.columns == ["id", "failure"]
+    assert set(called(service).values()) == {3}
+
+
+def test_too_many_failures_fail_the_batch_all_the_same(spark: SparkSession, service: EnrichService) -> None:
+    """max_failure_ratio is of the whole batch, and reached is not exceeded."""
+    common: Any = {"output": OUTPUT, "resource": opener(service.port), "retry": ONCE, "on_failure": "null"}
+    service.script(rules=[rule("[37]", forever={"status": 500})])
+    assert enrich_batch(spark.range(10), lookup, max_failure_ratio=0.2, **common).count() == 10
+    with pytest.raises(EnrichmentError, match=r"2 of 10 rows have no answer, over max_failure_ratio=0\.1"):
+        enrich_batch(spark.range(10), lookup, max_failure_ratio=0.1, **common)
+
+
+def test_the_lazy_form_calls_when_it_is_computed_and_raises_in_the_task(
+    spark: SparkSession, service: EnrichService
+) -> None:
+    """Every time anew."""
+    out = spark.range(0, 6, 1, 2).transform(enrich, lookup, output=OUTPUT, resource=opener(service.port))
+    assert called(service) == {}
+    assert [row.name for row in out.collect()] == [f"n{number}" for number in range(6)]
+    assert out.where("score > 1").count() == 3
+    assert set(called(service).values()) == {2}
+    service.script(rules=[rule("4", forever={"status": 500})])
+    with pytest.raises(Exception, match="no answer for partition 1, row 1: ConnectionError"):
+        spark.range(0, 6, 1, 2).transform(
+            enrich, lookup, output=OUTPUT, resource=opener(service.port), retry=ONCE
+        ).collect()
+
+
+def test_rows_of_a_key_are_called_one_after_the_other_wherever_they_lie(
+    spark: SparkSession, service: EnrichService
+) -> None:
+    """By the service's log: no two calls of a key overlap, and they come in the order that was asked for."""
+    service.script(delay=0.01)
+    df = spark.range(0, 60, 1, 4).selectExpr("id % 6 as k", "59 - id as n", "id")
+
+    async def by_key(row: Any, ctx: Any) -> dict[str, Any]:
+        await ctx.resource.get(f"{row.k}-{row.n}")
+        return {"done": True}
+
+    out = enrich_batch(df, by_key, output="done boolean", key="k", sort_within_key="n", resource=opener(service.port))
+    assert out.count() == 60
+    calls = service.calls()
+    assert len(calls) == 60
+    for key in range(6):
+        own = [call for call in calls if call.key.startswith(f"{key}-")]
+        assert [int(call.key.partition("-")[2]) for call in own] == sorted(range(59 - key, -1, -6))
+        assert all(earlier.ended <= later.began for earlier, later in itertools.pairwise(own))
+    assert max(call.in_flight for call in calls) > 1
+
+
+def test_a_shuffle_that_would_lose_the_order_must_be_asked_for(spark: SparkSession, service: EnrichService) -> None:
+    """One partition, and one that is arranged by the key already, need none."""
+    common: Any = {"output": OUTPUT, "resource": opener(service.port)}
+    with pytest.raises(InvalidPlanError, match="give sort_within_key"):
+        enrich_batch(spark.range(0, 10, 1, 2), lookup, key="id", **common)
+    assert called(service) == {}
+    assert enrich_batch(spark.range(0, 10, 1, 1), lookup, key="id", **common).count() == 10
+    arranged = spark.range(0, 10, 1, 2).repartition(3, "id")
+    out = enrich_batch(arranged, lookup, key="id", **common)
+    assert out.rdd.getNumPartitions() == 3
+    assert set(called(service).values()) == {2}
+
+
+def test_a_batch_without_rows_is_settled_without_a_call(spark: SparkSession, service: EnrichService) -> None:
+    """The columns are there all the same."""
+    out = enrich_batch(spark.range(0), lookup, output=OUTPUT, resource=opener(service.port))
+    assert (out.columns, out.count()) == (["id", "name", "score"], 0)
+    assert service.calls() == []
+
+
+def test_idempotency_keys_tell_rows_apart_and_survive_another_partitioning(
+    spark: SparkSession, service: EnrichService
+) -> None:
+    """The same rows in other partitions have the same keys."""
+    common: Any = {"output": OUTPUT, "resource": opener(service.port), "query": "nightly", "batch_id": 3}
+    enrich_batch(spark.range(0, 40, 1, 2), lookup, **common)
+    first = {call.key: call.idempotency_key for call in service.calls()}
+    service.script()
+    enrich_batch(spark.range(39, -1, -1, 5), lookup, **common)
+    assert {call.key: call.idempotency_key for call in service.calls()} == first
+    assert len(set(first.values())) == 40
+    service.script()
+    enrich_batch(spark.range(0, 40, 1, 2), lookup, **{**common, "batch_id": 4})
+    assert not {call.idempotency_key for call in service.calls()} & set(first.values())
+
+
+def test_a_million_rows_in_one_partition(spark: SparkSession) -> None:
+    """They go through in pieces."""
+
+    async def double(row: Any) -> dict[str, Any]:
+        return {"twice": 2 * row.id}
+
+    out = enrich_batch(spark.range(0, 1_000_000, 1, 1), double, output="twice long", max_in_flight=1000)
+    total = out.selectExpr("sum(twice) as total", "count(*) as rows").first()
+    assert (total.total, total.rows) == (999_999 * 1_000_000, 1_000_000)

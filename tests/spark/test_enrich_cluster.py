@@ -1,0 +1,131 @@
+"""Enrichment on executors of their own, with a bare Python, one of which is killed; judged by the service's log."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from enrich_service import EnrichService
+from spark.harness import Lab, Run, file_reporter, two_lines
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+
+CLUSTER = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g"}
+ROWS = 100
+BATCHES = range(3)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment that has pyarrow and nothing else."""
+    folder = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    spec = find_spec("pyarrow")
+    assert spec is not None
+    assert spec.origin is not None
+    library = Path(spec.origin).parent
+    for found in library.parent.glob("pyarrow*"):
+        (packages / found.name).symlink_to(found)
+    return folder / "bin" / "python"
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[EnrichService]:
+    with EnrichService(tmp_path / "calls.jsonl") as started:
+        yield started
+
+
+def start(lab: Lab, service: EnrichService, bare: Path) -> Run:
+    # The driver's own environment has everything; what it puts on the executors' path must not give it away.
+    env = {"PYSPARK_PYTHON": str(bare), "PYSPARK_DRIVER_PYTHON": sys.executable}
+    defaults = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"), "async-queued"), **CLUSTER}
+    return lab.start("enrich_cluster.py", str(service.port), defaults=defaults, env=env)
+
+
+def finished(run: Run) -> dict[str, Any]:
+    assert run.wait() == 0, run.tail()
+    found: dict[str, Any] = run.truth()
+    return found
+
+
+def rows_of(run: Run, batch: int) -> list[int]:
+    files = (run.folder / "sink" / str(batch)).glob("*.json")
+    lines = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    assert all(line["name"] == f"n{line['id']}" for line in lines)
+    return sorted(line["id"] for line in lines)
+
+
+def whole(run: Run) -> bool:
+    """Every batch is committed, with every row once."""
+    assert run.commits("checkpoint") == list(BATCHES)
+    return all(rows_of(run, batch) == list(range(ROWS * batch, ROWS * (batch + 1))) for batch in BATCHES)
+
+
+def test_executors_with_a_bare_python_enrich_and_keep_what_they_opened(
+    lab: Lab, service: EnrichService, bare: Path
+) -> None:
+    """The package ships itself, and a resource is opened once a worker process, over three micro-batches."""
+    run = start(lab, service, bare)
+    truth = finished(run)
+    assert truth["there"] == [[["pyarrow"], os.path.realpath(bare.parent.parent)]] * 4
+    assert whole(run)
+    calls = Counter(call.key for call in service.calls())
+    assert calls == Counter({str(row): 1 for row in range(ROWS * len(BATCHES))})
+    opened = (run.folder / "opened").read_text(encoding="utf-8").split()
+    assert sorted(opened) == sorted(set(opened))
+    assert len(opened) == 2
+    events = [event["attributes"] for event in run.named("EnrichmentEvent")]
+    assert [event["spark.streaming.batch.id"] for event in events] == list(BATCHES)
+    assert {event["spark.streaming.query.id"] for event in events} == {truth["query"]}
+    for event in events:
+        assert (event["enrich.rows"], event["enrich.calls"], event["enrich.attempts"]) == (ROWS, ROWS, ROWS)
+        assert event["enrich.failures"] == event["enrich.retries"] == 0
+        assert 0 < event["enrich.latency.p50_ms"] <= event["enrich.latency.p99_ms"]
+    # On Spark's bus, an event is in its place: the batch's enrichment before its commit.
+    names = [e["name"] for e in run.events() if e["name"] in ("EnrichmentEvent", "BatchCommitEvent")]
+    assert names == ["EnrichmentEvent", "BatchCommitEvent"] * len(BATCHES)
+
+
+def test_an_executor_that_is_killed_mid_batch_costs_its_own_calls_and_no_row(
+    lab: Lab, service: EnrichService, bare: Path
+) -> None:
+    """What is called again has the same key; the event counts each row once."""
+    service.script(delay=0.1)
+    run = start(lab, service, bare)
+    run.wait_for("calls of the second batch", lambda: [c for c in service.calls() if int(c.key) >= ROWS + 20], 150)
+    executors = [p for p in run.processes() if is_executor(p)]
+    assert len(executors) == 2
+    workers = {child.pid for child in executors[0].children(recursive=True)}
+    assert workers
+    run.signal(executors[0].pid, signal.SIGKILL)
+    finished(run)
+    assert whole(run)
+    calls = service.calls()
+    counted = Counter(call.key for call in calls)
+    assert set(counted) == {str(row) for row in range(ROWS * len(BATCHES))}
+    again = [int(key) for key, number in counted.items() if number > 1]
+    # The first batch was committed, the third had not begun.
+    assert all(ROWS <= row < 2 * ROWS for row in again)
+    assert again
+    for key in map(str, again):
+        assert len({call.idempotency_key for call in calls if call.key == key}) == 1
+    assert [e["attributes"]["enrich.rows"] for e in run.named("EnrichmentEvent")] == [ROWS] * len(BATCHES)
+
+
+def is_executor(process: psutil.Process) -> bool:
+    """Whether it is the JVM of one."""
+    try:
+        return "org.apache.spark.executor.CoarseGrainedExecutorBackend" in process.cmdline()
+    except psutil.Error:
+        return False

@@ -1,0 +1,69 @@
+"""Enrichment with a Spark Connect server of its own, and the example, each as a program of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from enrich_service import EnrichService, rule
+from fakes import ROOT
+from spark.harness import JOBS, Lab, committed, environment, spark_version
+from spark.test_enrich_cluster import bare as bare  # noqa: PLC0414
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+SERVER = ("spark-submit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer")
+
+
+@pytest.mark.skipif(spark_version() < (4,), reason="PySpark 3.5 brings no Connect server")
+@pytest.mark.parametrize("what", ["everything", "batches-on-a-bare-python"])
+def test_batches_and_streams_are_enriched_over_connect(lab: Lab, tmp_path: Path, bare: Path, what: str) -> None:
+    """One call a row, as in classic; the package ships itself; without a batch id there is one clear error."""
+    pytest.importorskip("grpc")
+    # The server runs foreachBatch in the same Python, which then needs what Connect needs.
+    env = {} if what == "everything" else {"PYSPARK_PYTHON": str(bare)}
+    server = lab.start(
+        "", "spark-internal", program=SERVER, defaults={"spark.connect.grpc.binding.port": "0"}, env=env
+    )  # fmt: skip
+    started = server.wait_for("the server", lambda: re.search(r"server started at: \S+?:(\d+)", server.log), 150)
+    with EnrichService(tmp_path / "calls.jsonl") as service:
+        service.script(rules=[rule("66[67]", forever={"status": 500})])
+        command = [sys.executable, str(JOBS / "enrich_connect.py"), str(tmp_path), str(service.port), what]
+        variables = environment({"CONNECT_URL": f"sc://127.0.0.1:{started[1]}"})
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr[-4000:]
+        calls = Counter(call.key for call in service.calls())
+        keys = {call.key: call.idempotency_key for call in service.calls()}
+    server.end()
+    truth = json.loads((tmp_path / "truth.json").read_text(encoding="utf-8"))
+    assert truth["type"] == "pyspark.sql.connect.session"
+    assert truth["names"] == [f"n{row}" for row in range(40)]
+    assert (truth["count"], truth["joined"]) == (40, 40)
+    assert truth["lazy"] == ["n100", "n101", "n102"]
+    assert truth["error"] == [2, 4]
+    assert truth["there"] == (what == "everything")
+    rows = [*range(40), *range(100, 103), *range(666, 670)]
+    if what == "everything":
+        rows += range(1000, 1020)
+        assert committed(tmp_path / "checkpoint") == [0, 1]
+        assert "give batch_id=batch_id" in (tmp_path / "refused").read_text(encoding="utf-8")
+    assert calls == Counter({str(row): 1 for row in rows})
+    assert len(set(keys.values())) == len(rows)
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    """As it stands in the documentation."""
+    command = [sys.executable, str(ROOT / "examples" / "enrichment.py"), "--dir", str(tmp_path / "example")]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert len([line for line in done.stdout.splitlines() if line.startswith("batch ")]) == 2
+    assert committed(tmp_path / "example" / "checkpoint") == [0, 1]
+    files = (tmp_path / "example" / "enriched").rglob("*.json")
+    rows = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    assert sorted(row["order_id"] for row in rows) == list(range(400))
+    assert all(row["country"] == ("DE", "FR", "IT")[row["user_id"] % 3] for row in rows)

@@ -1,0 +1,178 @@
+"""What cannot be is refused with one clear message, before a task runs where possible, else with the row's place."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from spark.enriching import by_value, session
+
+from spark_events import EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+SECRET = "hunter2"
+LOCK = threading.Lock()
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    by_value(__name__)
+    with session(tmp_path_factory.mktemp("spark")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def df(spark: SparkSession) -> DataFrame:
+    return spark.range(0, 10, 1, 2).selectExpr("id", "id * 2 as twice")
+
+
+async def fine(row: Any) -> dict[str, Any]:
+    return {"x": row.id}
+
+
+def not_async(row: Any) -> dict[str, Any]:
+    return {"x": 1}
+
+
+async def three(row: Any, ctx: Any, more: Any) -> dict[str, Any]:
+    return {"x": 1}
+
+
+async def holds_a_lock(row: Any) -> dict[str, Any]:
+    return {"x": LOCK.locked()}
+
+
+@pytest.mark.parametrize(
+    ("fn", "arguments", "message"),
+    [
+        (not_async, {}, "not_async .* is not async"),
+        (three, {}, "three .* takes .*wanted: async def fn"),
+        (fine, {"output": "id long"}, "output has a column 'id', and so has the DataFrame"),
+        (fine, {"output": "X long, x long"}, "output has a column 'x', and so has"),
+        (fine, {"output": "x lnog"}, "output is 'x lnog', which Spark cannot read"),
+        (fine, {"output": "  "}, "output is '  '; allowed"),
+        (fine, {"output": "failure long", "on_failure": "column"}, "output has a column 'failure'"),
+        (fine, {"input_cols": ["id", "nope"]}, "input_cols names 'nope'; the DataFrame has id, twice"),
+        (fine, {"key": "nope"}, "key names 'nope'"),
+        (fine, {"coalesce_by": "nope"}, "coalesce_by names 'nope'"),
+        (fine, {"sort_within_key": "id"}, "sort_within_key is given without key"),
+        (fine, {"key": "id", "sort_within_key": []}, "sort_within_key is empty"),
+        (fine, {"max_in_fligth": 3}, "no option 'max_in_fligth'; allowed: .*max_in_flight"),
+        (fine, {"max_in_flight": 0}, "max_in_flight is 0; allowed"),
+        (fine, {"storage": "disk"}, "storage is 'disk'; allowed: 'local', 'replicated', 'reliable'"),
+        (fine, {"storage": "reliable"}, "call spark.sparkContext.setCheckpointDir"),
+        (fine, {"replay_store": "/tmp/x"}, "outside of a stream, give query and batch_id"),
+        (fine, {"batch_id": "1"}, "batch_id is '1'; allowed"),
+        (fine, {"concurrent_tasks": 0}, "concurrent_tasks is 0; allowed"),
+        (holds_a_lock, {}, "fn holds_a_lock .* cannot be sent to the executors: it uses 'LOCK', of type lock"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_a_task_runs(
+    df: DataFrame, fn: Callable[..., Any], arguments: dict[str, Any], message: str
+) -> None:
+    """One sentence: what, what was given, what is allowed."""
+    with pytest.raises(InvalidPlanError, match=message):
+        enrich_batch(df, fn, **{"output": "x long", **arguments})
+
+
+def test_what_the_lazy_form_cannot_do_is_refused(spark: SparkSession, df: DataFrame) -> None:
+    """It has no second DataFrame and no whole batch; and a stream is no batch."""
+    with pytest.raises(InvalidPlanError, match=r"dead_letter.*use enrich_batch"):
+        enrich(df, fine, output="x long", on_failure="dead_letter")
+    with pytest.raises(InvalidPlanError, match="max_failure_ratio is of a whole batch"):
+        enrich(df, fine, output="x long", max_failure_ratio=0.1, on_failure="null")
+    streaming = spark.readStream.format("rate").load()
+    with pytest.raises(InvalidPlanError, match="use enrich for a streaming DataFrame"):
+        enrich_batch(streaming, fine, output="x long")
+    with pytest.raises(InvalidPlanError, match="cannot sort a streaming DataFrame"):
+        enrich(streaming, fine, output="x long", key="value", sort_within_key="timestamp")
+
+
+def answering(df: DataFrame, answer: Any, output: str, **options: Any) -> str:
+    """The message with which a batch fails in which the seventh row's answer is this one."""
+
+    async def fn(row: Any) -> Any:
+        return answer if row.id == 6 else {"x": 1}
+
+    with pytest.raises(EnrichmentError) as caught:
+        enrich_batch(df, fn, output=output, **options)
+    assert (caught.value.failed, caught.value.rows) == (1, 10)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "output", "message"),
+    [
+        ({"x": SECRET}, "x long", "column 'x' is int64, and the function gave str"),
+        ({"x": None}, "x long not null", "column 'x' is NOT NULL, and the function gave None"),
+        ({"y": 1}, "x long", "the function returned a mapping without 'x' and with 'y'"),
+        (SECRET, "x long", "the function returned str, not a mapping with x"),
+    ],
+)
+def test_an_answer_that_does_not_fit_names_the_row_and_no_value(
+    df: DataFrame, answer: Any, output: str, message: str
+) -> None:
+    """By partition and place there."""
+    said = answering(df, answer, output)
+    assert f"partition 1, row 1: OutputError: {message}" in said
+    assert SECRET not in said
+
+
+def test_a_programming_error_is_not_tried_again(df: DataFrame) -> None:
+    """It would only be made once more."""
+
+    async def wrong(row: Any) -> Any:
+        return {"x": row.idd}
+
+    with pytest.raises(EnrichmentError) as caught:
+        enrich_batch(df, wrong, output="x long", retry=Retry(attempts=4, initial=0.01))
+    assert {sample.failure.attempts for sample in caught.value.samples} == {1}
+    assert "AttributeError" in str(caught.value)
+    assert ".wrong)" in str(caught.value)
+
+
+def test_a_resource_that_does_not_open_fails_every_row_with_its_reason(df: DataFrame) -> None:
+    """It is not taken for the rows' fault, nor tried for each of them."""
+
+    @contextlib.asynccontextmanager
+    async def refusing() -> Any:
+        raise ConnectionRefusedError("nobody is there")
+        yield
+
+    with pytest.raises(EnrichmentError, match=r"10 of 10 rows .*nobody is there") as caught:
+        enrich_batch(df, fine, output="x long", resource=refusing, retry=Retry(attempts=1))
+    assert {sample.failure.kind for sample in caught.value.samples} == {"resource"}
+
+
+def test_a_function_that_blocks_the_loop_is_named(df: DataFrame, caplog: pytest.LogCaptureFixture) -> None:
+    """All calls of its worker stand still meanwhile."""
+
+    async def blocks(row: Any) -> dict[str, Any]:
+        if row.id == 3:
+            time.sleep(2.5)  # noqa: ASYNC251
+        await asyncio.sleep(0)
+        return {"x": 1}
+
+    enrich_batch(df, blocks, output="x long")
+    (said,) = [record.getMessage() for record in caplog.records if "blocked" in record.getMessage()]
+    assert said.endswith(".blocks")
+    assert "test_enrich_input.py" in said
+
+
+def test_hot_keys_are_named(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    """A batch is no faster than its most frequent key."""
+    df = spark.range(0, 400, 1, 1).selectExpr("if(id % 4 = 0, cast(id as string), 'hot one') as k")
+    enrich_batch(df, enough, output="x long", key="k")
+    (said,) = [record.getMessage() for record in caplog.records if "hot key" in record.getMessage()]
+    assert "'hot one': 300 rows" in said
+
+
+async def enough(row: Any) -> dict[str, Any]:
+    return {"x": 1}

@@ -1,0 +1,218 @@
+"""Enrichment in foreachBatch: commits, restarts and replays, judged by the service's log and by the checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from enrich_service import EnrichService, rule
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from spark.enriching import by_value, lookup, opener, session, stream
+from spark.harness import committed, wait_for
+
+from spark_events import Retry, enrich, enrich_batch
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+OUTPUT = "name string, score double"
+ONCE = Retry(attempts=1)
+SECONDS = 90
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    by_value(__name__)
+    with session(tmp_path_factory.mktemp("spark")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnrichService]:
+    with EnrichService(tmp_path_factory.mktemp("service") / "calls.jsonl") as started:
+        yield started
+
+
+@pytest.fixture
+def service(running: EnrichService) -> EnrichService:
+    running.script()
+    return running
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """Two files of ten rows: two micro-batches."""
+    folder = tmp_path / "source"
+    folder.mkdir()
+    for number in range(2):
+        add_file(folder, number)
+    return folder
+
+
+def add_file(folder: Path, number: int) -> None:
+    file = folder / f"{number}.json"
+    file.write_text("".join(f'{{"id": {row}}}\n' for row in range(10 * number, 10 * number + 10)), encoding="utf-8")
+    # A file source takes the oldest first.
+    os.utime(file, (time.time() - 100 + number,) * 2)
+
+
+def writing(target: Path, service: EnrichService, **options: Any) -> Callable[[DataFrame, int], None]:
+    """What a user's foreachBatch does."""
+    port = service.port
+
+    def process(df: DataFrame, batch_id: int) -> None:
+        made = enrich_batch(df, lookup, **{"output": OUTPUT, "resource": opener(port), **options})
+        made.write.mode("overwrite").json(str(target / str(batch_id)))
+
+    return process
+
+
+def finish(query: Any) -> None:
+    assert query.awaitTermination(SECONDS), "the query did not end"
+
+
+def written(target: Path, batch: int) -> list[Mapping[str, Any]]:
+    """The rows of a batch's sink."""
+    files = sorted((target / str(batch)).glob("*.json"))
+    return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def stored(spark: SparkSession) -> int:
+    """How many RDDs are stored."""
+    return len(dict(spark.sparkContext._jsc.getPersistentRDDs()))
+
+
+def test_a_batch_is_committed_only_after_its_last_call_has_answered(
+    spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
+) -> None:
+    """By the clock of the file system and the service's."""
+    service.script(delay=0.02, tail=[0.2, 0.3])
+    offset = time.time() - time.monotonic()
+    query = stream(spark, source, tmp_path / "checkpoint", writing(tmp_path / "sink", service, max_in_flight=3))
+    finish(query)
+    assert committed(tmp_path / "checkpoint") == [0, 1]
+    for batch in (0, 1):
+        calls = [call for call in service.calls() if int(call.key) // 10 == batch]
+        assert Counter(call.key for call in calls) == Counter(str(10 * batch + row) for row in range(10))
+        commit = (tmp_path / "checkpoint" / "commits" / str(batch)).stat().st_mtime
+        assert max(call.ended for call in calls) + offset <= commit
+        assert [row["name"] for row in written(tmp_path / "sink", batch)] == [
+            f"n{call}" for call in range(10 * batch, 10 * batch + 10)
+        ]
+
+
+def test_a_batch_that_fails_is_not_committed_and_runs_again(
+    spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
+) -> None:
+    """The same batch id, the same idempotency keys."""
+    service.script(rules=[rule("13", forever={"status": 503})])
+    process = writing(tmp_path / "sink", service, retry=ONCE)
+    with pytest.raises(
+        StreamingQueryException, match=r"EnrichmentError: 1 of 10 rows have no answer, in batch 1 of query"
+    ):
+        finish(stream(spark, source, tmp_path / "checkpoint", process))
+    assert committed(tmp_path / "checkpoint") == [0]
+    assert not (tmp_path / "sink" / "1").exists()
+    before = {call.key: call.idempotency_key for call in service.calls()}
+    assert len(service.calls()) == 20
+    service.script()
+    finish(stream(spark, source, tmp_path / "checkpoint", process))
+    assert committed(tmp_path / "checkpoint") == [0, 1]
+    again = {call.key: call.idempotency_key for call in service.calls()}
+    assert again == {key: before[key] for key in map(str, range(10, 20))}
+    assert len(set(before.values())) == 20
+
+
+def test_what_a_batch_stores_is_released_at_the_next_one_and_at_the_end(
+    spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
+) -> None:
+    """Nobody has to ask for it."""
+    add_file(source, 2)
+    before = stored(spark)
+    seen = []
+    write = writing(tmp_path / "sink", service)
+
+    def process(df: DataFrame, batch_id: int) -> None:
+        write(df, batch_id)
+        write(df, batch_id)
+        seen.append(stored(spark) - before)
+
+    finish(stream(spark, source, tmp_path / "checkpoint", process))
+    assert seen == [2, 2, 2]
+    wait_for("the last batch to be released", lambda: stored(spark) == before)
+
+
+def test_a_replay_store_makes_only_the_calls_that_are_missing(
+    spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
+) -> None:
+    """And is empty when everything is committed."""
+    store = tmp_path / "store"
+    options = {"retry": ONCE, "replay_store": store.as_uri()}
+    service.script(rules=[rule("1[36]", forever={"status": 503})])
+    process = writing(tmp_path / "sink", service, **options)
+    with pytest.raises(StreamingQueryException, match="2 of 10 rows"):
+        finish(stream(spark, source, tmp_path / "checkpoint", process))
+    (kept,) = store.iterdir()
+    assert [folder.name for folder in kept.iterdir()] == ["1"]
+    service.script()
+    finish(stream(spark, source, tmp_path / "checkpoint", process))
+    assert sorted(call.key for call in service.calls()) == ["13", "16"]
+    assert written(tmp_path / "sink", 1) == [{"id": n, "name": f"n{n}", "score": n / 2} for n in range(10, 20)]
+    wait_for("the store to be empty", lambda: not [path for path in store.rglob("*") if path.is_file()])
+
+
+def test_the_schema_and_the_function_may_change_across_restarts(
+    spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
+) -> None:
+    """Nothing of the enrichment is in the checkpoint: columns are added, dropped and retyped, the endpoint changes."""
+
+    async def other(row: Any, ctx: Any) -> dict[str, Any]:
+        await ctx.resource.get(f"v2-{row.id}")
+        return {"score": f"{row.id} points", "tags": ["a", "b"]}
+
+    finish(stream(spark, source, tmp_path / "checkpoint", writing(tmp_path / "sink", service)))
+    add_file(source, 2)
+    port = service.port
+
+    def process(df: DataFrame, batch_id: int) -> None:
+        made = enrich_batch(df, other, output="score string, tags array<string>", resource=opener(port))
+        made.write.mode("overwrite").json(str(tmp_path / "sink" / str(batch_id)))
+
+    finish(stream(spark, source, tmp_path / "checkpoint", process))
+    assert committed(tmp_path / "checkpoint") == [0, 1, 2]
+    assert written(tmp_path / "sink", 1)[0] == {"id": 10, "name": "n10", "score": 5.0}
+    assert written(tmp_path / "sink", 2)[0] == {"id": 20, "score": "20 points", "tags": ["a", "b"]}
+    assert [call.key for call in service.calls()[20:]] == [f"v2-{row}" for row in range(20, 30)] or sorted(
+        call.key for call in service.calls()[20:]
+    ) == sorted(f"v2-{row}" for row in range(20, 30))
+
+
+def test_a_stream_without_foreach_batch_is_enriched_lazily(
+    spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
+) -> None:
+    """The task knows query and batch, so that keys are stable there, too."""
+    df = spark.readStream.schema("id long").json(str(source))
+    enriched = enrich(df, lookup, output=OUTPUT, resource=opener(service.port))
+
+    def run(name: str) -> dict[str, str]:
+        service.script()
+        query = (
+            enriched.writeStream.format("json")
+            .option("checkpointLocation", str(tmp_path / name))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "sink"))
+        )
+        finish(query)
+        return {call.key: call.idempotency_key for call in service.calls()}
+
+    first = run("checkpoint")
+    assert sorted(map(int, first)) == list(range(20))
+    assert len(service.calls()) == 20
+    assert len(set(first.values())) == 20
+    assert not set(first.values()) & set(run("another").values())

@@ -1,0 +1,287 @@
+"""Retries, timeouts and cancellation of single calls."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import sys
+import time
+from typing import Any
+
+import pytest
+from enrich_engine import Run
+from fakes import eventually
+
+from spark_events.enrich.engine.failure import Failure
+from spark_events.enrich.plan import Retry
+
+AT_ONCE = Retry(initial=0, jitter=0)
+
+
+class Scripted:
+    """Raises what is in the script, an attempt each, and then answers with the row. Exceptions by row."""
+
+    def __init__(self, *script: BaseException | Any) -> None:
+        self._script = script
+        self.attempts: dict[Any, int] = {}
+
+    async def __call__(self, row: Any) -> Any:
+        number = self.attempts.get(row, 0)
+        self.attempts[row] = number + 1
+        if number < len(self._script):
+            step = self._script[number]
+            if isinstance(step, BaseException):
+                raise step
+            return step
+        return row
+
+
+def failure_of(answers: list[Any]) -> Failure:
+    (failure,) = answers
+    assert isinstance(failure, Failure)
+    return failure
+
+
+def test_a_failure_that_may_pass_is_tried_again() -> None:
+    """Attempts are in total: with four, three failures are forgiven."""
+    fn = Scripted(ConnectionError(), TimeoutError(), ConnectionResetError())
+    run = Run(fn, retry=AT_ONCE)
+    assert run.of([1, 2]) == [1, 2]
+    assert fn.attempts == {1: 4, 2: 4}
+    assert (run.numbers["calls"], run.numbers["attempts"], run.numbers["retries"]) == (2, 8, 6)
+
+
+def test_the_last_failure_is_the_row_s() -> None:
+    """With the number of attempts, and that it might have passed."""
+    fn = Scripted(*[ConnectionError(f"attempt {n}") for n in range(1, 9)])
+    failure = failure_of(Run(fn, retry=Retry(attempts=3, initial=0, jitter=0)).of([1]))
+    assert (failure.type, failure.message, failure.attempts, failure.retryable) == (
+        "ConnectionError", "attempt 3", 3, True,
+    )  # fmt: skip
+    assert fn.attempts == {1: 3}
+
+
+@pytest.mark.parametrize(
+    "error", [TypeError("x"), KeyError("x"), AttributeError("x"), ValueError("x"), ZeroDivisionError()]
+)
+def test_a_programming_error_is_not_tried_again(error: Exception) -> None:
+    """It would be the same the next time."""
+    fn = Scripted(error)
+    assert failure_of(Run(fn, retry=AT_ONCE).of([1])).attempts == 1
+
+
+def test_retry_none_means_one_attempt() -> None:
+    """Whatever it was."""
+    fn = Scripted(ConnectionError())
+    failure = failure_of(Run(fn, retry=None).of([1]))
+    assert (failure.attempts, failure.retryable) == (1, False)
+
+
+def test_on_says_what_is_tried_again() -> None:
+    """Types, or a function of the exception; one that raises is what is to be seen."""
+    assert Run(Scripted(ValueError()), retry=Retry(initial=0, jitter=0, on=ValueError)).of([1]) == [1]
+    assert Run(Scripted(ValueError("a")), retry=Retry(initial=0, jitter=0, on=lambda e: "a" in str(e))).of([1]) == [1]
+    by_type = Run(Scripted(ConnectionError()), retry=Retry(initial=0, jitter=0, on=ValueError)).of([1])
+    assert failure_of(by_type).type == "ConnectionError"
+    broken = Run(Scripted(ValueError()), retry=Retry(initial=0, jitter=0, on=lambda e: e.status)).of([1])  # type: ignore[attr-defined]
+    assert failure_of(broken).type == "AttributeError"
+
+
+def test_on_result_says_which_answers_are_none() -> None:
+    """Until one is accepted; else the row has failed, and says why."""
+    policy = Retry(attempts=3, initial=0, jitter=0, on_result=lambda answer: answer is None)
+    assert Run(Scripted(None, None), retry=policy).of([7]) == [7]
+    failure = failure_of(Run(Scripted(None, None, None), retry=policy).of([7]))
+    assert (failure.kind, failure.attempts) == ("result", 3)
+
+
+def test_pauses_grow_from_initial_to_max() -> None:
+    """Doubling, and counted against nobody else: other rows go on."""
+    times: list[float] = []
+
+    async def fn(row: int) -> int:
+        if row:
+            return row
+        times.append(time.monotonic())
+        raise ConnectionError
+
+    Run(fn, retry=Retry(attempts=5, initial=0.05, max=0.1, jitter=0)).of([0, 1])
+    pauses = [after - before for before, after in itertools.pairwise(times)]
+    for pause, least in zip(pauses, [0.05, 0.1, 0.1, 0.1], strict=True):
+        assert least - 0.005 <= pause < least + 0.2  # timers may be early by their resolution
+
+
+def test_an_attempt_is_cancelled_at_its_timeout_and_tried_again() -> None:
+    """The call itself is told, with CancelledError, and a later attempt may still answer."""
+    ends: list[str] = []
+
+    async def fn(row: int, ctx: Any) -> int:
+        if ctx.attempt > 1:
+            return row
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+        return -1
+
+    run = Run(fn, timeout=0.1, retry=AT_ONCE)
+    began = time.monotonic()
+    assert run.of([5]) == [5]
+    assert 0.1 <= time.monotonic() - began < 1
+    assert ends == ["cancelled"]
+    assert run.numbers["timeouts"] == 1
+
+
+def test_total_timeout_ends_a_call_with_all_its_attempts() -> None:
+    """Attempts and pauses together, however many attempts are left."""
+
+    async def never(row: int) -> None:
+        await asyncio.sleep(60)
+
+    began = time.monotonic()
+    run = Run(never, timeout=0.1, total_timeout=0.35, retry=Retry(attempts=100, initial=0.01, jitter=0))
+    failure = failure_of(run.of([1]))
+    assert 0.2 < time.monotonic() - began < 1.5
+    assert failure.kind == "timeout"
+    assert 2 <= failure.attempts <= 4
+    assert failure.type == "TimeoutError"
+
+
+def test_a_pause_that_ends_behind_total_timeout_is_not_waited_for() -> None:
+    """The row fails at once, with what went wrong, not with a timeout that was only expected."""
+    began = time.monotonic()
+    policy = Retry(initial=30, max=30)
+    failure = failure_of(Run(Scripted(ConnectionError("refused")), retry=policy, total_timeout=5).of([1]))
+    assert time.monotonic() - began < 2
+    assert (failure.type, failure.message, failure.attempts) == ("ConnectionError", "refused", 1)
+
+
+def test_a_timeout_of_the_client_s_own_counts_as_one() -> None:
+    """asyncio.wait_for inside the function."""
+
+    async def fn(row: int) -> None:
+        await asyncio.wait_for(asyncio.sleep(60), 0.01)
+
+    run = Run(fn, retry=None)
+    assert failure_of(run.of([1])).kind == "timeout"
+    assert run.numbers["timeouts"] == 1
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is new in Python 3.11")
+def test_after_a_timeout_the_worker_is_as_new() -> None:
+    """A cancellation that was dealt with must not leak into the next call's own asyncio.timeout."""
+
+    async def fn(row: int) -> int:
+        if row == 0:
+            await asyncio.sleep(60)
+        async with asyncio.timeout(10):
+            task = asyncio.current_task()
+            assert task is not None
+            await asyncio.sleep(0)
+            return int(task.cancelling())
+
+    answers = Run(fn, max_in_flight=1, timeout=0.05, retry=None).of([0, 1])
+    assert answers[1] == 0
+
+
+def test_a_function_that_answers_its_cancellation_is_late_all_the_same() -> None:
+    """It swallowed CancelledError: that is counted, and what it returned is not taken for an answer."""
+
+    async def fn(row: int) -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return "fallback"
+        return "never"
+
+    run = Run(fn, timeout=0.05, retry=None)
+    assert failure_of(run.of([1])).kind == "timeout"
+    assert run.numbers["swallowed"] == 1
+
+
+def test_a_function_that_cannot_be_cancelled_does_not_wedge_the_pool(caplog: pytest.LogCaptureFixture) -> None:
+    """It is given up after a moment, named and not tried again; its place is filled, and its late answer ignored."""
+    release: list[asyncio.Event] = []
+
+    async def stubborn(row: int) -> int:
+        if row == 0:
+            release.append(asyncio.Event())
+            while not release[0].is_set():
+                try:
+                    await release[0].wait()
+                except asyncio.CancelledError:
+                    continue
+        return row
+
+    run = Run(stubborn, max_in_flight=1, timeout=0.1, retry=AT_ONCE)
+    with caplog.at_level(logging.ERROR):
+        failure, *others = run.of([0, 1, 2])
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.attempts) == ("timeout", 1)
+    assert "stubborn" in failure.message
+    assert "stubborn" in caplog.text
+    assert others == [1, 2]
+    assert run.numbers["abandoned"] == 1
+    assert run.numbers["attempts"] == 3
+    # It ends in peace when it ends at last.
+    from spark_events.enrich.engine.process import current_process
+
+    loop = current_process().background.loop
+    loop.call_soon_threadsafe(release[0].set)
+    eventually(lambda: not run.engine._pool._lost)
+
+
+def test_when_as_many_calls_as_may_run_cannot_be_cancelled_the_rest_fails_at_once() -> None:
+    """Else each row would leave another call running behind it."""
+    running = 0
+
+    async def stubborn(row: int) -> None:
+        nonlocal running
+        running += 1
+        end = time.monotonic() + 8
+        while time.monotonic() < end:
+            try:
+                await asyncio.sleep(1)
+            except asyncio.CancelledError:
+                continue
+
+    began = time.monotonic()
+    answers = Run(stubborn, max_in_flight=2, timeout=0.05, retry=None).of(range(1000))
+    assert all(isinstance(answer, Failure) for answer in answers)
+    assert running <= 6
+    assert time.monotonic() - began < 6
+
+
+def test_stopping_waits_for_what_unwinds_but_not_for_ever() -> None:
+    """A call that cleans up is given time; one that ignores its cancellation is not."""
+    cleaned: list[int] = []
+
+    async def fn(row: int) -> int:
+        if row == 0:
+            return row
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.1)
+            cleaned.append(row)
+        return row
+
+    from enrich_engine import chunks_of
+
+    run = Run(fn, max_in_flight=4)
+    answers = run.engine.run(chunks_of(range(4), 1))
+    next(answers)
+    answers.close()
+    assert sorted(cleaned) == [1, 2, 3]
+
+
+def test_messages_keep_no_secret_of_an_address() -> None:
+    """Users, passwords, query strings and fragments of addresses are left out, long messages are cut."""
+    said = "401 for url 'https://joe:pw@api.example/users/7?token=abc#x' " + "z" * 1000
+    failure = failure_of(Run(Scripted(ValueError(said))).of([1]))
+    assert "https://api.example/users/7'" in failure.message
+    assert "abc" not in failure.message
+    assert "pw" not in failure.message
+    assert len(failure.message) < 520

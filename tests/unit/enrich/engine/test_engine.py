@@ -1,0 +1,375 @@
+"""Chunks in, answers out: order, bounds, failures as data, and stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from enrich_engine import Run, chunks_of
+from fakes import eventually
+
+from spark_events.enrich.engine.chunk import Chunk
+from spark_events.enrich.engine.engine import StoppedError
+from spark_events.enrich.engine.failure import Failure
+
+
+class InFlight:
+    """A function that keeps its calls in flight until it is told to let them go."""
+
+    def __init__(self) -> None:
+        self.begun: list[Any] = []
+        self.ended: list[Any] = []
+        self.cancelled: list[Any] = []
+        self.gate: asyncio.Event | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def release(self) -> None:
+        """Lets them all go."""
+        eventually(lambda: self.gate)
+        assert self.loop is not None
+        assert self.gate is not None
+        self.loop.call_soon_threadsafe(self.gate.set)
+
+    async def __call__(self, row: Any) -> Any:
+        self.loop = asyncio.get_running_loop()
+        self.gate = self.gate or asyncio.Event()
+        self.begun.append(row)
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(row)
+            raise
+        self.ended.append(row)
+        return row
+
+
+async def same(row: Any) -> Any:
+    return row
+
+
+def test_answers_come_in_the_order_of_the_rows() -> None:
+    """The slowest call first: the others do not wait for it, and still come after it."""
+    finished = []
+
+    async def slow_first(row: int) -> int:
+        await asyncio.sleep(0.05 if row == 0 else 0.001)
+        finished.append(row)
+        return row
+
+    assert Run(slow_first, max_in_flight=10).of(range(100)) == list(range(100))
+    # Not a sliding window: with ten in flight, far more than nine overtake.
+    assert finished.index(0) > 50
+
+
+def test_calls_go_on_across_chunks() -> None:
+    """A chunk whose last call is slow does not leave the pool idle."""
+    begun: list[int] = []
+    release = asyncio.Event()
+
+    async def fn(row: int) -> int:
+        begun.append(row)
+        if row == 1:
+            await release.wait()
+        if row == 29:
+            release.set()
+        return row
+
+    assert Run(fn, max_in_flight=2).of(chunks_of(range(30), 3)) == list(range(30))
+
+
+def test_no_more_calls_in_flight_than_allowed_and_as_many_as_allowed() -> None:
+    """max_in_flight is a limit, and it is used."""
+    now = most = 0
+
+    async def fn(row: int) -> int:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.002)
+        now -= 1
+        return row
+
+    run = Run(fn, max_in_flight=7)
+    run.of(range(200))
+    assert most == 7
+    assert run.numbers["peak_in_flight"] == 7
+
+
+def test_chunks_are_pulled_only_while_the_buffer_has_room() -> None:
+    """Back-pressure: while the first row has no answer, no more than the buffer and one chunk is taken in."""
+    pulled = 0
+    first = InFlight()
+
+    async def fn(row: int) -> int:
+        return await first(row) if row == 0 else row
+
+    def source() -> Iterator[Chunk]:
+        nonlocal pulled
+        for chunk in chunks_of(range(1_000), 10):
+            pulled += 10
+            yield chunk
+
+    run = Run(fn, max_in_flight=5, buffer_rows=100)
+    answers = run.engine.run(source())
+    part: list[Any] = []
+    reader = threading.Thread(target=lambda: part.extend(next(answers)[1]))
+    reader.start()
+    eventually(lambda: pulled >= 100 and run.engine._news.empty())
+    assert pulled <= 110
+    first.release()
+    reader.join()
+    assert part == list(range(10))
+    assert [answer for _, some in answers for answer in some] == list(range(10, 1_000))
+    assert run.numbers["buffer_rows"] <= 110
+
+
+def test_the_buffer_is_measured_in_bytes_as_well() -> None:
+    """Few rows that are large, or whose answers are, fill it as well."""
+
+    async def large(row: int) -> dict[str, bytes]:
+        await asyncio.sleep(0.05 if row == 0 else 0)
+        return {"body": b"x" * 10_000}
+
+    def source() -> Iterator[Chunk]:
+        yield from chunks_of(range(2_000), 10)
+
+    bounded = Run(large, max_in_flight=4, buffer_bytes=1_000_000)
+    bounded.of(source())
+    free = Run(large, max_in_flight=4)
+    free.of(source())
+    assert bounded.numbers["buffer_bytes"] < 2_000_000
+    assert free.numbers["buffer_rows"] > 2 * bounded.numbers["buffer_rows"]
+
+
+def test_nothing_in_nothing_out() -> None:
+    """An empty partition makes no call, and an empty chunk comes out as it is."""
+    assert Run(same).of([]) == []
+    empty = Chunk([], str, 0)
+    assert list(Run(same).engine.run([empty])) == [(empty, [])]
+
+
+def test_a_row_that_fails_is_an_answer_of_its_own() -> None:
+    """Its failure says what was raised, and where; the others have their answers."""
+
+    async def fn(row: int) -> int:
+        if row == 3:
+            raise KeyError("no such user")
+        return row
+
+    answers = Run(fn).of(range(5))
+    failure = answers[3]
+    assert isinstance(failure, Failure)
+    assert (failure.kind, failure.type, failure.message, failure.attempts) == ("error", "KeyError", "'no such user'", 1)
+    assert "test_engine.py" in failure.where
+    assert failure.where.endswith("fn")
+    assert not failure.retryable
+    assert [*answers[:3], *answers[4:]] == [0, 1, 2, 4]
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit])
+def test_what_a_function_raises_to_end_things_ends_its_row_only(error: type[BaseException]) -> None:
+    """Its own CancelledError is a failure, neither swallowed nor tried again; SystemExit does not end the loop."""
+    called: list[int] = []
+
+    async def fn(row: int) -> int:
+        called.append(row)
+        if row == 1:
+            raise error
+        await asyncio.sleep(0)
+        return row
+
+    answers = Run(fn, max_in_flight=2).of(range(4))
+    assert [answers[0], *answers[2:]] == [0, 2, 3]
+    assert isinstance(answers[1], Failure)
+    assert answers[1].type in {error.__name__, "asyncio.exceptions.CancelledError", "RuntimeError"}
+    assert called.count(1) == 1
+
+
+def test_a_context_tells_the_key_the_attempt_and_the_resource() -> None:
+    """The key is the row's own, in every attempt."""
+    seen: list[tuple[str, int, Any]] = []
+
+    async def fn(row: int, ctx: Any) -> int:
+        seen.append((ctx.idempotency_key, ctx.attempt, ctx.resource))
+        if ctx.attempt == 1 and row == 1:
+            raise ConnectionError
+        return row
+
+    from spark_events.enrich.plan import Retry
+
+    assert Run(fn, max_in_flight=1, retry=Retry(initial=0, jitter=0)).of([0, 1, 2]) == [0, 1, 2]
+    assert seen == [("0", 1, None), ("1", 1, None), ("1", 2, None), ("2", 1, None)]
+
+
+def test_rows_whose_answers_are_known_are_not_called() -> None:
+    """What an earlier run of the batch has answered is used."""
+    called: list[int] = []
+
+    async def fn(row: int) -> str:
+        called.append(row)
+        return "new"
+
+    run = Run(fn)
+    assert run.of(chunks_of(range(4), known={1: "old", 2: None})) == ["new", "old", None, "new"]
+    assert called == [0, 3]
+    assert run.numbers["known"] == 2
+
+
+def test_closing_the_iterator_cancels_what_is_in_flight_and_begins_nothing() -> None:
+    """As when Spark kills a task."""
+    fn = InFlight()
+    run = Run(fn, max_in_flight=3, buffer_rows=10)
+
+    async def quick_then_slow(row: int) -> int:
+        return row if row == 0 else await fn(row)
+
+    run = Run(quick_then_slow, max_in_flight=3, buffer_rows=10)
+    answers = run.engine.run(chunks_of(range(100), 1))
+    assert next(answers)[1] == [0]
+    eventually(lambda: len(fn.begun) == 3)
+    answers.close()
+    assert sorted(fn.cancelled) == sorted(fn.begun)
+    assert len(fn.begun) == 3
+    assert fn.ended == []
+
+
+def test_cancel_from_another_thread_ends_the_run_although_its_own_thread_waits_for_input() -> None:
+    """The task's thread may wait for Spark for ever; no call begins or goes on in the meantime."""
+    fn = InFlight()
+    run = Run(fn, max_in_flight=2)
+    more = threading.Event()
+
+    def source() -> Iterator[Chunk]:
+        yield from chunks_of([1, 2, 3])
+        more.wait()
+        yield from chunks_of([4])
+
+    raised: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            list(run.engine.run(source()))
+        except StoppedError as error:
+            raised.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    eventually(lambda: len(fn.begun) == 2)
+    run.engine.cancel()
+    eventually(lambda: len(fn.cancelled) == 2)
+    more.set()
+    reader.join()
+    assert len(raised) == 1
+    assert len(fn.begun) == 2
+
+
+def test_an_error_of_the_input_comes_through_and_stops_the_calls() -> None:
+    """What the source raises is raised, once what is in flight is cancelled."""
+    fn = InFlight()
+
+    def source() -> Iterator[Chunk]:
+        yield from chunks_of([1, 2])
+        eventually(lambda: len(fn.begun) == 2)
+        raise OSError("the pipe broke")
+
+    with pytest.raises(OSError, match="the pipe broke"):
+        Run(fn).of(source())
+    assert fn.cancelled == [1, 2]
+
+
+def test_an_unhashable_key_ends_the_run_instead_of_hanging_it() -> None:
+    """What goes wrong on the loop reaches the caller."""
+    with pytest.raises(TypeError, match="unhashable"):
+        Run(same, key="k").of(chunks_of([1], key=lambda _: []))
+
+
+def test_a_call_that_blocks_the_loop_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """With its line and what it is in; the run goes on."""
+
+    async def lookup(row: int) -> int:
+        if row == 1:
+            time.sleep(0.9)  # noqa: ASYNC251
+        return row
+
+    run = Run(lookup, max_in_flight=2)
+    with caplog.at_level(logging.WARNING):
+        assert run.of(range(3)) == [0, 1, 2]
+    (where,) = run.numbers["blocked"]
+    assert "test_engine.py" in where
+    assert "lookup" in where
+    assert run.numbers["blocked"][where] > 0.5
+    assert "blocks the event loop" in caplog.text
+
+
+def test_a_loop_that_stood_still_does_not_make_timeouts_of_answers_that_are_there() -> None:
+    """Other calls' answers came in time; that nobody could read them is not the destination's fault."""
+
+    async def fn(row: int) -> int:
+        if row == 0:
+            await asyncio.sleep(0.01)
+            time.sleep(0.5)  # noqa: ASYNC251
+        else:
+            await asyncio.sleep(0.1)
+        return row
+
+    run = Run(fn, max_in_flight=4, timeout=0.3, retry=None)
+    assert run.of(range(4)) == [0, 1, 2, 3]
+    assert run.numbers["timeouts"] == 0
+
+
+def test_runs_one_after_the_other_leave_nothing_behind() -> None:
+    """Tasks on the loop and threads do not grow from run to run."""
+
+    async def tasks() -> int:
+        return len(asyncio.all_tasks())
+
+    from spark_events.enrich.engine.process import current_process
+
+    def left() -> tuple[int, int]:
+        gc.collect()
+        return current_process().background.submit(tasks()).result(), threading.active_count()
+
+    Run(same).of(range(10))
+    before = left()
+    for _ in range(20):
+        Run(same, max_in_flight=50).of(range(1000))
+    assert left() == before
+
+
+def test_several_engines_run_in_one_process_at_a_time() -> None:
+    """Threads may share a process: each run has its own answers."""
+
+    async def fn(row: int) -> int:
+        await asyncio.sleep(0.001)
+        return row
+
+    found: dict[int, list[int]] = {}
+    threads = [
+        threading.Thread(target=lambda n=n: found.__setitem__(n, Run(fn, max_in_flight=5).of(range(n, n + 300))))
+        for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {n: list(range(n, n + 300)) for n in range(4)}
+
+
+def test_a_forked_process_has_a_loop_of_its_own() -> None:
+    """Spark forks its workers: what the parent had is not the child's."""
+    Run(same).of(range(3))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = 0 if Run(same).of(range(3)) == [0, 1, 2] else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0

@@ -1,0 +1,245 @@
+"""Rate limit, Retry-After, and a destination that is down."""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import itertools
+import time
+from typing import Any
+
+import pytest
+from enrich_engine import Run, chunks_of, definition
+
+from spark_events.enrich.engine.failure import Failure
+from spark_events.enrich.plan import CircuitBreaker, Retry
+
+
+class StatusError(Exception):
+    """As httpx and requests raise it."""
+
+    def __init__(self, status: int, **headers: str) -> None:
+        super().__init__(f"status {status}")
+        self.response = type("Response", (), {"status_code": status, "headers": headers})()
+
+
+def too_many(retry_after: str) -> StatusError:
+    return StatusError(429, **{"Retry-After": retry_after})
+
+
+def test_no_second_holds_more_attempts_than_the_rate() -> None:
+    """Retries count as well; with many workers waiting, none gets ahead."""
+    times: list[float] = []
+
+    async def fn(row: int, ctx: Any) -> int:
+        times.append(time.monotonic())
+        if ctx.attempt == 1 and row % 3 == 0:
+            raise ConnectionError
+        return row
+
+    run = Run(fn, rate=100, max_in_flight=50, retry=Retry(initial=0, jitter=0), circuit_breaker=None)
+    assert run.of(range(60)) == list(range(60))
+    assert len(times) == 80
+    for first, last in zip(times, times[20:], strict=False):
+        # Twenty intervals of 10 ms; a timer may be early by its resolution.
+        assert last - first > 0.18
+    assert times[-1] - times[0] < 3
+
+
+def test_waiting_for_the_rate_limit_does_not_use_up_total_timeout() -> None:
+    """It is the user's own wish, and no fault of the row's."""
+
+    async def fn(row: int) -> int:
+        return row
+
+    assert Run(fn, rate=20, max_in_flight=20, total_timeout=0.2).of(range(12)) == list(range(12))
+
+
+def test_retry_after_closes_the_gate_for_all() -> None:
+    """While one row is told to wait, no other is called; then all get their answers."""
+    told = 0.0
+    begun: list[float] = []
+
+    async def fn(row: int) -> int:
+        nonlocal told
+        begun.append(time.monotonic())
+        if row == 10 and not told:
+            told = time.monotonic()
+            raise too_many("0.4")
+        await asyncio.sleep(0.005)
+        return row
+
+    run = Run(fn, max_in_flight=4)
+    assert run.of(range(100)) == list(range(100))
+    assert not [moment for moment in begun if told < moment < told + 0.39]
+    assert (run.numbers["throttled"], run.numbers["gate_closed"]) == (1, 1)
+
+
+def test_after_retry_after_the_calls_come_back_step_by_step() -> None:
+    """A service that takes few at a time is not run over again, so no row uses up its attempts."""
+    window, taken, refused = 0.0, 0, 0
+
+    async def fn(row: int) -> int:
+        nonlocal window, taken, refused
+        await asyncio.sleep(0.001)
+        now = time.monotonic()
+        if now - window > 0.2:
+            window, taken = now, 0
+        if taken >= 20:
+            refused += 1
+            raise too_many(str(window + 0.2 - now))
+        taken += 1
+        return row
+
+    run = Run(fn, max_in_flight=200, retry=Retry(attempts=4))
+    answers = run.of(range(150))
+    assert answers == list(range(150))
+    assert refused < 400
+
+
+def test_a_retry_after_beyond_total_timeout_fails_the_row_at_once() -> None:
+    """And those behind it: nobody waits an hour to fail."""
+
+    async def fn(row: int) -> int:
+        raise too_many("3600")
+
+    began = time.monotonic()
+    answers = Run(fn, max_in_flight=1, total_timeout=5).of(range(500))
+    assert time.monotonic() - began < 3
+    kinds = {answer.kind for answer in answers}
+    assert kinds == {"throttled"}
+    assert answers[0].attempts == 1
+    assert answers[1].attempts == 0
+    assert "total_timeout" in answers[1].message
+
+
+def test_retry_after_may_be_a_date_and_may_be_ignored() -> None:
+    """Both of the header's forms; with honor_retry_after=False it is an ordinary pause."""
+    date = email.utils.formatdate(time.time() + 30, usegmt=True)
+
+    async def fn(row: int, ctx: Any) -> int:
+        if ctx.attempt == 1:
+            raise too_many(date)
+        return row
+
+    ignored = Retry(initial=0, jitter=0, honor_retry_after=False)
+    assert Run(fn, retry=ignored).of([1]) == [1]
+    (failure,) = Run(fn, total_timeout=5).of([1])
+    assert failure.kind == "throttled"
+
+
+def test_a_destination_that_is_down_fails_the_batch_in_seconds() -> None:
+    """Not after every row has used up its attempts; rows say that they were not called."""
+    calls = 0
+
+    async def fn(row: int) -> int:
+        nonlocal calls
+        calls += 1
+        raise ConnectionRefusedError("refused")
+
+    began = time.monotonic()
+    run = Run(fn, max_in_flight=50, circuit_breaker=CircuitBreaker(failures=10, give_up_after=1))
+    answers = run.of(range(20_000))
+    assert time.monotonic() - began < 5
+    assert calls < 200
+    kinds = {answer.kind for answer in answers}
+    assert "circuit-open" in kinds
+    last = answers[-1]
+    assert (last.kind, last.attempts, last.type) == ("circuit-open", 0, "CircuitOpenError")
+    assert "ConnectionRefusedError: refused" in last.message
+
+
+def test_a_destination_that_never_answers_fails_the_batch_soon_after_the_first_timeouts() -> None:
+    """What is in flight then is cancelled; it does not run into timeouts of its own."""
+
+    async def fn(row: int) -> int:
+        await asyncio.sleep(3600)
+        return row
+
+    began = time.monotonic()
+    plan = {"timeout": 0.5, "circuit_breaker": CircuitBreaker(failures=5, give_up_after=0.3)}
+    answers = Run(fn, max_in_flight=10, **plan).of(range(1000))
+    assert time.monotonic() - began < 3
+    assert {answer.kind for answer in answers} <= {"circuit-open", "timeout"}
+
+
+def test_a_destination_that_comes_back_in_time_fails_nothing() -> None:
+    """The breaker holds the calls, lets one through now and then, and closes when it is answered."""
+    back_at = time.monotonic() + 0.8
+
+    async def fn(row: int) -> int:
+        if time.monotonic() < back_at:
+            raise ConnectionRefusedError
+        return row
+
+    run = Run(fn, max_in_flight=50, circuit_breaker=CircuitBreaker(failures=10, give_up_after=5))
+    assert run.of(range(500)) == list(range(500))
+    assert run.numbers["attempts"] < 500 + 150
+
+
+def test_refusals_of_rows_do_not_open_the_breaker() -> None:
+    """A 404 is an answer: the destination is there."""
+
+    async def fn(row: int) -> int:
+        raise StatusError(404)
+
+    answers = Run(fn, circuit_breaker=CircuitBreaker(failures=3, give_up_after=0)).of(range(50))
+    assert {(answer.kind, answer.attempts) for answer in answers} == {("error", 1)}
+
+
+def test_the_next_task_of_the_batch_knows_that_the_destination_is_down_and_the_next_batch_asks_again() -> None:
+    """The breaker is kept for the batch, in the process."""
+    calls = itertools.count()
+
+    async def fn(row: int) -> int:
+        next(calls)
+        raise ConnectionRefusedError
+
+    plan: dict[str, Any] = {"circuit_breaker": CircuitBreaker(failures=3, give_up_after=0.2), "max_in_flight": 5}
+    batch = definition()
+    Run(fn, made=batch, **plan).of(range(20))
+    before = next(calls)
+    answers = Run(fn, made=batch, **plan).of(range(20))
+    assert next(calls) == before + 1
+    assert {answer.kind for answer in answers} == {"circuit-open"}
+
+    async def works(row: int) -> int:
+        return row
+
+    assert Run(works, made=definition(calls=batch.calls, resource=batch.resource), **plan).of(range(20)) == list(
+        range(20)
+    )
+
+
+def test_without_a_breaker_every_row_has_its_attempts() -> None:
+    """None means none."""
+
+    async def fn(row: int) -> int:
+        raise ConnectionRefusedError
+
+    run = Run(fn, circuit_breaker=None, retry=Retry(attempts=2, initial=0, jitter=0))
+    answers = run.of(range(100))
+    assert {answer.attempts for answer in answers if isinstance(answer, Failure)} == {2}
+    assert run.numbers["attempts"] == 200
+
+
+@pytest.mark.parametrize("stop_after", [0, 1, 5])
+def test_a_run_that_is_closed_behind_a_closed_gate_ends_at_once(stop_after: int) -> None:
+    """Waiting calls are cancelled like any others."""
+
+    async def fn(row: int) -> int:
+        if row >= stop_after:
+            raise too_many("30")
+        return row
+
+    run = Run(fn, max_in_flight=3)
+    answers = run.engine.run(chunks_of(range(50), 1))
+    for _ in range(stop_after):
+        next(answers)
+    began = time.monotonic()
+    if stop_after == 0:
+        run.engine.cancel()
+        with pytest.raises(Exception, match="cancelled"):
+            next(answers)
+    answers.close()
+    assert time.monotonic() - began < 2

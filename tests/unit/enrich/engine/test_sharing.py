@@ -1,0 +1,208 @@
+"""Calls that are saved: equal requests, the cache, and bulk."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from enrich_engine import Run, chunks_of, definition
+from fakes import eventually
+
+from spark_events.enrich.engine.chunk import Chunk
+from spark_events.enrich.engine.failure import Failure
+from spark_events.enrich.engine.sharing import Answers
+from spark_events.enrich.plan import Cache, Retry
+
+AT_ONCE = Retry(initial=0, jitter=0)
+
+
+def modulo(rows: int, by: int, size: int = 100) -> Iterator[Chunk]:
+    """Rows whose request is their rest."""
+    return chunks_of(range(rows), size, request=lambda row: row % by)
+
+
+def test_equal_requests_of_a_batch_make_one_call() -> None:
+    """Those in flight, and those that come when it has been answered."""
+    called: list[int] = []
+
+    async def fn(row: int) -> int:
+        called.append(row)
+        await asyncio.sleep(0.001)
+        return row % 7
+
+    run = Run(fn, coalesce_by="id", max_in_flight=3)
+    assert run.of(modulo(1000, 7, size=50)) == [row % 7 for row in range(1000)]
+    assert sorted(called) == list(range(7))
+    assert (run.numbers["calls"], run.numbers["coalesced"]) == (7, 993)
+
+
+def test_equal_requests_share_a_failure_too() -> None:
+    """One call, whatever becomes of it; every row of it counts as failed."""
+    called: list[int] = []
+
+    async def fn(row: int) -> int:
+        called.append(row)
+        raise ValueError("no")
+
+    run = Run(fn, coalesce_by="id")
+    answers = run.of(modulo(300, 3, size=10))
+    assert len(called) == 3
+    assert all(isinstance(answer, Failure) for answer in answers)
+    assert run.numbers["failures"] == {"ValueError": 300}
+
+
+def test_equal_requests_farther_apart_than_the_buffer_call_again() -> None:
+    """What is remembered is bounded, so that memory stays flat."""
+    called: Counter[int] = Counter()
+
+    async def fn(row: int) -> int:
+        called[row % 1000] += 1
+        return row
+
+    Run(fn, coalesce_by="id", buffer_rows=100).of(modulo(3000, 1000, size=50))
+    assert set(called.values()) == {3}
+
+
+def test_the_cache_outlives_the_run_and_not_its_time() -> None:
+    """Kept for the definition, in the process; another definition has its own; failures are not kept."""
+    called: list[int] = []
+
+    async def fn(row: int) -> int:
+        called.append(row)
+        if row == 3:
+            raise ValueError
+        return row
+
+    made = definition()
+    cache = Cache(max_entries=10, ttl=60)
+    assert Run(fn, made=made, cache=cache).of(chunks_of(range(4), request=lambda row: row))[:3] == [0, 1, 2]
+    second = Run(fn, made=definition(calls=made.calls), cache=cache)
+    assert second.of(chunks_of(range(4), request=lambda row: row))[:3] == [0, 1, 2]
+    assert called == [0, 1, 2, 3, 3]
+    assert second.numbers["cached"] == 3
+    Run(fn, cache=cache).of(chunks_of([0], request=lambda row: row))
+    assert called[-1] == 0
+
+
+def test_answers_are_bounded_and_die_of_age() -> None:
+    """The least recently used goes first."""
+    now = 0.0
+    answers = Answers(2, ttl=10, clock=lambda: now)
+    answers.put("a", 1)
+    answers.put("b", 2)
+    assert answers.get("a", None) == 1
+    answers.put("c", 3)
+    assert (answers.get("a", None), answers.get("b", None), answers.get("c", None)) == (1, None, 3)
+    now = 10.0
+    assert answers.get("a", None) is None
+    assert len(answers) == 1
+
+
+def test_bulk_calls_are_full_across_chunks() -> None:
+    """As few calls as there can be; each row has its own result."""
+    sizes: list[int] = []
+
+    async def fn(rows: list[int]) -> list[int]:
+        sizes.append(len(rows))
+        await asyncio.sleep(0.001)
+        return [row * 2 for row in rows]
+
+    run = Run(fn, batch_size=64, max_in_flight=4)
+    assert run.of(chunks_of(range(1000), 30)) == [row * 2 for row in range(1000)]
+    assert sorted(sizes) == [1000 % 64, *[64] * 15]
+    assert run.numbers["calls"] == 16
+
+
+def test_a_call_is_not_kept_waiting_for_rows_that_do_not_come() -> None:
+    """While the input hesitates, the few that are there go."""
+
+    async def fn(rows: list[int]) -> list[int]:
+        return rows
+
+    more = threading.Event()
+
+    def source() -> Iterator[Chunk]:
+        yield from chunks_of(range(10))
+        more.wait()
+        yield from chunks_of(range(10, 20))
+
+    run = Run(fn, batch_size=64)
+    answers: list[Any] = []
+    reader = threading.Thread(target=lambda: answers.extend(a for _, part in run.engine.run(source()) for a in part))
+    reader.start()
+    eventually(lambda: run.numbers["calls"] == 1)
+    more.set()
+    reader.join()
+    assert answers == list(range(20))
+
+
+def test_a_full_buffer_does_not_wait_for_a_full_call() -> None:
+    """A group larger than the buffer goes as it is, instead of waiting for ever."""
+
+    async def fn(rows: list[int]) -> list[int]:
+        return rows
+
+    assert Run(fn, batch_size=500, buffer_rows=20).of(chunks_of(range(300), 10)) == list(range(300))
+
+
+def test_a_result_that_is_an_exception_fails_its_row_alone() -> None:
+    """What may pass is tried again, for the rows that failed only."""
+    calls: list[list[int]] = []
+
+    async def fn(rows: list[int], ctx: Any) -> list[Any]:
+        calls.append(rows)
+        passing = [row for row in rows if row % 4 == 1 and ctx.attempt == 1]
+        return [
+            ConnectionError() if row in passing else ValueError("bad") if row % 4 == 2 else row for row in rows
+        ]
+
+    run = Run(fn, batch_size=8, retry=AT_ONCE)
+    answers = run.of(range(8))
+    assert calls == [list(range(8)), [1, 5]]
+    assert [type(answer).__name__ for answer in answers] == ["int", "int", "Failure", "int"] * 2
+    assert answers[2].message == "bad"
+    assert run.numbers["failures"] == {"ValueError": 2}
+
+
+@pytest.mark.parametrize("result", [[1], None, "ab", {1: 2, 3: 4}, 7])
+def test_a_bulk_call_with_another_number_of_results_fails_its_rows_and_says_so(result: Any) -> None:
+    """Nobody can know whose they are."""
+
+    async def fn(rows: list[int]) -> Any:
+        return result
+
+    answers = Run(fn, batch_size=2).of([1, 2])
+    assert {answer.type for answer in answers} == {"TypeError"}
+    assert "one result for each of its 2 rows" in answers[0].message
+
+
+def test_bulk_rows_have_keys_of_their_own_and_the_call_one_for_all() -> None:
+    """The call's key is made of its rows'."""
+    seen: list[tuple[str, tuple[str, ...]]] = []
+
+    async def fn(rows: list[int], ctx: Any) -> list[int]:
+        seen.append((ctx.idempotency_key, ctx.idempotency_keys))
+        return rows
+
+    for _ in range(2):
+        Run(fn, batch_size=2).of([1, 2, 3, 4])
+    assert [keys for _, keys in seen] == [("1", "2"), ("3", "4")] * 2
+    assert seen[:2] == seen[2:]
+    assert seen[0][0] != seen[1][0]
+
+
+def test_bulk_and_coalescing_together() -> None:
+    """Only distinct requests fill the calls."""
+    calls: list[list[int]] = []
+
+    async def fn(rows: list[int]) -> list[int]:
+        calls.append(rows)
+        return [row % 5 for row in rows]
+
+    run = Run(fn, batch_size=10, coalesce_by="id")
+    assert run.of(modulo(100, 5)) == [row % 5 for row in range(100)]
+    assert calls == [[0, 1, 2, 3, 4]]

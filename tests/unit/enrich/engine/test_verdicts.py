@@ -1,0 +1,130 @@
+"""What an exception means, told from its type's name and its status: with the real exceptions of real clients."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import socket
+import ssl
+import urllib.error
+from email.message import Message
+from typing import Any
+
+import aiohttp
+import httpx
+import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from spark_events.enrich.engine.verdicts import Verdict, judge
+from spark_events.enrich.plan import Retry
+
+RETRY = Retry()
+REQUEST = httpx.Request("GET", "http://x")
+
+
+def httpx_status(status: int, **headers: str) -> Exception:
+    return httpx.HTTPStatusError("x", request=REQUEST, response=httpx.Response(status, headers=headers))
+
+
+def aiohttp_status(status: int, **headers: str) -> Exception:
+    url = URL("http://x")
+    named: CIMultiDictProxy[str] = CIMultiDictProxy(CIMultiDict(headers))
+    info = aiohttp.RequestInfo(url, "GET", named, url)
+    return aiohttp.ClientResponseError(info, (), status=status, headers=named)
+
+
+def urllib_status(status: int, **headers: str) -> Exception:
+    message = Message()
+    for name, value in headers.items():
+        message[name] = value
+    return urllib.error.HTTPError("http://x", status, "x", message, None)
+
+
+SILENT = Verdict(retryable=True, timeout=True, outage=True)
+BROKEN = Verdict(retryable=True, outage=True)
+MISTAKE = Verdict(retryable=False)
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (TimeoutError(), SILENT),
+        (asyncio.TimeoutError(), SILENT),
+        (httpx.ReadTimeout("x"), SILENT),
+        (httpx.ConnectTimeout("x"), SILENT),
+        (aiohttp.ServerTimeoutError(), SILENT),
+        (httpx.PoolTimeout("x"), Verdict(retryable=True, timeout=True)),
+        (ConnectionResetError(), BROKEN),
+        (BrokenPipeError(), BROKEN),
+        (socket.gaierror(), BROKEN),
+        (OSError(errno.EHOSTUNREACH, "no route"), BROKEN),
+        (OSError("Multiple exceptions: [Errno 111] Connect call failed, [Errno 111] Connect call failed"), BROKEN),
+        (asyncio.IncompleteReadError(b"", 3), BROKEN),
+        (ssl.SSLError("record layer failure"), BROKEN),
+        (httpx.ConnectError("x"), BROKEN),
+        (httpx.ReadError("x"), BROKEN),
+        (httpx.RemoteProtocolError("x"), BROKEN),
+        (aiohttp.ServerDisconnectedError(), BROKEN),
+        (aiohttp.ClientPayloadError(), BROKEN),
+        (aiohttp.ClientOSError(errno.ECONNRESET, "x"), BROKEN),
+        (ssl.SSLCertVerificationError("x"), MISTAKE),
+        (httpx.UnsupportedProtocol("x"), MISTAKE),
+        (httpx.LocalProtocolError("x"), MISTAKE),
+        (httpx.InvalidURL("x"), MISTAKE),
+        (FileNotFoundError(errno.ENOENT, "x"), MISTAKE),
+        (PermissionError(errno.EACCES, "x"), MISTAKE),
+        (json.JSONDecodeError("x", "", 0), MISTAKE),
+        (KeyError("x"), MISTAKE),
+        (TypeError("x"), MISTAKE),
+        (AssertionError(), MISTAKE),
+        (asyncio.CancelledError(), MISTAKE),
+        (SystemExit(500), Verdict(retryable=False, outage=True)),
+    ],
+    ids=repr,
+)
+def test_exceptions(error: BaseException, verdict: Verdict) -> None:
+    """Connection errors and timeouts may pass; mistakes do not."""
+    assert judge(error, RETRY) == verdict
+
+
+@pytest.mark.parametrize("client", [httpx_status, aiohttp_status, urllib_status])
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [
+        (400, Verdict(retryable=False, answered=True)),
+        (404, Verdict(retryable=False, answered=True)),
+        (408, Verdict(retryable=True, timeout=True, answered=True)),
+        (429, Verdict(retryable=True, throttled=True, answered=True)),
+        (500, BROKEN),
+        (503, BROKEN),
+        (599, BROKEN),
+    ],
+)
+def test_statuses(client: Any, status: int, verdict: Verdict) -> None:
+    """In whichever way a client tells them."""
+    assert judge(client(status), RETRY) == verdict
+
+
+@pytest.mark.parametrize("client", [httpx_status, aiohttp_status, urllib_status])
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [("3", 3.0), ("0.5", 0.5), ("Thu, 01 Jan 1970 00:01:40 GMT", 60.0), ("soon", None), ("inf", None), ("-3", 0.0)],
+)
+def test_retry_after(client: Any, status: int, said: str, seconds: float | None) -> None:
+    """A number, or a date; what cannot be read is ignored."""
+    verdict = judge(client(status, **{"Retry-After": said}), RETRY, wall=lambda: 40.0)
+    assert verdict.retry_after == seconds
+    assert verdict.throttled is (status == 429 or seconds is not None)
+
+
+def test_a_403_with_retry_after_is_still_a_refusal() -> None:
+    """Only 429 and 503 ask to be left alone."""
+    assert judge(httpx_status(403, **{"Retry-After": "3"}), RETRY) == Verdict(retryable=False, answered=True)
+
+
+def test_without_a_policy_nothing_is_tried_again_but_the_nature_is_told() -> None:
+    """So that the breaker still knows."""
+    assert judge(ConnectionError(), None) == Verdict(retryable=False, outage=True)

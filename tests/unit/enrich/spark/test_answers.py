@@ -1,0 +1,85 @@
+"""Answers to columns: what fits, and one clear message for what does not, without the value."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_events.enrich.engine.failure import Failure
+from spark_events.enrich.spark.answers import AnswerWriter
+
+SECRET = "hunter2"
+UTC = datetime.timezone.utc
+
+
+def written(answers: list[Any], *fields: Any) -> tuple[list[list[Any]], dict[int, str]]:
+    arrays, failures = AnswerWriter(pa.schema(fields)).write(answers)
+    return [array.to_pylist() for array in arrays], {row: failure.message for row, failure in failures.items()}
+
+
+def test_answers_become_columns_in_the_output_s_order() -> None:
+    """Whatever order the function has."""
+    columns, failures = written([{"b": 1, "a": "x"}, {"a": None, "b": 2}], ("a", pa.string()), ("b", pa.int64()))
+    assert (columns, failures) == ([["x", None], [1, 2]], {})
+    assert written([], ("a", pa.string())) == ([[]], {})
+
+
+def test_a_row_that_failed_has_nulls_and_keeps_its_failure() -> None:
+    """The others have their answers."""
+    failure = Failure("timeout", "TimeoutError", "no answer within 1 s", 3)
+    arrays, failures = AnswerWriter(pa.schema([("a", pa.int64())])).write([{"a": 1}, failure, {"a": 3}])
+    assert arrays[0].to_pylist() == [1, None, 3]
+    assert failures == {1: failure}
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"a": 1}, "the function returned a mapping without 'b'"),
+        ({"a": 1, "b": "x", "c": SECRET}, "the function returned a mapping with 'c', which the output does not have"),
+        (
+            {"a": 1, "B": "x"},
+            "the function returned a mapping without 'b' and with 'B', which the output does not have",
+        ),
+        (None, "the function returned NoneType, not a mapping with a, b"),
+        ([1, SECRET], "the function returned list, not a mapping with a, b"),
+        ({"a": SECRET, "b": "x"}, "column 'a' is int64, and the function gave str"),
+        ({"a": 2**70, "b": "x"}, "column 'a' is int64, and the function gave int that does not fit"),
+        ({"a": True, "b": "x"}, "column 'a' is int64, and the function gave bool that does not fit"),
+        ({"a": 1, "b": 7}, "column 'b' is string, and the function gave int that does not fit"),
+        ({"a": None, "b": "x"}, "column 'a' is NOT NULL, and the function gave None"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_a_failure_of_its_row(answer: Any, message: str) -> None:
+    """Named by column and type; the value may be a secret."""
+    columns, failures = written(
+        [{"a": 1, "b": "x"}, answer, {"a": 3, "b": "z"}], pa.field("a", pa.int64(), nullable=False), ("b", pa.string())
+    )
+    assert failures == {1: message}
+    assert columns == [[1, None, 3], ["x", None, "z"]]
+    assert SECRET not in message
+
+
+def test_a_moment_needs_a_time_zone_and_a_wall_clock_has_none() -> None:
+    """Arrow would take the one for the other, as UTC."""
+    aware, naive = datetime.datetime(2026, 1, 1, tzinfo=UTC), datetime.datetime(2026, 1, 1)
+    moment, clock = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
+    assert written([{"t": aware}], ("t", moment))[1] == {}
+    assert written([{"t": naive}], ("t", clock))[1] == {}
+    wrong = "column 't' is timestamp[us, tz=UTC], and the function gave datetime without a time zone"
+    assert written([{"t": naive}], ("t", moment))[1] == {0: wrong}
+    wrong = "column 't' is timestamp[us], and the function gave datetime with a time zone"
+    assert written([{"t": aware}], ("t", clock))[1] == {0: wrong}
+    nested = pa.list_(pa.struct([("at", moment)]))
+    assert written([{"t": [{"at": aware}, None]}], ("t", nested))[1] == {}
+    assert list(written([{"t": [{"at": naive}]}], ("t", nested))[1]) == [0]
+
+
+def test_a_misfit_in_a_late_column_leaves_nothing_in_the_earlier_ones() -> None:
+    """Half an answer would be a lie."""
+    columns, failures = written([{"a": 1, "b": "no"}, {"a": 2, "b": 2}], ("a", pa.int64()), ("b", pa.int64()))
+    assert list(failures) == [0]
+    assert columns == [[None, 2], [None, 2]]

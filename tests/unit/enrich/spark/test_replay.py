@@ -1,0 +1,84 @@
+"""The replay store, on a file system that is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spark_events.enrich.engine.chunk import Chunk
+from spark_events.enrich.spark.replay import ReplayStore
+
+SCHEMA = pa.schema([("name", pa.string()), ("tags", pa.map_(pa.string(), pa.int64()))])
+
+
+def store(folder: Path, batch: int = 1, schema: pa.Schema = SCHEMA, name: str = "lookup") -> ReplayStore:
+    return ReplayStore(folder.as_uri(), "a query/with a slash", batch, schema.serialize().to_pybytes(), name)
+
+
+def keep(kept: ReplayStore, keys: Sequence[str], failed: Sequence[int] = ()) -> None:
+    chunk = Chunk(list(keys), keys.__getitem__, 0)
+    arrays = [pa.array([f"n{key}" for key in keys]), pa.array([{key: 1} for key in keys], SCHEMA.field(1).type)]
+    with kept.recording(0) as recording:
+        recording.add(chunk, arrays, dict.fromkeys(failed, None))
+
+
+def test_what_was_answered_is_known_to_the_replay(tmp_path: Path) -> None:
+    """Whatever partition a row is in then; what failed is not."""
+    keep(store(tmp_path), ["a", "b", "c"], failed=[1])
+    keep(store(tmp_path), ["d"])
+    with store(tmp_path).recording(7) as recording:
+        assert recording.known(["d", "x", "c", "b"]) == {
+            0: {"name": "nd", "tags": {"d": 1}},
+            2: {"name": "nc", "tags": {"c": 1}},
+        }
+        assert recording.known(["x"]) == {}
+
+
+def test_what_a_task_that_fails_has_got_is_kept(tmp_path: Path) -> None:
+    """Its end is what the store is for."""
+
+    def task() -> None:
+        with store(tmp_path).recording(0) as recording:
+            arrays = [pa.array(["na"]), pa.array([{"a": 1}], SCHEMA.field(1).type)]
+            recording.add(Chunk(["a"], ["a"].__getitem__, 0), arrays, {})
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        task()
+    with store(tmp_path).recording(0) as recording:
+        assert list(recording.known(["a"])) == [0]
+
+
+def test_another_batch_output_or_function_knows_nothing(tmp_path: Path) -> None:
+    """Answers of an older version of the program must not be taken for its own."""
+    keep(store(tmp_path), ["a"])
+    changed = pa.schema([("name", pa.int64())])
+    for other in (store(tmp_path, 2), store(tmp_path, schema=changed), store(tmp_path, name="other")):
+        with other.recording(0) as recording:
+            assert recording.known(["a"]) == {}
+
+
+def test_a_file_that_was_cut_short_is_not_there(tmp_path: Path) -> None:
+    """It gets its name when it is complete."""
+    keep(store(tmp_path), ["a"])
+    (file,) = tmp_path.rglob("*.arrow")
+    os.truncate(file, 20)
+    file.rename(file.with_suffix(".arrow.part"))
+    with store(tmp_path).recording(0) as recording:
+        assert recording.known(["a"]) == {}
+
+
+def test_older_batches_are_cleared_and_this_one_when_it_is_committed(tmp_path: Path) -> None:
+    """A query goes on only after its batch is committed."""
+    for batch in (1, 2, 3):
+        keep(store(tmp_path, batch), ["a"])
+    store(tmp_path, 3).clear_older()
+    (query,) = tmp_path.iterdir()
+    assert [folder.name for folder in query.iterdir()] == ["3"]
+    store(tmp_path, 3).clear()
+    store(tmp_path, 4).clear()
+    assert list(query.iterdir()) == []

@@ -1,0 +1,93 @@
+"""Arrow to rows, and the keys by which rows are recognised."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_events.enrich.spark.identity import idempotency_keys
+from spark_events.enrich.spark.rows import RowReader, hashable, values_of
+
+NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()]
+
+
+@pytest.mark.parametrize("kind", NUMBERS, ids=str)
+@pytest.mark.parametrize("nulls", [False, True])
+def test_numbers_are_read_as_arrow_reads_them(kind: pa.DataType, nulls: bool) -> None:
+    """Slices and empty arrays included."""
+    values: list[Any] = [random.Random(1).randint(-100, 100) for _ in range(50)] + ([None] if nulls else [])
+    array = pa.array(values, kind)
+    for part in (array, array.slice(7, 20), array.slice(50), array.slice(3, 0), pa.array([], kind)):
+        assert values_of(part) == part.to_pylist()
+        assert all(type(a) is type(b) for a, b in zip(values_of(part), part.to_pylist(), strict=True))
+
+
+def test_maps_are_dictionaries_however_deep_they_stand() -> None:
+    """In lists, in structs, in maps."""
+    inner = pa.map_(pa.string(), pa.int64())
+    kind = pa.struct([("l", pa.list_(inner)), ("m", pa.map_(pa.string(), inner)), ("s", pa.string())])
+    values = [{"l": [{"a": 1}, None], "m": {"x": {"b": 2}, "y": None}, "s": "t"}, None, {"l": None, "m": {}, "s": None}]
+    assert values_of(pa.array(values, kind)) == values
+
+
+def test_a_row_is_reached_by_name_by_key_and_by_place() -> None:
+    """Whatever a column is called."""
+    batch = pa.RecordBatch.from_pydict({"id": [1, 2], "a b": ["x", None], "class": [1.5, 2.5], "other": [0, 0]})
+    first, second = RowReader(["class", "id", "a b"]).read(batch)
+    assert (first.id, first["id"], first[1]) == (1, 1, 1)
+    assert (first["a b"], first["class"]) == ("x", 1.5)
+    assert second.asDict() == {"class": 2.5, "id": 2, "a b": None}
+    assert tuple(second) == (2.5, 2, None)
+    with pytest.raises(KeyError, match="no column 'other' among those the function gets: class, id, a b"):
+        first["other"]
+    assert [tuple(row) for row in RowReader([]).read(batch)] == [(), ()]
+
+
+def test_what_is_equal_is_hashable_and_equal() -> None:
+    """Lists and dictionaries are no keys."""
+    assert hash(hashable({"a": [1, {"b": 2}]})) == hash(hashable({"a": [1, {"b": 2}]}))
+    assert hashable([1, [2]]) != hashable([1, [3]])
+
+
+def test_the_key_of_a_row_is_its_content_in_its_batch() -> None:
+    """Not its place; another batch, or another value, is another key."""
+    zone = datetime.timezone(datetime.timedelta(hours=2))
+    moment = datetime.datetime(2026, 1, 31, 14, tzinfo=zone)
+    values = {
+        "t": [moment, moment], "x": [decimal.Decimal("1.50")] * 2, "m": [{"a": 1}] * 2, "n": [1, 2], "b": [b"\x00"] * 2,
+    }  # fmt: skip
+    fields = [
+        ("t", pa.timestamp("us", tz="Europe/Berlin")), ("x", pa.decimal128(10, 2)),
+        ("m", pa.map_(pa.string(), pa.int64())), ("n", pa.int64()), ("b", pa.binary()),
+    ]  # fmt: skip
+    batch = pa.RecordBatch.from_pydict(values, schema=pa.schema(fields))
+    key = idempotency_keys("q/1", batch.schema.names, batch)
+    assert key(0) != key(1)
+    assert idempotency_keys("q/1", batch.schema.names, batch.slice(1))(0) == key(1)
+    assert idempotency_keys("q/2", batch.schema.names, batch)(0) != key(0)
+    elsewhere = batch.set_column(0, "t", batch.column(0).cast(pa.timestamp("us", tz="UTC")))
+    assert idempotency_keys("q/1", batch.schema.names, elsewhere)(0) == key(0)
+    assert idempotency_keys("q/1", ["n"], batch)(0) == idempotency_keys("q/1", ["n"], batch.select(["n"]))(0)
+
+
+def test_values_that_look_alike_have_keys_of_their_own() -> None:
+    """The text 1 is not the number 1, and a separator in a text moves nothing."""
+    keys = set()
+    for values in (
+        [1, "2"],
+        ["1", "2"],
+        ["1,2", ""],
+        ["1\x1f2", ""],
+        [None, "2"],
+        ["None", "2"],
+        [b"1", "2"],
+        [True, "2"],
+    ):
+        batch = pa.RecordBatch.from_arrays([pa.array([value]) for value in values], names=["a", "b"])
+        keys.add(idempotency_keys("", ["a", "b"], batch)(0))
+    assert len(keys) == 8

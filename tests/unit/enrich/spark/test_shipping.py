@@ -1,0 +1,34 @@
+"""What travels to executors works where nothing but pyarrow is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+
+from spark_events.enrich.spark.shipping import archive
+
+
+def test_the_archive_holds_the_package_and_tenacity_and_nothing_compiled() -> None:
+    """As any zip on a path."""
+    names = zipfile.ZipFile(archive()).namelist()
+    assert "spark_events/enrich/spark/task.py" in names
+    assert "spark_events_vendored/tenacity/__init__.py" in names
+    assert all(name.endswith(".py") for name in names)
+    assert archive() == archive()
+
+
+def test_the_engine_and_the_shipped_tenacity_import_from_the_archive_alone() -> None:
+    """In a Python without site-packages: no msgspec, no tenacity of its own."""
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from spark_events.enrich.spark.shipped import find_tenacity\n"
+        "find_tenacity()\n"
+        "import spark_events.enrich.engine.engine, tenacity\n"
+        "print(tenacity.__file__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-E", "-c", program, str(archive())], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(archive()))
