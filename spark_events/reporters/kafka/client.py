@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from spark_events.reporters.kafka.batch import Message
 from spark_events.reporters.kafka.config import KafkaConfig
 
-__all__ = ["ABOUT_MESSAGES", "Client", "check", "words"]
+__all__ = ["ABOUT_MESSAGES", "Client", "check", "refusal", "words"]
 
 _LOG = logging.getLogger(__name__)
 #: How long one look for reports of delivery lasts if there are none, in seconds; a cancelled attempt leaves it behind.
@@ -57,6 +57,12 @@ def words(code: int) -> str:
     """What a code of librdkafka's or a broker's means."""
     error = KafkaError(code)
     return f"{error.name()}: {error.str()}"
+
+
+def refusal(error: Exception) -> str | None:
+    """Why a message is refused before it is sent; None when something else is wrong than the message."""
+    cause = error.args[0] if isinstance(error, KafkaException) and error.args else None
+    return words(cause.code()) if cause is not None and cause.code() in ABOUT_MESSAGES else None
 
 
 class Client:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from spark_events.errors import PermanentError, TransientError
 from spark_events.event import Event, encode_event
 from spark_events.reporters.extras import load_extra
-from spark_events.reporters.kafka.batch import Batch, Message
+from spark_events.reporters.kafka.batch import Batch
 from spark_events.reporters.kafka.config import KafkaConfig
 from spark_events.reporters.reporter import Reporter
 
@@ -53,7 +53,7 @@ class KafkaReporter(Reporter):
         while True:
             if self._client is None:
                 self._client = self._library.Client(self.config)
-            if self._send(self._client, batch) and not batch.is_waiting:
+            if await self._send(self._client, batch) and not batch.is_waiting:
                 break
             await self._wait(self._client, batch)
             if batch.errors:
@@ -64,7 +64,7 @@ class KafkaReporter(Reporter):
             said = f"{len(refused)} of {len(events)} events were refused: {refused[-1]}"
             raise PermanentError(said, rejected=len(refused))
 
-    def _send(self, client: Client, batch: Batch) -> bool:
+    async def _send(self, client: Client, batch: Batch) -> bool:
         """Hands over what there is room for; whether that is all."""
         for message in batch.unsent():
             if batch.one_by_one and batch.is_waiting:
@@ -76,16 +76,13 @@ class KafkaReporter(Reporter):
                     return False
                 message.is_answered, message.why = True, "it is larger than queue.buffering.max.kbytes"
             except Exception as error:
-                self._refuse_or_raise(message, error)
+                if (why := self._library.refusal(error)) is None:
+                    # It takes nothing any more, because of what came before; another one will.
+                    await self._replace()
+                    batch.send_again()
+                    raise TransientError(f"{self._where}: {error}") from None
+                message.is_answered, message.why = True, why
         return True
-
-    def _refuse_or_raise(self, message: Message, error: Exception) -> None:
-        """Of what the client does not even take."""
-        cause: Any = error.args[0] if error.args else error
-        code = cause.code() if hasattr(cause, "code") else None
-        if code not in self._library.ABOUT_MESSAGES:
-            raise TransientError(f"{self._where}: {self._library.words(code) if code is not None else error}") from None
-        message.is_answered, message.why = True, self._library.words(code)
 
     async def _wait(self, client: Client, batch: Batch) -> None:
         """Until each message has its report, or there is no hope for now."""
