@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from fakes import event
+
 from spark_events import Event
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
@@ -55,3 +57,12 @@ def delivery(settings: OtlpConfig, *, patience: float = 5.0, **changes: Any) -> 
 
 def put(to: Delivery, events: Sequence[Event]) -> None:
     to.put([Entry(0, event) for event in events])
+
+
+def verdict(settings: OtlpConfig) -> Exception | None:
+    """What one attempt raises; None when it worked."""
+    try:
+        send(settings, [event(1)])
+    except Exception as error:
+        return error
+    return None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fakes import event, eventually
+from fakes import FakeDriver, application_start, event, eventually, goodbye
 from otlp.receivers import Collector, Response, grpc_receiver, http_receiver
 from otlp.sending import BOTH, GRPC, HTTP, config, delivery, put
 
@@ -163,3 +165,35 @@ def test_two_reporters_do_not_disturb_each_other(tmp_path: Path) -> None:
             assert one.wait_until_settled(20)
             assert two.wait_until_settled(20)
         assert sorted(collector.await_bodies(1000)) == sorted([str(number) for number in range(500)] * 2)
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_a_sidecar_ends_in_time_and_keeps_the_driver_s_standard_error_clean(tmp_path: Path, protocol: str) -> None:
+    """With TLS to something that knows none: the verdict is in the log, the libraries' own noise nowhere."""
+    with socket.create_server(("127.0.0.1", 0)) as hole:
+        keys = {"type": "otlp", "protocol": protocol, "endpoint": f"https://127.0.0.1:{hole.getsockname()[1]}"}
+        threading.Thread(target=hang_up, args=(hole,), daemon=True).start()
+        settings = {f"events.reporter.telemetry.{key}": value for key, value in keys.items()}
+        settings["events.dispatcher.type"] = "async-queued"
+        with FakeDriver(tmp_path / "errors", settings) as driver:
+            driver.tell(application_start())
+            failure = eventually(lambda: next((one for one in driver.answers if is_failure(one)), None))
+            began = time.monotonic()
+            driver.send(goodbye(1_000))
+            assert driver.await_exit() == 0
+            assert time.monotonic() - began < 1.1
+    assert "its events are held and tried again: UnavailableError: " in failure["message"]
+    assert (tmp_path / "errors").read_text() == ""
+
+
+def is_failure(answer: dict[str, Any]) -> bool:
+    return answer["kind"] == "log" and "held and tried again" in answer["message"]
+
+
+def hang_up(server: socket.socket) -> None:
+    """Ends every connection after its first bytes."""
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1)

@@ -208,6 +208,31 @@ def test_a_file_that_is_read_only_keeps_events_waiting(tmp_path: Path, caplog: p
     assert str(path) in caplog.text
 
 
+def test_a_file_that_is_removed_is_made_anew(tmp_path: Path) -> None:
+    """Who writes to a file that is gone writes to nowhere: what comes after that is in a new one."""
+    database = OfSQLite(tmp_path / "events.db")
+    with Running("database", {**database.settings, **IMPATIENT}) as running:
+        running.deliver([event(0)])
+        for file in tmp_path.iterdir():
+            file.unlink()
+        running.deliver([event(1)])
+        assert running.books.delivered == 2
+    assert bodies(database) == [1]
+
+
+def test_a_database_that_was_set_up_anew_gets_its_tables(in_postgresql: OfPostgreSQL) -> None:
+    """Dropped and made again in mid-run, or restored from before us."""
+    with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
+        running.deliver([event(0)])
+        in_postgresql.server.psql(
+            f"DROP DATABASE {in_postgresql.name} WITH (FORCE)",
+            f"CREATE DATABASE {in_postgresql.name}",
+            database="postgres",
+        )
+        running.deliver([event(1)])
+    assert bodies(in_postgresql) == [1]
+
+
 FULL_DISK = """
 import json, os, resource, sys
 from fakes import event

@@ -62,6 +62,17 @@ def test_a_request_that_is_too_large_costs_only_the_event_that_is(kafka: Kafka) 
     assert topic.numbers(40) == [n for n in range(41) if n != 13]
 
 
+def test_a_client_that_takes_nothing_any_more_is_replaced(kafka: Kafka) -> None:
+    """The same with room for few: most messages are still to be handed over when one before them fails for good."""
+    topic = Topic(kafka, "narrow-and-slow", max_message_bytes="3000")
+    events = [event(n, text=f"{n}" * (4000 if n == 3 else 200)) for n in range(60)]
+    properties = f"{QUICK['properties']}; queue.buffering.max.messages=5"
+    with Running("kafka", {**topic.settings, "compression.type": "none", "properties": properties}) as running:
+        running.deliver(events, within=60)
+        assert (running.books.delivered, running.books.dropped) == (59, {"rejected": 1})
+    assert topic.numbers(59) == [n for n in range(60) if n != 3]
+
+
 def test_a_topic_that_is_made_later_gets_everything(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
     """That it is not there is said, with its name; events wait."""
     settings = {"bootstrap.servers": kafka.servers, "topic": "later", **QUICK}

@@ -19,7 +19,7 @@ import pytest
 from enrich_service import EnrichService
 from spark.harness import Lab, Run, file_reporter, two_lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(600)]
 
 CLUSTER = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g"}
 ROWS = 100
@@ -104,7 +104,7 @@ def test_an_executor_that_is_killed_mid_batch_costs_its_own_calls_and_no_row(
     """What is called again has the same key; the event counts each row once."""
     service.script(delay=0.1)
     run = start(lab, service, bare)
-    run.wait_for("calls of the second batch", lambda: [c for c in service.calls() if int(c.key) >= ROWS + 20], 150)
+    run.wait_for("calls of the second batch", lambda: [c for c in service.calls() if int(c.key) >= ROWS + 20], 300)
     executors = [p for p in run.processes() if is_executor(p)]
     assert len(executors) == 2
     workers = {child.pid for child in executors[0].children(recursive=True)}
@@ -129,7 +129,7 @@ def test_an_executor_that_is_lost_after_its_batch_has_settled_fails_it_and_calls
 ) -> None:
     """What it held is gone; Spark could only have it by calling again, and must not."""
     run = start(lab, service, bare, "wait")
-    run.wait_until_said("settled-1", 150)
+    run.wait_until_said("settled-1", 300)
     called = Counter(call.key for call in service.calls())
     for executor in [p for p in run.processes() if is_executor(p)]:
         run.signal(executor.pid, signal.SIGKILL)

@@ -39,17 +39,30 @@ class DatabaseReporter(Reporter):
         self._schema = schema
         self._statements = statements
         self._engine: Engine = engines.create(config)
+        path = self._engine.url.database
+        is_file = self._engine.dialect.name == "sqlite" and path is not None and not path.startswith("file:")
+        self._path = path if is_file else None
+        self._file: tuple[int, int] | None = None
+        self._is_ready = False
 
     def open(self) -> None:
-        path = self._engine.url.database
-        if self._engine.dialect.name == "sqlite" and path is not None and not path.startswith("file:"):
+        if self._path is not None:
             with self._verdicts():
                 # Events may hold what a job's messages hold: a new file is for its owner alone.
-                os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                os.close(os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                self._file = _identity(self._path)
         with self._verdicts(), self._engine.begin() as connection:
             self._schema.prepare(connection)
+        self._is_ready = True
 
     def report(self, events: Sequence[Event]) -> None:
+        if self._path is not None and _identity(self._path) != self._file:
+            # Who removes a file on Unix does not stop who writes to it: those rows would be nowhere.
+            self._engine.dispose()
+            self._is_ready = False
+        if not self._is_ready:
+            # After a failure: the database that is there now may be a new one, or another one.
+            self.open()
         rows = [row_of(event) for event in events]
         insert = self._statements.insert(self._engine.dialect.name)
         try:
@@ -89,8 +102,18 @@ class DatabaseReporter(Reporter):
 
     def _transient(self, error: Exception) -> TransientError:
         """Wrong rights, a full disk, a server that is away: nothing is wrong with the events, so they are kept."""
+        self._is_ready = False
         where = self._engine.url.render_as_string(hide_password=True)
         return TransientError(f"{where}: {without_password(self._statements.reason(error))}")
 
     def close(self) -> None:
         self._engine.dispose()
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file it is; None when there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

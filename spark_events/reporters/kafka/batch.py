@@ -12,11 +12,12 @@ __all__ = ["Batch", "Message"]
 class Message:
     """One event as a message, and what has become of it."""
 
-    __slots__ = ("error", "event", "is_answered", "is_sent", "why")
+    __slots__ = ("error", "event", "is_answered", "sender", "why")
 
     def __init__(self, event: Event) -> None:
         self.event = event
-        self.is_sent = False
+        #: The client that has it; None: it is to be sent.
+        self.sender: object = None
         #: Delivered, or refused (then ``why`` says why): it has come to its end.
         self.is_answered = False
         self.why: str | None = None
@@ -39,23 +40,30 @@ class Batch:
 
     def unsent(self) -> Iterator[Message]:
         """What is to be sent, oldest first."""
-        return (message for message in self.messages if not message.is_sent and not message.is_answered)
+        return (message for message in self.messages if message.sender is None and not message.is_answered)
 
     @property
     def is_waiting(self) -> bool:
         """Whether the delivery of any is still to be reported."""
-        return any(message.is_sent and not message.is_answered and message.error is None for message in self.messages)
+        return any(
+            message.sender is not None and not message.is_answered and message.error is None
+            for message in self.messages
+        )
 
     @property
-    def errors(self) -> list[int]:
-        """The codes of those that failed, in their order."""
-        return [message.error for message in self.messages if message.error is not None and not message.is_answered]
+    def is_done(self) -> bool:
+        """Whether all have come to their end."""
+        return all(message.is_answered for message in self.messages)
+
+    def failed(self) -> list[Message]:
+        """Those that were given back, oldest first."""
+        return [message for message in self.messages if message.error is not None and not message.is_answered]
 
     def send_again(self) -> None:
         """What was not delivered is to be sent anew."""
         for message in self.messages:
             if not message.is_answered:
-                message.is_sent = False
+                message.sender = None
                 message.error = None
 
     def refused(self) -> list[str]:

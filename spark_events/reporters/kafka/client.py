@@ -12,9 +12,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from spark_events.reporters.kafka.batch import Message
 from spark_events.reporters.kafka.config import KafkaConfig
 
-__all__ = ["ABOUT_MESSAGES", "Client", "check", "words"]
+__all__ = ["ABOUT_MESSAGES", "Client", "check", "refusal", "words"]
 
-_LOG = logging.getLogger(__name__)
+#: librdkafka's own log, for who asks for it by `debug` or `log_level`.
+_LOG = logging.getLogger(f"{__name__}.librdkafka")
+#: What it would say is told by its callbacks already; a request that is refused is even "fatal" to it.
+_SILENT = logging.Logger("silent", logging.CRITICAL + 1)
 #: How long one look for reports of delivery lasts if there are none, in seconds; a cancelled attempt leaves it behind.
 _POLL_SECONDS = 0.1
 #: What is wrong with a message, or with the others in its request.
@@ -46,7 +49,7 @@ def check(config: KafkaConfig) -> None:
         ValueError: it would not.
     """
     try:
-        Producer({**config.of_librdkafka(), "bootstrap.servers": ""}, logger=_LOG)
+        Producer({**config.of_librdkafka(), "bootstrap.servers": ""}, logger=_SILENT)
     except KafkaException as error:
         raise ValueError(error.args[0].str()) from None
     except (TypeError, ValueError) as error:
@@ -57,6 +60,12 @@ def words(code: int) -> str:
     """What a code of librdkafka's or a broker's means."""
     error = KafkaError(code)
     return f"{error.name()}: {error.str()}"
+
+
+def refusal(error: Exception) -> str | None:
+    """Why a message is refused before it is sent; None when something else is wrong than the message."""
+    cause = error.args[0] if isinstance(error, KafkaException) and error.args else None
+    return words(cause.code()) if cause is not None and cause.code() in ABOUT_MESSAGES else None
 
 
 class Client:
@@ -76,7 +85,8 @@ class Client:
         self._all_down = False
         self.is_broken = False
         settings = {**config.of_librdkafka(), "bootstrap.servers": config.servers, "error_cb": self._complained}
-        self._producer: Producer | None = Producer(settings, logger=_LOG)
+        is_asked_for = not {"debug", "log_level"}.isdisjoint(name for name, _ in config.properties)
+        self._producer: Producer | None = Producer(settings, logger=_LOG if is_asked_for else _SILENT)
 
     def send(self, message: Message, key: bytes | None, value: bytes) -> None:
         """Hands over a message; its fields say later what became of it.
@@ -90,10 +100,15 @@ class Client:
             ("content-type", b"application/json"),
             ("event_id", message.event.event_id.encode("utf-8", "replace")),
         ]
-        self._producer.produce(
-            self._topic, value, key, headers=headers, on_delivery=functools.partial(self._reported, message)
-        )
-        message.is_sent = True
+        # Before it is handed over: the report may come at once, in the thread that polls.
+        message.sender = self
+        try:
+            self._producer.produce(
+                self._topic, value, key, headers=headers, on_delivery=functools.partial(self._reported, message)
+            )
+        except Exception:
+            message.sender = None
+            raise
 
     @property
     def is_empty(self) -> bool:
@@ -123,24 +138,23 @@ class Client:
         if error is None:
             message.is_answered = True
             self._all_down = False
-        else:
+        elif message.sender is self:
+            # What another client has by now is not ours to complain of.
             message.error = error.code()
 
     def _complained(self, error: KafkaError) -> None:
         code = error.code()
         if error.fatal():
             self.is_broken = True
-            self._trouble = words(code) if code != KafkaError._FATAL else error.str()
-        elif code in _HOPELESS:
-            self._trouble = f"{error.name().lstrip('_')}: {error.str()}"
-            if code == KafkaError._ALL_BROKERS_DOWN:
-                # It is said once, whatever comes after it, and why was said before it.
-                self._all_down = True
-                self._trouble = f"no broker can be reached: {self._last_words or error.str()}"
-        else:
-            self._last_words = error.str()
-            if self._all_down:
-                self._trouble = self._last_words
+        if code == KafkaError._ALL_BROKERS_DOWN:
+            # It is said once, whatever comes after it, and why was said before it.
+            self._all_down = True
+            self._trouble = self._trouble or f"no broker can be reached: {self._last_words or error.str()}"
+            return
+        self._last_words = error.str()
+        if error.fatal() or self._all_down or code in _HOPELESS:
+            name = error.name().lstrip("_")
+            self._trouble = f"{name}: {error.str()}" if code in _HOPELESS else error.str()
 
     async def close(self) -> None:
         """Forgets what was not delivered, and is gone."""

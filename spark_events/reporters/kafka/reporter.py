@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from spark_events.errors import PermanentError, TransientError
 from spark_events.event import Event, encode_event
@@ -50,54 +50,57 @@ class KafkaReporter(Reporter):
             if self._client is not None:
                 await self._client.forget_trouble()
         batch = self._batch
-        while True:
+        if self._client is not None and self._client.is_broken:
+            # The last attempt was over before it had given everything back.
+            await self._replace()
+        while not batch.is_done:
             if self._client is None:
                 self._client = self._library.Client(self.config)
-            if self._send(self._client, batch) and not batch.is_waiting:
-                break
+                batch.send_again()
+            await self._send(self._client, batch)
             await self._wait(self._client, batch)
-            if batch.errors:
+            if failed := batch.failed():
+                trouble = self._client.trouble()
                 await self._replace()
-                self._judge(batch)
+                self._judge(batch, failed, trouble)
         self._batch = Batch(())
         if refused := batch.refused():
             said = f"{len(refused)} of {len(events)} events were refused: {refused[-1]}"
             raise PermanentError(said, rejected=len(refused))
 
-    def _send(self, client: Client, batch: Batch) -> bool:
-        """Hands over what there is room for; whether that is all."""
+    async def _send(self, client: Client, batch: Batch) -> None:
+        """Hands over what there is room for."""
         for message in batch.unsent():
             if batch.one_by_one and batch.is_waiting:
-                return False
+                return
             try:
                 client.send(message, self._key(message.event), encode_event(message.event))
             except BufferError:
                 if not client.is_empty:
-                    return False
+                    return
                 message.is_answered, message.why = True, "it is larger than queue.buffering.max.kbytes"
             except Exception as error:
-                self._refuse_or_raise(message, error)
-        return True
-
-    def _refuse_or_raise(self, message: Message, error: Exception) -> None:
-        """Of what the client does not even take."""
-        cause: Any = error.args[0] if error.args else error
-        code = cause.code() if hasattr(cause, "code") else None
-        if code not in self._library.ABOUT_MESSAGES:
-            raise TransientError(f"{self._where}: {self._library.words(code) if code is not None else error}") from None
-        message.is_answered, message.why = True, self._library.words(code)
+                if (why := self._library.refusal(error)) is not None:
+                    message.is_answered, message.why = True, why
+                elif batch.is_waiting:
+                    # It takes nothing any more, because of one that it has: the reports will say which.
+                    return
+                else:
+                    await self._replace()
+                    raise TransientError(f"{self._where}: {error}") from None
 
     async def _wait(self, client: Client, batch: Batch) -> None:
         """Until each message has its report, or there is no hope for now."""
-        while batch.is_waiting:
+        while not batch.is_done:
             await client.poll()
-            if (trouble := client.trouble()) is not None:
-                if client.is_broken:
-                    await self._replace()
-                    batch.send_again()
-                raise TransientError(f"{self._where}: {trouble}")
-            if next(batch.unsent(), None) is not None:
-                # There may be room by now.
+            # A broken one gives everything back now, and with it the reason.
+            if not client.is_broken:
+                if (trouble := client.trouble()) is not None:
+                    raise TransientError(f"{self._where}: {trouble}")
+                if next(batch.unsent(), None) is not None:
+                    # There may be room by now.
+                    return
+            if not batch.is_waiting:
                 return
 
     async def _replace(self) -> None:
@@ -105,22 +108,18 @@ class KafkaReporter(Reporter):
         if client is not None:
             await client.close()
 
-    def _judge(self, batch: Batch) -> None:
+    def _judge(self, batch: Batch, failed: list[Message], trouble: str | None) -> None:
         """Of messages that have failed: one that is to blame is refused, any other reason is one to try again.
 
         Brokers refuse whole requests: which message of it is too large shows only when each is sent by itself.
         """
-        about_messages = self._library.ABOUT_MESSAGES
-        failed = [message for message in batch.messages if message.error is not None and not message.is_answered]
-        blamed = [message for message in failed if message.error in about_messages]
-        if blamed and (batch.one_by_one or len(failed) == 1):
+        blamed = [message for message in failed if message.error in self._library.ABOUT_MESSAGES]
+        if not blamed:
+            raise TransientError(f"{self._where}: {trouble or self._library.words(failed[0].error or 0)}")
+        if batch.one_by_one or len(failed) == 1:
             blamed[0].is_answered = True
             blamed[0].why = self._library.words(blamed[0].error or 0)
-        batch.one_by_one = batch.one_by_one or bool(blamed)
-        code = failed[0].error
-        batch.send_again()
-        if not blamed:
-            raise TransientError(f"{self._where}: {self._library.words(code or 0)}")
+        batch.one_by_one = True
 
     @property
     def _where(self) -> str:
