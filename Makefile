@@ -1,6 +1,6 @@
 # One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` hands arguments on.
 .DEFAULT_GOAL := help
-.PHONY: help setup jar broker check test test-matrix demo bench wheel clean
+.PHONY: help setup jar broker collector check test test-matrix demo bench wheel clean
 
 MATRIX ?= 3.5 4.0 newest
 export PYTHON
@@ -23,6 +23,9 @@ jar: setup ## compile the Java shim, if its sources changed
 
 broker: setup ## fetch the Kafka broker that some tests need; without it they are skipped
 	@bash .ci/broker
+
+collector: setup ## build the OpenTelemetry Collector that some tests need; without it they are skipped
+	@bash .ci/collector
 
 check: setup ## lint, formatting, types, and the rule which way imports point
 	$(call in,.venv) -m ruff check .

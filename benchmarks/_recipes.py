@@ -1,4 +1,4 @@
-"""What people write instead of enrich, each as it is usually written, over the same HTTP service.
+"""What people write instead of enrich, each as it is usually written.
 
 All keep the order and at most so many calls in flight. None has timeouts or retries, which ours has.
 """
@@ -7,114 +7,114 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-import aiohttp
 import aiostream
 
 from spark_events.enrich.engine.chunk import Chunk
 from spark_events.enrich.engine.engine import Definition, Engine
 from spark_events.enrich.plan import Plan
 
-__all__ = ["RECIPES"]
-
-_BATCH = 250
+__all__ = ["RECIPES", "Job"]
 
 
-def _client(in_flight: int) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=in_flight))
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What is to be done, by whichever recipe.
+
+    Attributes:
+        opened: a client, as an async context manager.
+        call: one call with it.
+        rows: how many; a row is its number.
+        in_flight: calls at a time.
+        batch: rows of an Arrow batch.
+    """
+
+    opened: Callable[[], contextlib.AbstractAsyncContextManager[Any]]
+    call: Callable[[Any, int], Awaitable[Any]]
+    rows: int
+    in_flight: int
+    batch: int
+
+    def batches(self, size: int) -> list[range]:
+        """The rows by so many."""
+        return [range(start, min(self.rows, start + size)) for start in range(0, self.rows, size)]
 
 
-async def _lookup(session: aiohttp.ClientSession, url: str, row: int) -> Any:
-    async with session.get(f"{url}/users/{row}") as response:
-        response.raise_for_status()
-        return await response.json()
+async def _bounded(job: Job, client: Any, rows: range) -> list[Any]:
+    free = asyncio.Semaphore(job.in_flight)
+
+    async def one(row: int) -> Any:
+        async with free:
+            return await job.call(client, row)
+
+    return await asyncio.gather(*(one(row) for row in rows))
 
 
-def _enrich(url: str, rows: int, in_flight: int) -> list[Any]:
-    @contextlib.asynccontextmanager
-    async def client() -> AsyncIterator[aiohttp.ClientSession]:
-        async with _client(in_flight) as session:
-            yield session
-
+def _enrich(job: Job) -> list[Any]:
     async def fn(row: int, ctx: Any) -> Any:
-        return await _lookup(ctx.resource, url, row)
+        return await job.call(ctx.resource, row)
 
     key = str(time.monotonic_ns())
-    engine = Engine(Plan(fn, resource=client, max_in_flight=in_flight), Definition(key, key, key))
-    starts = range(0, rows, _BATCH)
-    chunks = (Chunk(list(range(s, min(rows, s + _BATCH))), lambda i, s=s: str(s + i), _BATCH) for s in starts)  # type: ignore[misc]
+    engine = Engine(Plan(fn, resource=job.opened, max_in_flight=job.in_flight), Definition(key, key, key))
+    chunks = (Chunk(part, lambda index, part=part: str(part[index]), len(part)) for part in job.batches(job.batch))  # type: ignore[misc]
     return [answer for _, answers in engine.run(chunks) for answer in answers]
 
 
-def _collect_and_gather(url: str, rows: int, in_flight: int) -> list[Any]:
-    """All rows at the driver, as many calls at a time as may be in flight, one group after the other."""
+def _gather_by_groups(job: Job) -> list[Any]:
+    """All rows at the driver, as many calls as may be in flight, one group after the other."""
 
     async def main() -> list[Any]:
         answers: list[Any] = []
-        async with _client(in_flight) as session:
-            for start in range(0, rows, in_flight):
-                group = range(start, min(rows, start + in_flight))
-                answers += await asyncio.gather(*(_lookup(session, url, row) for row in group))
+        async with job.opened() as client:
+            for group in job.batches(job.in_flight):
+                answers += await asyncio.gather(*(job.call(client, row) for row in group))
         return answers
 
     return asyncio.run(main())
 
 
-def _collect_and_gather_with_semaphore(url: str, rows: int, in_flight: int) -> list[Any]:
+def _gather_with_semaphore(job: Job) -> list[Any]:
     """All rows at the driver, a task for each: fast while everything fits into its memory."""
 
     async def main() -> list[Any]:
-        free = asyncio.Semaphore(in_flight)
-        async with _client(in_flight) as session:
-
-            async def one(row: int) -> Any:
-                async with free:
-                    return await _lookup(session, url, row)
-
-            return await asyncio.gather(*(one(row) for row in range(rows)))
+        async with job.opened() as client:
+            return await _bounded(job, client, range(job.rows))
 
     return asyncio.run(main())
 
 
-def _run_per_batch(url: str, rows: int, in_flight: int) -> list[Any]:
+def _run_per_batch(job: Job) -> list[Any]:
     """As in a pandas UDF: a loop, a client and a gather for each Arrow batch."""
 
-    async def batch(part: range) -> list[Any]:
-        free = asyncio.Semaphore(in_flight)
-        async with _client(in_flight) as session:
+    async def one_batch(rows: range) -> list[Any]:
+        async with job.opened() as client:
+            return await _bounded(job, client, rows)
 
-            async def one(row: int) -> Any:
-                async with free:
-                    return await _lookup(session, url, row)
-
-            return await asyncio.gather(*(one(row) for row in part))
-
-    answers: list[Any] = []
-    for start in range(0, rows, _BATCH):
-        answers += asyncio.run(batch(range(start, min(rows, start + _BATCH))))
-    return answers
+    return [answer for rows in job.batches(job.batch) for answer in asyncio.run(one_batch(rows))]
 
 
-def _aiostream(url: str, rows: int, in_flight: int) -> list[Any]:
+def _aiostream(job: Job) -> list[Any]:
     """aiostream's ordered map."""
 
     async def main() -> list[Any]:
-        async with _client(in_flight) as session:
+        async with job.opened() as client:
 
             async def one(row: int, *_: int) -> Any:
-                return await _lookup(session, url, row)
+                return await job.call(client, row)
 
-            mapped = aiostream.stream.map(aiostream.stream.iterate(range(rows)), one, ordered=True, task_limit=in_flight)
+            rows = aiostream.stream.iterate(range(job.rows))
+            mapped = aiostream.stream.map(rows, one, ordered=True, task_limit=job.in_flight)
             return list(await aiostream.stream.list(mapped))
 
     return asyncio.run(main())
 
 
-def _ordered_wait(url: str, rows: int, in_flight: int) -> list[Any]:
+def _ordered_wait(job: Job) -> list[Any]:
     """A port of the algorithm of Flink's ``AsyncDataStream.orderedWait``, not Flink itself.
 
     As its ``OrderedStreamElementQueue``: an element enters when there are fewer than ``capacity`` in the queue, the
@@ -124,23 +124,23 @@ def _ordered_wait(url: str, rows: int, in_flight: int) -> list[Any]:
     async def main() -> list[Any]:
         queue: deque[asyncio.Task[Any]] = deque()
         answers: list[Any] = []
-        async with _client(in_flight) as session:
-            for row in range(rows):
-                while len(queue) >= in_flight:
+        async with job.opened() as client:
+            for row in range(job.rows):
+                while len(queue) >= job.in_flight:
                     await asyncio.wait([queue[0]])
                     while queue and queue[0].done():
                         answers.append(queue.popleft().result())
-                queue.append(asyncio.ensure_future(_lookup(session, url, row)))
+                queue.append(asyncio.ensure_future(job.call(client, row)))
             answers += [await task for task in queue]
         return answers
 
     return asyncio.run(main())
 
 
-RECIPES: dict[str, Callable[[str, int, int], list[Any]]] = {
+RECIPES: dict[str, Callable[[Job], list[Any]]] = {
     "enrich": _enrich,
-    "collect, then gather by groups": _collect_and_gather,
-    "collect, then gather with a semaphore": _collect_and_gather_with_semaphore,
+    "collect, then gather by groups": _gather_by_groups,
+    "collect, then gather with a semaphore": _gather_with_semaphore,
     "asyncio.run(gather) per batch": _run_per_batch,
     "aiostream's ordered map": _aiostream,
     "a port of Flink's orderedWait": _ordered_wait,

@@ -8,6 +8,7 @@ Everything that is compared runs in turns, so that a busy machine is busy for al
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import statistics
 import subprocess
@@ -18,7 +19,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks._recipes import RECIPES
+import aiohttp
+
+from benchmarks._recipes import RECIPES, Job
 from spark_events.enrich.engine.chunk import Chunk
 from spark_events.enrich.engine.engine import Definition, Engine
 from spark_events.enrich.engine.loop import BackgroundLoop
@@ -125,8 +128,8 @@ def _processor_time() -> None:
         ours.append(time.process_time() - began)
     per_row = 1e6 / rows
     print(
-        f"a function that returns at once, retries and timeouts on: {min(ours) * per_row:.2f} µs of processor time a row"
-        f" (median {statistics.median(ours) * per_row:.2f}), of which {min(floor) * per_row:.2f} for calling it at all"
+        f"a function that returns at once, retries and timeouts on: {min(ours) * per_row:.2f} µs of processor time"
+        f" a row (median {statistics.median(ours) * per_row:.2f}), {min(floor) * per_row:.2f} of it for a bare call"
     )
 
 
@@ -153,29 +156,69 @@ def report_memory(rows: int) -> None:
 
 
 def _against_others() -> None:
-    """On a real HTTP service on loopback with a heavy tail; the client is aiohttp for all."""
+    """The heavy tail: without a network, and by aiohttp on a real HTTP service on loopback."""
+
+    async def pretend(_: object, row: int) -> int:
+        return await _heavy_tail(row)
+
+    mean = (_TAIL + _REST * (_TAIL_EVERY - 1)) / _TAIL_EVERY
+    # Only some depend on how large batches are.
+    by_batch = {name: RECIPES[name] for name in ("enrich", "asyncio.run(gather) per batch")}
+    for rows, batch, recipes in ((5_000, 1_000, RECIPES), (20_000, _CHUNK, by_batch)):
+        job = Job(contextlib.nullcontext, pretend, rows, 100, batch)
+        _compare(f"heavy tail, 100 in flight, batches of {batch:,}", recipes, job, rows * mean / 100)
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     from enrich_service import EnrichService
 
-    rows, in_flight, delay, share, tail = 3_000, 30, 0.025, 0.01, 0.5
-    limit = rows * (delay * (1 - share) + tail * share) / in_flight
-    times: dict[str, list[float]] = {name: [] for name in RECIPES}
+    rows, in_flight, delay, share, tail = 1_500, 30, 0.025, 0.01, 0.5
     with tempfile.TemporaryDirectory() as folder, EnrichService(Path(folder) / "calls.jsonl") as service:
-        for number in range(_ROUNDS):
-            # In turns, the order turning as well.
-            for name in list(RECIPES) if number % 2 == 0 else reversed(RECIPES):
-                service.script(delay=delay, tail=[share, tail], seed=number)
-                began = time.perf_counter()
-                answers = RECIPES[name](service.url, rows, in_flight)
-                times[name].append(time.perf_counter() - began)
-                assert [answer["key"] for answer in answers] == [str(row) for row in range(rows)]
-                calls = service.calls()
-                assert len(calls) == rows
-                assert max(call.in_flight for call in calls) <= in_flight
+
+        async def get(session: aiohttp.ClientSession, row: int) -> int:
+            async with session.get(f"{service.url}/users/{row}") as response:
+                response.raise_for_status()
+                return int((await response.json())["key"])
+
+        def opened() -> aiohttp.ClientSession:
+            return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=in_flight))
+
+        def check(_: int) -> None:
+            calls = service.calls()
+            assert len(calls) == rows
+            assert max(call.in_flight for call in calls) <= in_flight
+
+        _compare(
+            f"HTTP service, heavy tail (1 % at 500 ms, else 25 ms), {in_flight} in flight, batches of 250",
+            RECIPES,
+            Job(opened, get, rows, in_flight, 250),
+            rows * (delay * (1 - share) + tail * share) / in_flight,
+            lambda seed: service.script(delay=delay, tail=[share, tail], seed=seed),
+            check,
+        )
+
+
+def _compare(
+    name: str,
+    recipes: dict[str, Callable[[Job], list[Any]]],
+    job: Job,
+    limit: float,
+    before: Callable[[int], None] = lambda _: None,
+    after: Callable[[int], None] = lambda _: None,
+) -> None:
+    """The recipes in turns, the order turning as well."""
+    times: dict[str, list[float]] = {recipe: [] for recipe in recipes}
+    for number in range(_ROUNDS):
+        for recipe in list(recipes) if number % 2 == 0 else reversed(recipes):
+            before(number)
+            began = time.perf_counter()
+            answers = RECIPES[recipe](job)
+            times[recipe].append(time.perf_counter() - began)
+            assert answers == list(range(job.rows))
+            after(number)
+    print(f"{name}:")
     ours = statistics.median(times["enrich"])
-    for name, seconds in times.items():
+    for recipe, seconds in times.items():
         median = statistics.median(seconds)
-        print(f"HTTP service, heavy tail, {in_flight} in flight, {name}: {median / limit:.2f} times the limit, {median / ours:.1f} times enrich")
+        print(f"  {recipe}: {median / limit:.2f} times the limit, {median / ours:.2f} times enrich", flush=True)
 
 
 def run() -> None:

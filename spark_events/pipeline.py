@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from spark_events.config import Settings, boolean, duration, integer, names, option, positive_duration, text
+from spark_events.config.references import resolve
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks, MakeStore
@@ -180,10 +181,10 @@ def _read_reporter(settings: Settings, name: str) -> _Plan | None:
 
 
 def _maker(settings: Settings, name: str, plan: _Plan) -> Callable[[], Reporter]:
-    if plan.isolation.isolation == "process":
-        prefix = f"{_REPORTER}.{name}"
-        return partial(ProcessReporter, name, settings.value(f"{prefix}.type") or "", settings.below(prefix))
-    return partial(plan.factory, plan.own)
+    if plan.isolation.isolation == "thread":
+        return partial(plan.factory, plan.own)
+    prefix = f"{_REPORTER}.{name}"
+    return partial(ProcessReporter, name, resolve(settings.value(f"{prefix}.type") or ""), settings.below(prefix))
 
 
 def _make(

@@ -28,6 +28,7 @@ from spark_events.dispatch.observation import Observation
 from spark_events.dispatch.store import Entry
 from spark_events.errors import ConfigError, ProtocolError
 from spark_events.pipeline import Pipeline, build
+from spark_events.reporters.log import DRIVER_LOGGER, severity_of
 from spark_events.translate.dispatch_reports import final_report, reporter_status
 from spark_events.translate.translator import Translator
 
@@ -252,7 +253,11 @@ class _DriverLog(logging.Handler):
         self._answers = answers
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._answers.send("log", level=record.levelname, message=self.format(record))
+        if record.name == DRIVER_LOGGER:
+            # What a reporter hands over, not what the sidecar has to say.
+            self._answers.send("event", level=severity_of(record.levelno), message=record.getMessage())
+        else:
+            self._answers.send("log", level=record.levelname, message=self.format(record))
 
 
 def _leave_the_driver_s_signals_alone() -> None:
@@ -275,6 +280,8 @@ def main() -> NoReturn:
     answers = Answers(os.dup(1))
     os.dup2(2, 1)
     logging.basicConfig(level=logging.WARNING, handlers=[_DriverLog(answers)], format="%(message)s")
+    # Which events are wanted, the reporter's filter decides, and the driver's configuration of that logger.
+    logging.getLogger(DRIVER_LOGGER).setLevel(1)
     code = 0
     try:
         Sidecar(RecordPipe(0), answers, parent).run()

@@ -11,7 +11,9 @@ import java.util.function.IntConsumer;
 import java.util.function.IntFunction;
 import org.apache.spark.SparkConf;
 import org.apache.spark.Success$;
+import org.apache.spark.TaskEndReason;
 import org.apache.spark.TaskState;
+import org.apache.spark.UnknownReason$;
 import org.apache.spark.scheduler.JobSucceeded$;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
@@ -41,25 +43,14 @@ public final class ListenerBenchmark {
   private static final int BURST = 64;
   private static final long PAUSE_NANOS = 2_000_000;
 
-  private final SparkConf conf = new SparkConf(false);
+  private final SparkConf conf;
   private final SparkListenerJobStart jobStart;
   private final SparkListenerJobEnd jobEnd;
 
   private ListenerBenchmark(String python, String events) {
-    conf.set("spark.events.python", python);
-    conf.set("spark.events.required", "true");
-    conf.set("spark.events.dispatcher.type", "async-queued");
+    conf = Jobs.conf(python, events, "async-queued");
     conf.set("spark.events.shutdown.timeout", "1s");
-    conf.set("spark.events.reporter.audit.type", "file");
-    conf.set("spark.events.reporter.audit.path", events);
-    Properties properties = new Properties();
-    properties.setProperty("spark.job.description", "select count(*) from somewhere");
-    properties.setProperty("spark.sql.execution.id", "17");
-    properties.setProperty("callSite.short", "count at App.scala:12");
-    for (int i = 0; i < 20; i++) {
-      properties.setProperty("spark.some.other.property." + i, "value " + i);
-    }
-    jobStart = new SparkListenerJobStart(1, 1L, none(), properties);
+    jobStart = new SparkListenerJobStart(1, 1L, none(), Jobs.properties());
     jobEnd = new SparkListenerJobEnd(1, 1L, JobSucceeded$.MODULE$);
   }
 
@@ -114,27 +105,41 @@ public final class ListenerBenchmark {
     EventsListener stopped = new EventsListener(conf.clone());
     ProcessHandle second = ProcessHandle.current().children().filter(p -> !p.equals(first)).findFirst().get();
     signal("STOP", second);
+    SparkConf withHung = conf.clone();
+    withHung.set("spark.events.reporter.stuck.type", "benchmarks._hung:Hung");
+    EventsListener hung = new EventsListener(withHung);
 
     System.out.println("a job's start:");
-    compare(i -> records.jobStart(jobStart), i -> running.onJobStart(jobStart), i -> stopped.onJobStart(jobStart));
+    compare(
+        i -> records.jobStart(jobStart),
+        i -> running.onJobStart(jobStart),
+        i -> hung.onJobStart(jobStart),
+        i -> stopped.onJobStart(jobStart));
     System.out.println("a job's end:");
-    compare(i -> records.jobEnd(jobEnd), i -> running.onJobEnd(jobEnd), i -> stopped.onJobEnd(jobEnd));
-    second.destroyForcibly();
-    first.destroyForcibly();
+    compare(
+        i -> records.jobEnd(jobEnd),
+        i -> running.onJobEnd(jobEnd),
+        i -> hung.onJobEnd(jobEnd),
+        i -> stopped.onJobEnd(jobEnd));
+    ProcessHandle.current().children().forEach(ProcessHandle::destroyForcibly);
   }
 
-  private static void compare(IntFunction<Record> capture, IntConsumer toRunning, IntConsumer toStopped) {
+  private static void compare(
+      IntFunction<Record> capture, IntConsumer toRunning, IntConsumer toHung, IntConsumer toStopped) {
     ArrayBlockingQueue<Record> bare = new ArrayBlockingQueue<>(CALLS);
     Runnable pause = () -> LockSupport.parkNanos(PAUSE_NANOS);
     Runnable none = () -> {};
     Variant clock = new Variant("nothing (the clock alone)", none, i -> {}, pause);
     Variant base = new Variant("capture + ArrayBlockingQueue.offer", bare::clear, i -> bare.offer(capture.apply(i)), pause);
     Variant live = new Variant("listener, sidecar runs", none, toRunning, pause);
+    Variant stuck = new Variant("listener, one reporter of two hangs", none, toHung, pause);
     Variant full = new Variant("listener, sidecar stopped, queue full", none, toStopped, pause);
     Variant baseFlood = new Variant("flood: capture + offer", bare::clear, i -> bare.offer(capture.apply(i)), none);
     Variant liveFlood = new Variant("flood: listener, sidecar runs", none, toRunning, none);
+    Variant stuckFlood = new Variant("flood: listener, one reporter hangs", none, toHung, none);
     Variant fullFlood = new Variant("flood: listener, sidecar stopped", none, toStopped, none);
-    List<Variant> variants = Arrays.asList(clock, base, live, full, baseFlood, liveFlood, fullFlood);
+    List<Variant> variants =
+        Arrays.asList(clock, base, live, stuck, full, baseFlood, liveFlood, stuckFlood, fullFlood);
     for (int round = 0; round < WARM_UP + ROUNDS; round++) {
       for (Variant variant : variants) {
         variant.round(round >= WARM_UP);
@@ -154,49 +159,89 @@ public final class ListenerBenchmark {
     new ProcessBuilder("kill", "-" + name, String.valueOf(process.pid())).start().waitFor();
   }
 
-  /** All start and end events of a stage, timed as a whole. Large stages are slower: their events are out of the caches. */
+  /** What becomes of the tasks of a stage: each fails once, is tried again with a copy beside it, and succeeds. */
+  private static final String[] PHASES = {
+    "start", "failing end", "start again", "start of a copy", "end", "end of a copy"
+  };
+
+  /** All events of one kind of a stage, timed as a whole. Large stages are slower: their events are out of the caches. */
   private void tasks(int tasks, int rounds) throws Exception {
     EventsListener listener = new EventsListener(conf.clone());
-    double[] starts = new double[rounds];
-    double[] ends = new double[rounds];
-    int warmUp = rounds;
-    for (int round = -warmUp; round < rounds; round++) {
-      int stage = round + warmUp;
-      SparkListenerTaskStart[] started = new SparkListenerTaskStart[tasks];
-      SparkListenerTaskEnd[] ended = new SparkListenerTaskEnd[tasks];
-      for (int i = 0; i < tasks; i++) {
-        TaskInfo task = new TaskInfo(i, i, 0, i, 1L, "1", "host", TaskLocality.PROCESS_LOCAL(), false);
-        task.markFinished(TaskState.FINISHED(), 2L);
-        started[i] = new SparkListenerTaskStart(stage, 0, task);
-        ended[i] = new SparkListenerTaskEnd(stage, 0, "ResultTask", Success$.MODULE$, task, null, null);
-      }
+    double[][] nanos = new double[PHASES.length][rounds];
+    for (int round = -rounds; round < rounds; round++) {
+      int stage = round + rounds;
+      SparkListenerTaskStart[][] starts = {
+        starts(stage, tasks, 0, false), starts(stage, tasks, 1, false), starts(stage, tasks, 2, true)
+      };
+      SparkListenerTaskEnd[][] ends = {
+        ends(stage, starts[0], UnknownReason$.MODULE$, TaskState.FAILED()),
+        ends(stage, starts[1], Success$.MODULE$, TaskState.FINISHED()),
+        ends(stage, starts[2], UnknownReason$.MODULE$, TaskState.KILLED())
+      };
       StageInfo info =
           new StageInfo(stage, 0, "stage", tasks, none(), none(), "", null, none(), Option.empty(), 0, false, 0);
       listener.onStageSubmitted(new SparkListenerStageSubmitted(info, new Properties()));
-      long start = System.nanoTime();
-      for (SparkListenerTaskStart event : started) {
-        listener.onTaskStart(event);
-      }
-      long middle = System.nanoTime();
-      for (SparkListenerTaskEnd event : ended) {
-        listener.onTaskEnd(event);
-      }
-      long end = System.nanoTime();
+      long[] took = {
+        tell(listener, starts[0]),
+        tell(listener, ends[0]),
+        tell(listener, starts[1]),
+        tell(listener, starts[2]),
+        tell(listener, ends[1]),
+        tell(listener, ends[2])
+      };
       listener.onStageCompleted(new SparkListenerStageCompleted(info));
-      if (round >= 0) {
-        starts[round] = (double) (middle - start) / tasks;
-        ends[round] = (double) (end - middle) / tasks;
+      for (int phase = 0; round >= 0 && phase < PHASES.length; phase++) {
+        nanos[phase][round] = (double) took[phase] / tasks;
       }
     }
-    print("start", tasks, starts);
-    print("end", tasks, ends);
+    for (int phase = 0; phase < PHASES.length; phase++) {
+      print(PHASES[phase], tasks, nanos[phase]);
+    }
     ProcessHandle.current().children().forEach(ProcessHandle::destroyForcibly);
+  }
+
+  private static SparkListenerTaskStart[] starts(int stage, int tasks, int attempt, boolean speculative) {
+    SparkListenerTaskStart[] started = new SparkListenerTaskStart[tasks];
+    for (int i = 0; i < tasks; i++) {
+      TaskInfo task =
+          new TaskInfo(
+              (long) attempt * tasks + i, i, attempt, i, 1L, "1", "host", TaskLocality.PROCESS_LOCAL(), speculative);
+      started[i] = new SparkListenerTaskStart(stage, 0, task);
+    }
+    return started;
+  }
+
+  private static SparkListenerTaskEnd[] ends(
+      int stage, SparkListenerTaskStart[] started, TaskEndReason reason, scala.Enumeration.Value state) {
+    SparkListenerTaskEnd[] ended = new SparkListenerTaskEnd[started.length];
+    for (int i = 0; i < ended.length; i++) {
+      TaskInfo task = started[i].taskInfo();
+      task.markFinished(state, 2L);
+      ended[i] = new SparkListenerTaskEnd(stage, 0, "ResultTask", reason, task, null, null);
+    }
+    return ended;
+  }
+
+  private static long tell(EventsListener listener, SparkListenerTaskStart[] events) {
+    long start = System.nanoTime();
+    for (SparkListenerTaskStart event : events) {
+      listener.onTaskStart(event);
+    }
+    return System.nanoTime() - start;
+  }
+
+  private static long tell(EventsListener listener, SparkListenerTaskEnd[] events) {
+    long start = System.nanoTime();
+    for (SparkListenerTaskEnd event : events) {
+      listener.onTaskEnd(event);
+    }
+    return System.nanoTime() - start;
   }
 
   private static void print(String what, int tasks, double[] nanos) {
     Arrays.sort(nanos);
     System.out.printf(
-        "task %-5s (stages of %6d): median %.1f ns, p99 %.1f ns%n",
+        "task %-15s (stages of %6d): median %.1f ns, p99 %.1f ns%n",
         what, tasks, nanos[nanos.length / 2], nanos[(int) (0.99 * (nanos.length - 1))]);
   }
 

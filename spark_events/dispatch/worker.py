@@ -289,9 +289,9 @@ def _no_exit() -> Iterator[None]:
 
 
 def _describe(error: BaseException) -> str:
-    if isinstance(error, asyncio.TimeoutError) and not str(error):
-        return "no answer within its timeout"
     try:
+        if isinstance(error, asyncio.TimeoutError) and not str(error):
+            return "no answer within its timeout"
         return f"{type(error).__name__}: {error}"
     except Exception:
         return f"{type(error).__name__} (its __str__ raises, too)"

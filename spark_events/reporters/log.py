@@ -1,7 +1,9 @@
-"""``log``: events as a person reads them, on the driver's standard error."""
+"""``log``: events as a person reads them, on the driver's standard error or in its own log."""
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import os
 import re
 import sys
@@ -9,39 +11,108 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import ClassVar
 
-from spark_events.event import Event
-from spark_events.reporters.reporter import NoOptions, Reporter
+from spark_events.config import choice, option
+from spark_events.errors import PermanentError
+from spark_events.event import Event, Severity, encode_event
+from spark_events.reporters.reporter import Reporter
 
-__all__ = ["LogReporter", "format_event"]
+__all__ = ["DRIVER_LOGGER", "LogConfig", "LogReporter", "format_event", "severity_of"]
 
+#: What is logged there, the sidecar hands to the driver, whose logger has the same name.
+DRIVER_LOGGER = "io.sparkevents.Events"
 # Line breaks of every kind, and what a terminal would obey.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_WIDTH = max(len(severity.value) for severity in Severity)
+_LEVELS = {severity: 10 * rank or 5 for rank, severity in enumerate(Severity)}
+_SEVERITIES = {level: severity for severity, level in _LEVELS.items()}
+_COLOURS = {Severity.TRACE: "2", Severity.DEBUG: "2", Severity.WARN: "33", Severity.ERROR: "31", Severity.FATAL: "1;31"}
 
 
-def format_event(event: Event, *, time_format: str = "%y/%m/%d %H:%M:%S") -> str:
-    """An event as one line of text, in the form of Spark's own log lines.
+@dataclasses.dataclass(frozen=True, slots=True)
+class LogConfig:
+    """``events.reporter.<name>.…`` of type ``log``."""
+
+    format: str = option(
+        "format", choice("text", "json"), "text", doc="text: for people. json: all of the event, as `file` has it."
+    )
+    destination: str = option(
+        "destination",
+        choice("stderr", "log4j"),
+        "stderr",
+        doc=f"stderr: the driver's standard error. log4j: the driver's own log, logger {DRIVER_LOGGER}.",
+    )
+
+
+def format_event(event: Event, *, time_format: str = "%y/%m/%d %H:%M:%S", in_colour: bool = False) -> str:
+    """An event as one line of text, in the form of Spark's own log lines, its severities below each other.
 
     >>> print(format_event(event))                                                # doctest: +SKIP
-    26/01/31 10:00:00 INFO BatchCommitEvent: Query 'clicks' committed batch 41 in 900 ms: 1,200 rows
+    26/01/31 10:00:00 INFO  BatchCommitEvent: Query 'clicks' committed batch 41 in 900 ms: 1,200 rows
     """
     try:
         moment = datetime.fromtimestamp(event.observed_ts_millis / 1000).strftime(time_format)
     except (ValueError, OverflowError, OSError):
         # Beyond the years that a calendar has; still an event.
         moment = str(event.observed_ts_millis)
-    return _CONTROL.sub(" ", f"{moment} {event.severity.value} {event.name}: {event.body}")
+    severity = event.severity.value.ljust(_WIDTH)
+    if in_colour and event.severity in _COLOURS:
+        severity = f"\x1b[{_COLOURS[event.severity]}m{severity}\x1b[0m"
+    return f"{_plain(moment)} {severity} {_plain(f'{event.name}: {event.body}')}"
+
+
+def severity_of(level: int) -> str:
+    """The severity that a level of Python's logging stands for."""
+    return str(_SEVERITIES.get(level, Severity.INFO).value)
+
+
+def _plain(text: str) -> str:
+    return _CONTROL.sub(" ", text)
 
 
 class LogReporter(Reporter):
-    """Writes to standard error, which the sidecar shares with the driver."""
+    """Writes to standard error, which the sidecar shares with the driver, or hands lines to the driver's log."""
 
-    Config: ClassVar[type[NoOptions]] = NoOptions
+    Config: ClassVar[type[LogConfig]] = LogConfig
 
-    def __init__(self, config: NoOptions) -> None:
+    def __init__(self, config: LogConfig) -> None:
         self._fd = sys.__stderr__.fileno() if sys.__stderr__ is not None else 2
+        self._is_json = config.format == "json"
+        self._in_colour = not self._is_json and _shows_colours(self._fd)
+        # Python's own logging leads out of here: the reporter need not know who is at its other end, and one in a
+        # process of its own is connected like everybody there.
+        self._logger = logging.getLogger(DRIVER_LOGGER) if config.destination == "log4j" else None
+
+    def open(self) -> None:
+        if self._logger is not None and not self._logger.hasHandlers():
+            raise PermanentError("there is no driver whose log could be written to; choose destination = stderr")
 
     def report(self, events: Sequence[Event]) -> None:
-        data = "".join(f"{format_event(event)}\n" for event in events).encode("utf-8", "replace")
+        if self._logger is not None:
+            self._hand_to_driver(self._logger, events)
+            return
+        data = "".join(f"{self._line(event)}\n" for event in events).encode("utf-8", "replace")
         view = memoryview(data)
         while view:
             view = view[os.write(self._fd, view) :]
+
+    def _hand_to_driver(self, logger: logging.Logger, events: Sequence[Event]) -> None:
+        for event in events:
+            # The driver's log has a time and a level of its own.
+            line = self._line(event) if self._is_json else _plain(f"{event.name}: {event.body}")
+            level = _LEVELS[event.severity]
+            logger.handle(logger.makeRecord(logger.name, level, "", 0, _sound(line), (), None))
+
+    def _line(self, event: Event) -> str:
+        if self._is_json:
+            return encode_event(event).decode()
+        return format_event(event, in_colour=self._in_colour)
+
+
+def _sound(text: str) -> str:
+    """Without the lone surrogates, which UTF-8 cannot hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _shows_colours(fd: int) -> bool:
+    """A terminal, unless its user wants none (no-color.org)."""
+    return os.isatty(fd) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

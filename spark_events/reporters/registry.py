@@ -16,10 +16,11 @@ __all__ = ["BUILT_IN", "ENTRY_POINTS", "factory", "reporter_type"]
 #: The types that come with the package, and where each is.
 BUILT_IN = {
     "database": "spark_events.reporters.database.reporter:DatabaseReporter",
-    "file": "spark_events.reporters.file:FileReporter",
+    "file": "spark_events.reporters.file.reporter:FileReporter",
     "kafka": "spark_events.reporters.kafka.reporter:KafkaReporter",
     "log": "spark_events.reporters.log:LogReporter",
     "memory": "spark_events.reporters.memory:MemoryReporter",
+    "otlp": "spark_events.reporters.otlp.reporter:OtlpReporter",
     "webhook": "spark_events.reporters.webhook.reporter:WebhookReporter",
 }
 #: The group of entry points by which other packages name types of their own.

@@ -51,10 +51,8 @@ CAUSES: dict[str, tuple[Effect, ...]] = {
     ),
     "job_start": (Effect(_JOB, _STATUS, Severity.INFO),),
     "job_end": (Effect(_JOB, _STATUS, Severity.ERROR), Effect(_JOB, _FAILURE, Severity.ERROR)),
-    "stage_submitted": (_SUBTASKS, _STAGE_FAILURE),
-    "stage_tasks": (_SUBTASKS, _STAGE_FAILURE),
-    "stage_completed": (_SUBTASKS, _STAGE_FAILURE),
-    "executor_removed": (_SUBTASKS, _STAGE_FAILURE),
+    "stage_tasks": (_SUBTASKS,),
+    "stage_completed": (_STAGE_FAILURE,),
     "added": (Effect(None, None, Severity.FATAL),),
     "dropped": (Effect("spark_events.dispatch", "EventsDroppedEvent", Severity.WARN),),
 }

@@ -141,7 +141,7 @@ def check(world: World, run: Run, answers: list[Any]) -> None:
     assert numbers["buffer_rows"] < schedule.buffer + schedule.chunk
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(schedules)
 def test_rows_are_answered_in_order_and_called_exactly_as_often_as_they_must_be(schedule: Schedule) -> None:
     """Whatever fails, hangs or overtakes."""
@@ -150,7 +150,7 @@ def test_rows_are_answered_in_order_and_called_exactly_as_often_as_they_must_be(
     check(world, run, run.of(chunks_of(range(len(schedule.rows)), schedule.chunk)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(schedules)
 def test_the_calls_of_a_key_never_overlap_and_keep_their_order(schedule: Schedule) -> None:
     """With failures that are final, retries and timeouts in between."""
@@ -164,7 +164,7 @@ def test_the_calls_of_a_key_never_overlap_and_keep_their_order(schedule: Schedul
         assert mine == sorted(mine)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(schedules, st.booleans(), st.booleans(), st.integers(1, 7))
 def test_equal_requests_make_one_call_whatever_becomes_of_it(
     schedule: Schedule, cached: bool, bulk: bool, size: int
@@ -200,7 +200,11 @@ def test_equal_requests_make_one_call_whatever_becomes_of_it(
     assert numbers["failures"].get("KeyError", 0) == schedule.keys.count(0)
 
 
-@settings(max_examples=60, deadline=None)
+async def _pause(row: int) -> None:
+    await asyncio.sleep(5 * _TICK)
+
+
+@settings(max_examples=30, deadline=None)
 @given(schedules, st.integers(0, 5), st.booleans())
 def test_a_run_that_is_stopped_anywhere_leaves_no_call_behind(schedule: Schedule, after: int, keyed: bool) -> None:
     """What is in flight is cancelled when ``close`` returns, and nothing begins later."""
@@ -213,6 +217,7 @@ def test_a_run_that_is_stopped_anywhere_leaves_no_call_behind(schedule: Schedule
     answers.close()
     begun = len(world.begun)
     assert world.flying == 0
-    assert run.engine._life is None or run.engine._life.done()
+    # Another run takes the loop through many turns, in which nothing of the first may happen.
+    assert len(Run(_pause).of(range(3))) == 3
     assert len(world.begun) == begun
     assert max(world.attempts.values(), default=0) <= _ATTEMPTS

@@ -132,8 +132,8 @@ def test_two_lines_are_enough(runs: dict[str, Future[Run]]) -> None:
     """With nothing but the listener and the class path, events stand in the driver's log, as its own lines do."""
     run = runs["two-lines"].result()
     assert run.process.returncode == 0, run.tail()
-    assert " INFO JobStatusChangeEvent: Application 'ending' started\n" in run.log
-    assert " INFO JobStatusChangeEvent: Application 'ending' finished" in run.log
+    assert " INFO  JobStatusChangeEvent: Application 'ending' started\n" in run.log
+    assert " INFO  JobStatusChangeEvent: Application 'ending' finished" in run.log
     assert run.own_messages == []
 
 

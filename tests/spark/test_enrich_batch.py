@@ -14,6 +14,7 @@ import pytest
 from enrich_service import EnrichService, rule
 from pyspark.sql import SparkSession, functions
 from spark.enriching import by_value, lookup, opener, session
+from spark.harness import spark_version
 
 from spark_events import EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
 
@@ -249,6 +250,42 @@ def test_idempotency_keys_tell_rows_apart_and_survive_another_partitioning(
     service.script()
     enrich_batch(spark.range(0, 40, 1, 2), lookup, **{**common, "batch_id": 4})
     assert not {call.idempotency_key for call in service.calls()} & set(first.values())
+
+
+@pytest.mark.parametrize("storage", ["replicated", "reliable"])
+def test_a_result_may_be_kept_in_safer_places(
+    spark: SparkSession, service: EnrichService, tmp_path: Path, storage: Any
+) -> None:
+    """With one call a row all the same; what is in the checkpoint directory is deleted with the batch."""
+    if storage == "replicated" and spark_version() < (4,):
+        with pytest.raises(InvalidPlanError, match="needs Spark 4"):
+            enrich_batch(spark.range(3), lookup, output=OUTPUT, storage=storage)
+        return
+    spark.sparkContext.setCheckpointDir(str(tmp_path))
+    common: Any = {"output": OUTPUT, "resource": opener(service.port), "storage": storage, "retry": ONCE}
+    out = enrich_batch(spark.range(0, 20, 1, 3), lookup, **common)
+    assert [row.name for row in out.collect()] == [f"n{number}" for number in range(20)]
+    assert out.count() == 20
+    assert called(service) == once_each(20)
+    kept = set(tmp_path.rglob("part-*"))
+    assert bool(kept) is (storage == "reliable")
+    service.script(rules=[rule("1", forever={"status": 500})])
+    with pytest.raises(EnrichmentError):
+        enrich_batch(spark.range(0, 20, 1, 3), lookup, **common)
+    assert set(tmp_path.rglob("part-*")) == kept
+
+
+def test_a_rate_is_the_whole_job_s(spark: SparkSession, service: EnrichService) -> None:
+    """Split over the tasks that run at the same time: here two slots, and four partitions."""
+    out = enrich_batch(
+        spark.range(0, 120, 1, 4), lookup, output=OUTPUT, resource=opener(service.port), rate_limit=60, max_in_flight=50
+    )
+    assert out.count() == 120
+    began = sorted(call.began for call in service.calls())
+    # Any second: what a limiter lets through at once when it begins is not counted against it.
+    busiest = max(sum(start <= moment < start + 1 for moment in began) for start in began)
+    assert busiest <= 2 * 60
+    assert 119 / (began[-1] - began[0]) <= 60 * 1.25
 
 
 def test_a_million_rows_in_one_partition(spark: SparkSession) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ import pytest
 from enrich_service import EnrichService
 from spark.harness import Lab, Run, file_reporter, two_lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(600)]
 
 CLUSTER = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g"}
 ROWS = 100
@@ -46,11 +47,11 @@ def service(tmp_path: Path) -> Iterator[EnrichService]:
         yield started
 
 
-def start(lab: Lab, service: EnrichService, bare: Path) -> Run:
+def start(lab: Lab, service: EnrichService, bare: Path, *arguments: str) -> Run:
     # The driver's own environment has everything; what it puts on the executors' path must not give it away.
     env = {"PYSPARK_PYTHON": str(bare), "PYSPARK_DRIVER_PYTHON": sys.executable}
     defaults = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"), "async-queued"), **CLUSTER}
-    return lab.start("enrich_cluster.py", str(service.port), defaults=defaults, env=env)
+    return lab.start("enrich_cluster.py", str(service.port), *arguments, defaults=defaults, env=env)
 
 
 def finished(run: Run) -> dict[str, Any]:
@@ -103,7 +104,7 @@ def test_an_executor_that_is_killed_mid_batch_costs_its_own_calls_and_no_row(
     """What is called again has the same key; the event counts each row once."""
     service.script(delay=0.1)
     run = start(lab, service, bare)
-    run.wait_for("calls of the second batch", lambda: [c for c in service.calls() if int(c.key) >= ROWS + 20], 150)
+    run.wait_for("calls of the second batch", lambda: [c for c in service.calls() if int(c.key) >= ROWS + 20], 300)
     executors = [p for p in run.processes() if is_executor(p)]
     assert len(executors) == 2
     workers = {child.pid for child in executors[0].children(recursive=True)}
@@ -121,6 +122,22 @@ def test_an_executor_that_is_killed_mid_batch_costs_its_own_calls_and_no_row(
     for key in map(str, again):
         assert len({call.idempotency_key for call in calls if call.key == key}) == 1
     assert [e["attributes"]["enrich.rows"] for e in run.named("EnrichmentEvent")] == [ROWS] * len(BATCHES)
+
+
+def test_an_executor_that_is_lost_after_its_batch_has_settled_fails_it_and_calls_nobody(
+    lab: Lab, service: EnrichService, bare: Path
+) -> None:
+    """What it held is gone; Spark could only have it by calling again, and must not."""
+    run = start(lab, service, bare, "wait")
+    run.wait_until_said("settled-1", 300)
+    called = Counter(call.key for call in service.calls())
+    for executor in [p for p in run.processes() if is_executor(p)]:
+        run.signal(executor.pid, signal.SIGKILL)
+    run.tell("go")
+    assert run.wait() != 0
+    assert run.commits("checkpoint") == [0]
+    assert re.search(r"Checkpoint block rdd_\d+_\d+ not found", run.log)
+    assert Counter(call.key for call in service.calls()) == called == Counter(map(str, range(2 * ROWS)))
 
 
 def is_executor(process: psutil.Process) -> bool:

@@ -29,7 +29,7 @@ SECONDS = 90
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     by_value(__name__)
-    with session(tmp_path_factory.mktemp("spark")) as made:
+    with session(tmp_path_factory.mktemp("spark"), **{"spark.python.task.killTimeout": "0ms"}) as made:
         yield made
 
 
@@ -191,6 +191,25 @@ def test_the_schema_and_the_function_may_change_across_restarts(
     assert [call.key for call in service.calls()[20:]] == [f"v2-{row}" for row in range(20, 30)] or sorted(
         call.key for call in service.calls()[20:]
     ) == sorted(f"v2-{row}" for row in range(20, 30))
+
+
+def test_a_query_that_is_stopped_leaves_nobody_calling(
+    spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
+) -> None:
+    """Within two seconds, after which Spark looks; the batch is not committed, and runs again with the same keys."""
+    service.script(delay=0.2)
+    process = writing(tmp_path / "sink", service, max_in_flight=1)
+    for number in range(2, 12):
+        add_file(source, number)
+    spark_stream = spark.readStream.schema("id long").json(str(source)).repartition(1)
+    query = spark_stream.writeStream.foreachBatch(process).option("checkpointLocation", str(tmp_path / "c")).start()
+    wait_for("calls", lambda: len(service.calls()) > 3)
+    query.stop()
+    stopped = time.monotonic()
+    wait_for("calls to end", lambda: time.monotonic() - max(c.began for c in service.calls()) > 3)
+    assert max(call.began for call in service.calls()) - stopped < 2.5
+    assert committed(tmp_path / "c") == []
+    assert len(service.calls()) < 120
 
 
 def test_a_stream_without_foreach_batch_is_enriched_lazily(

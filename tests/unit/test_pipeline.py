@@ -119,7 +119,7 @@ def test_a_reporter_that_is_not_configured_is_a_problem() -> None:
 def test_a_reporter_without_a_type_is_one_problem_not_many() -> None:
     """Which keys are right depends on the type, so they are not judged without it."""
     (problem,) = problems(reporter__audit__path="/x", reporter__audit__whatever="y")
-    assert problem.startswith("events.reporter.audit.type: required, but not set; allowed is one of file, log")
+    assert problem.startswith("events.reporter.audit.type: required, but not set; allowed is one of database, file, ")
 
 
 @pytest.mark.parametrize(

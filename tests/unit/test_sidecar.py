@@ -210,7 +210,7 @@ def test_without_reporters_events_go_to_the_driver_s_standard_error(errors: Path
     """One line in spark-defaults.conf is enough: the default is a log."""
     with FakeDriver(errors) as driver:
         driver.await_answer("ack", through=driver.tell(application_start()))
-    assert "INFO JobStatusChangeEvent: Application 'shop' started" in errors.read_text()
+    assert "INFO  JobStatusChangeEvent: Application 'shop' started" in errors.read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

@@ -70,8 +70,10 @@ class Clerk:
         self._database: Database | None = None
         self._pause = _RETRY_SECONDS
         self._retry_at: float | None = None
+        self._said: set[str] = set()
         self._reads = True
         self._busy_since: float | None = None
+        self._seen_busy: float | None = None
         self._hangs = False
         self._full = False
         self._look_again_at = 0.0
@@ -92,8 +94,13 @@ class Clerk:
 
     def check(self) -> None:
         """Lets events pass by a disk that hangs; called now and then, from another thread."""
-        since = self._busy_since
+        since, seen = self._busy_since, self._seen_busy
+        self._seen_busy = None
         if since is None or time.monotonic() - since < _HANG_SECONDS:
+            return
+        self._seen_busy = since
+        if seen != since:
+            # Seen once, it may be this process that was stopped, and not the disk.
             return
         if not self._hangs:
             self._hangs = True
@@ -222,11 +229,13 @@ class Clerk:
         if self.is_failing:
             self._retry_at = None
             self._hangs = False
+            self._said.clear()
             _LOG.warning("reporter %s: its spool works again", self._reporter)
         self._pause = _RETRY_SECONDS
 
     def _fails(self, error: Exception) -> None:
-        if self._retry_at is None:
+        if str(error) not in self._said:
+            self._said.add(str(error))
             _LOG.error(
                 "reporter %s: its spool cannot be used, until it can its events are in memory alone: %s",
                 self._reporter,

@@ -160,7 +160,7 @@ class Opening:
             self._reporter,
             put_away,
             salvage.found,
-            f", {salvage.lost} could not be" if salvage.lost else "; whether there were more is not known",
+            _rest(salvage),
         )
 
     def set_aside(self) -> None:
@@ -192,3 +192,9 @@ class Opening:
             self._claim.delete()
         else:
             self._claim.release()
+
+
+def _rest(salvage: Salvage) -> str:
+    if salvage.lost:
+        return f", {salvage.lost} could not be"
+    return "" if salvage.is_whole else "; whether there were more is not known"

@@ -9,7 +9,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any
 
 import tenacity
 
@@ -17,43 +17,24 @@ from spark_events.enrich.engine.breaker import Breaker
 from spark_events.enrich.engine.calls import Call
 from spark_events.enrich.engine.counts import Counts
 from spark_events.enrich.engine.deadlines import Slot
-from spark_events.enrich.engine.failure import Failure, Kind, message_of, type_of, where_raised
+from spark_events.enrich.engine.endings import (
+    ABANDONED,
+    AbandonedError,
+    AttemptError,
+    EndError,
+    NoAnswerError,
+    failure_of,
+)
+from spark_events.enrich.engine.failure import Failure, message_of, type_of
 from spark_events.enrich.engine.gate import Gate
 from spark_events.enrich.engine.limits import RateLimit
 from spark_events.enrich.engine.pauses import pauses
-from spark_events.enrich.engine.verdicts import NotAcceptedError, Verdict, judge
+from spark_events.enrich.engine.verdicts import Verdict, judge
 from spark_events.enrich.plan import Plan, Retry
 
-__all__ = ["ABANDONED", "Attempts"]
-
-#: In place of an answer: somebody else has settled the call meanwhile.
-ABANDONED: Final = object()
+__all__ = ["Attempts"]
 
 _ONCE = Retry(attempts=1)
-# One class with two names since Python 3.11; before, a user may expect either.
-_NoAnswerError: type[Exception] = type(
-    "TimeoutError", tuple(dict.fromkeys((asyncio.TimeoutError, TimeoutError))), {"__module__": "builtins"}
-)
-
-
-class _AttemptError(Exception):
-    """An attempt failed, and this is what it means."""
-
-    def __init__(self, cause: BaseException, verdict: Verdict) -> None:
-        self.cause = cause
-        self.verdict = verdict
-
-
-class _EndError(Exception):
-    """There will be no other attempt."""
-
-    def __init__(self, kind: Kind, why: str) -> None:
-        super().__init__(why)
-        self.kind: Kind = kind
-
-
-class _AbandonedError(Exception):
-    """Nobody waits for this call any more."""
 
 
 class Attempts:
@@ -102,8 +83,8 @@ class Attempts:
         slot.started = self._clock()
         try:
             slot.started += await self._enter(slot, again=False)
-        except (_EndError, asyncio.CancelledError) as error:
-            return self._failure(slot, call, self._end_of(slot, error), attempts=0)
+        except (EndError, asyncio.CancelledError) as error:
+            return failure_of(self._end_of(slot, error), 0, self._clock() - slot.started)
         now = self._clock()
         slot.deadline = min(now + self._timeout, slot.started + self._total)
         return None
@@ -129,16 +110,16 @@ class Attempts:
         try:
             # Every loop of its own: tenacity keeps the state of an iteration in the object.
             return await tenacity.AsyncRetrying(
-                retry=tenacity.retry_if_exception(lambda e: isinstance(e, _AttemptError) and e.verdict.retryable),
+                retry=tenacity.retry_if_exception(lambda e: isinstance(e, AttemptError) and e.verdict.retryable),
                 stop=lambda state: self._is_last(slot, call, state),
                 wait=self._pause_after,
                 sleep=lambda seconds: self._pause(slot, seconds),
                 reraise=True,
             )(attempt)
-        except _AbandonedError:
+        except AbandonedError:
             return ABANDONED
-        except (_AttemptError, _EndError, asyncio.CancelledError) as ended:
-            return self._failure(slot, call, self._end_of(slot, ended), attempts=call.attempt)
+        except (AttemptError, EndError, asyncio.CancelledError) as ended:
+            return failure_of(self._end_of(slot, ended), call.attempt, self._clock() - slot.started)
 
     async def _once(self, slot: Slot, call: Call) -> Any:
         counts = self._counts
@@ -173,7 +154,7 @@ class Attempts:
     def _failed(self, slot: Slot, error: BaseException | None) -> BaseException:
         """What the end of an attempt means; counts it, and tells the gate and the breaker."""
         if slot.abandoned:
-            return _AbandonedError()
+            return AbandonedError()
         if error is not None and slot.why is None and isinstance(error, asyncio.CancelledError) and self.stopping():
             return error
         took = self._clock() - slot.attempted
@@ -184,7 +165,7 @@ class Attempts:
             self._counts.swallowed += 1
         if why == "down":
             self._leave(slot, answered=False)
-            return _EndError("circuit-open", self.breaker.down if self.breaker is not None else "")
+            return EndError("circuit-open", self.breaker.down if self.breaker is not None else "")
         if why == "timeout":
             error = self._no_answer(slot, took)
         assert error is not None
@@ -194,13 +175,13 @@ class Attempts:
             # The user's `on` raised: that is what is to be seen, not what it was asked about.
             error, verdict = broken, Verdict(retryable=False)
         self._tell(slot, error, verdict)
-        return _AttemptError(error, verdict)
+        return AttemptError(error, verdict)
 
     def _no_answer(self, slot: Slot, took: float) -> BaseException:
         whole = slot.attempted + took - slot.started
         if took + 0.001 < self._timeout and whole + 0.001 >= self._total:
-            return _NoAnswerError(f"no answer within {self._total:g} s (total_timeout)")
-        return _NoAnswerError(f"no answer within {self._timeout:g} s (timeout)")
+            return NoAnswerError(f"no answer within {self._total:g} s (total_timeout)")
+        return NoAnswerError(f"no answer within {self._timeout:g} s (timeout)")
 
     def _tell(self, slot: Slot, error: BaseException, verdict: Verdict) -> None:
         counts = self._counts
@@ -230,11 +211,11 @@ class Attempts:
         held = 0.0
         while True:
             if self.breaker is not None and self.breaker.down:
-                raise _EndError("circuit-open", self.breaker.down)
+                raise EndError("circuit-open", self.breaker.down)
             if not self.gate.lets(slot.passed):
                 if self.gate.until > final + held:
                     left = self.gate.until - self._clock()
-                    raise _EndError(
+                    raise EndError(
                         "throttled",
                         f"the destination asks to be left alone for another {left:.1f} s, "
                         f"longer than what is left of total_timeout, {self._total:g} s",
@@ -259,7 +240,7 @@ class Attempts:
 
     def _pause_after(self, state: tenacity.RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome is not None else None
-        if isinstance(error, _AttemptError) and error.verdict.retry_after is not None and self._retry.honor_retry_after:
+        if isinstance(error, AttemptError) and error.verdict.retry_after is not None and self._retry.honor_retry_after:
             # The gate holds it back, and lets those that wait through in their order.
             return 0.0
         return float(self._wait(state))
@@ -279,32 +260,6 @@ class Attempts:
         slot.revive()
         self._leave(slot, answered=False)
         if why == "down":
-            return _EndError("circuit-open", self.breaker.down if self.breaker is not None else "")
+            return EndError("circuit-open", self.breaker.down if self.breaker is not None else "")
         self._counts.timeouts += 1
-        return _EndError("timeout", f"no answer within {self._total:g} s (total_timeout)")
-
-    def _failure(self, slot: Slot, call: Call, error: BaseException, attempts: int) -> Failure:
-        elapsed = self._clock() - slot.started
-        if isinstance(error, _AttemptError):
-            cause, verdict = error.cause, error.verdict
-            return Failure(
-                kind=_kind_of(cause, verdict),
-                type=type_of(cause),
-                message=message_of(cause),
-                attempts=attempts,
-                elapsed=elapsed,
-                retryable=verdict.retryable,
-                where=where_raised(cause.__traceback__),
-            )
-        assert isinstance(error, _EndError)
-        names: dict[Kind, str] = {"circuit-open": "CircuitOpenError", "throttled": "ThrottledError"}
-        name = names.get(error.kind, "TimeoutError")
-        return Failure(error.kind, name, str(error), attempts=attempts, elapsed=elapsed, retryable=True)
-
-
-def _kind_of(cause: BaseException, verdict: Verdict) -> Kind:
-    if verdict.timeout:
-        return "timeout"
-    if verdict.throttled:
-        return "throttled"
-    return "result" if isinstance(cause, NotAcceptedError) else "error"
+        return EndError("timeout", f"no answer within {self._total:g} s (total_timeout)")

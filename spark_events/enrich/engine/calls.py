@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from spark_events.enrich.engine.buffer import SAMPLE, Buffer
 from spark_events.enrich.engine.chunk import Chunk
 from spark_events.enrich.engine.failure import Failure
 
-__all__ = ["Batch", "Call", "GroupCall"]
+__all__ = ["PENDING", "Batch", "Call", "GroupCall"]
+
+#: In place of an answer that is still to come.
+PENDING: Final = object()
 
 
 class Batch:
@@ -24,7 +27,7 @@ class Batch:
         self.chunk = chunk
         self.rows = chunk.rows
         self.left = len(chunk.rows)
-        self.answers: list[Any] = [None] * self.left
+        self.answers: list[Any] = [PENDING] * self.left
         self.admitted = admitted
         self._buffer = buffer
 

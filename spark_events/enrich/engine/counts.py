@@ -73,10 +73,10 @@ class Counts:
         with self._folding:
             return dict(self._latency + buckets(tuple(self.durations)))
 
-    def failed(self, failure: Failure) -> None:
-        """A row has come to its end without an answer."""
-        self.failures[failure.type] += 1
-        self.kinds[failure.kind] += 1
+    def failed(self, failure: Failure, rows: int = 1) -> None:
+        """Rows have come to their end without an answer."""
+        self.failures[failure.type] += rows
+        self.kinds[failure.kind] += rows
 
     def stood_still(self, where: str, seconds: float) -> None:
         """The loop is blocked, for so long now; for any thread."""

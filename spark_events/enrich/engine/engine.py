@@ -15,7 +15,7 @@ from typing import Any
 
 from spark_events.enrich.engine.assembly import Definition, assemble
 from spark_events.enrich.engine.buffer import Buffer
-from spark_events.enrich.engine.calls import Batch
+from spark_events.enrich.engine.calls import PENDING, Batch
 from spark_events.enrich.engine.chunk import Chunk
 from spark_events.enrich.engine.counts import Counts
 from spark_events.enrich.engine.deadlines import GRACE_SECONDS
@@ -23,7 +23,7 @@ from spark_events.enrich.engine.failure import Failure
 from spark_events.enrich.engine.keys import HotKeys
 from spark_events.enrich.engine.opening import open_resource
 from spark_events.enrich.engine.pool import Pool, Signals
-from spark_events.enrich.engine.process import Process, current_process
+from spark_events.enrich.engine.process import Process, current_process, give_up
 from spark_events.enrich.engine.statistics import counted
 from spark_events.enrich.plan import Plan
 from spark_events.enrich.signature import name_of
@@ -33,6 +33,10 @@ __all__ = ["Definition", "Engine", "StoppedError"]
 _LOG = logging.getLogger(__name__)
 #: A loop that a call blocks cannot stop; nobody waits for it longer than for a call that does not unwind.
 _STOP_SECONDS = 2 * GRACE_SECONDS
+
+
+class _BlockedError(Exception):
+    """The loop stands still, and there is no hope."""
 
 
 class StoppedError(Exception):
@@ -82,14 +86,18 @@ class Engine:
         process = current_process()
         loop = process.background.loop
         self._kind = process.background.kind
-        process.watch.add(self._counts.stood_still)
+        source = iter(chunks)
+        process.watch.add(self._stood_still)
         try:
             loop.call_soon_threadsafe(self._begin, process)
             while self._pool is None:
                 self._await_news()
-            yield from self._answers(loop, self._pool, iter(chunks))
+            yield from self._answers(loop, self._pool, source)
+        except _BlockedError as error:
+            give_up(process)
+            yield from self._without_the_loop(source, Failure("timeout", "BlockedLoopError", str(error)))
         finally:
-            process.watch.remove(self._counts.stood_still)
+            process.watch.remove(self._stood_still)
             self._end(loop)
 
     def cancel(self) -> None:
@@ -144,6 +152,24 @@ class Engine:
         if not self._news.empty():
             self._await_news()
         return True
+
+    def _without_the_loop(self, chunks: Iterator[Chunk], failure: Failure) -> Iterator[tuple[Chunk, list[Any]]]:
+        """What has its answers goes out with them; the rest has failed, and nothing is called any more."""
+        for batch in self._held:
+            answers = [failure if answer is PENDING else answer for answer in batch.answers]
+            self._counts.failed(failure, batch.answers.count(PENDING))
+            yield batch.chunk, answers
+        for chunk in chunks:
+            self._counts.rows += len(chunk.rows)
+            self._counts.failed(failure, len(chunk.rows))
+            yield chunk, [failure] * len(chunk.rows)
+
+    def _stood_still(self, where: str, seconds: float) -> None:
+        """For the watch: a call blocks the loop, which no deadline on the loop can end."""
+        self._counts.stood_still(where, seconds)
+        limit = self._plan.total_timeout or self._plan.timeout
+        if limit is not None and seconds > limit:
+            self._news.put(_BlockedError(f"{where} has blocked the event loop for {seconds:.0f} s"))
 
     def _await_news(self) -> None:
         """Waits until something has happened, and takes all that has."""

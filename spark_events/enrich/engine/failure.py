@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from types import TracebackType
 from typing import Literal
 
-from spark_events.enrich.engine.frames import is_foreign, place
-
-__all__ = ["Failure", "Kind", "message_of", "type_of", "where_raised"]
+__all__ = ["Failure", "Kind", "message_of", "type_of"]
 
 #: error: the function raised; timeout: no answer in time; throttled: the destination refuses, with 429 or Retry-After;
 #: result: ``on_result`` never accepted what it returned; circuit-open: the destination is down; resource: it cannot be
@@ -62,14 +59,3 @@ def message_of(error: BaseException) -> str:
         said = f"(its __str__ raised {type(broken).__name__})"
     line = _SECRETS.sub(r"\g<scheme>\g<place>", " ".join(said[: 4 * _LONGEST_MESSAGE].split()))
     return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}… (cut)"
-
-
-def where_raised(traceback: TracebackType | None) -> str:
-    """The innermost line of the user's own code, as ``file:line in function``."""
-    found = ""
-    while traceback is not None:
-        code = traceback.tb_frame.f_code
-        if not is_foreign(code.co_filename):
-            found = place(code, traceback.tb_lineno)
-        traceback = traceback.tb_next
-    return found

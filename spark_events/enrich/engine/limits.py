@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 
 __all__ = ["RateLimit"]
 
 
 class RateLimit:
-    """Spaces attempts evenly: the generic cell rate algorithm without a burst, so that any second holds the rate.
+    """Spaces attempts evenly, and lets no second hold more of them than the rate.
 
-    Each attempt reserves the next free moment and sleeps until then. A sleep that ends late delays its own attempt,
-    not the ones behind it.
+    Each attempt reserves the next free moment and sleeps until then (the generic cell rate algorithm without a burst).
+    Sleeps that end late, on a busy machine, would bunch attempts; so the moments at which they really began are kept
+    for a second, and whoever would be one too many waits on.
 
     Args:
-        rate: attempts a second.
+        rate: attempts a second, above 0; may be a fraction.
         clock: seconds, monotonic.
     """
 
     def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+        most = max(1, int(rate))
         self._interval = 1.0 / rate
+        self._window = most / rate
         self._clock = clock
         self._free = clock()
+        self._began: deque[float] = deque([self._free - self._window] * most, maxlen=most)
 
     async def wait(self) -> None:
-        """Until the next attempt may be made."""
+        """Until the next attempt may be made; it counts as begun when this returns."""
         now = self._clock()
         mine = max(self._free, now)
         self._free = mine + self._interval
-        if mine > now:
-            await asyncio.sleep(mine - now)
+        while (due := max(mine, self._began[0] + self._window)) > now:
+            await asyncio.sleep(due - now)
+            now = self._clock()
+        self._began.append(now)

@@ -7,7 +7,8 @@ from typing import Any
 
 import tenacity
 
-from spark_events.enrich.engine.failure import Failure, message_of, type_of, where_raised
+from spark_events.enrich.engine.failure import Failure, message_of, type_of
+from spark_events.enrich.engine.frames import where_raised
 from spark_events.enrich.engine.pauses import pauses
 from spark_events.enrich.engine.resources import Resources
 from spark_events.enrich.engine.verdicts import judge

@@ -14,10 +14,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from spark_events.enrich.engine.attempts import ABANDONED, Attempts
+from spark_events.enrich.engine.attempts import Attempts
 from spark_events.enrich.engine.calls import Batch, Call, GroupCall
 from spark_events.enrich.engine.counts import Counts
 from spark_events.enrich.engine.deadlines import GRACE_SECONDS, Slot, Sweeper
+from spark_events.enrich.engine.endings import ABANDONED
 from spark_events.enrich.engine.failure import Failure
 from spark_events.enrich.engine.feed import Feed, InOrder
 from spark_events.enrich.engine.sharing import Sharing

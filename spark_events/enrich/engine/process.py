@@ -19,7 +19,7 @@ from spark_events.enrich.engine.resources import Resources
 from spark_events.enrich.engine.sharing import Answers
 from spark_events.enrich.engine.watch import Watch
 
-__all__ = ["Kept", "Process", "current_process"]
+__all__ = ["Kept", "Process", "current_process", "give_up"]
 
 T = TypeVar("T")
 
@@ -79,6 +79,14 @@ def current_process() -> Process:
         if _process is None:
             _process = Process()
         return _process
+
+
+def give_up(process: Process) -> None:
+    """A call holds this process's loop for ever; the tasks to come get another one."""
+    global _process  # noqa: PLW0603
+    with _lock:
+        if _process is process:
+            _process = None
 
 
 def _close() -> None:

@@ -108,6 +108,9 @@ def judge(error: BaseException, retry: Retry | None, wall: Callable[[], float] =
 
 
 def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
+    if isinstance(error.__cause__, Exception) and ("aiohttp", "HttpProcessingError") in _families(error.__cause__):
+        # What came was no HTTP; aiohttp calls that a status of 400, which nobody sent.
+        return Verdict(retryable=True, outage=True)
     status = _status(error)
     if status is not None:
         asked = _retry_after(error, wall) if status in {_TOO_MANY, _UNAVAILABLE} else None
@@ -120,7 +123,7 @@ def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
             answered=status not in _SERVER_ERRORS or throttled,
             retry_after=asked,
         )
-    families = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__}
+    families = _families(error)
     if families & _MISTAKES or isinstance(error, ssl.SSLCertVerificationError):
         return Verdict(retryable=False)
     if isinstance(error, (TimeoutError, asyncio.TimeoutError)) or families & _TIMEOUTS:
@@ -132,6 +135,10 @@ def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
     if isinstance(asked, (int, float)) and asked >= 0:
         return Verdict(retryable=True, throttled=True, answered=True, retry_after=float(asked))
     return Verdict(retryable=False)
+
+
+def _families(error: BaseException) -> set[tuple[str, str]]:
+    return {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__}
 
 
 def _is_connection_error(error: BaseException) -> bool:

@@ -7,8 +7,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from types import FrameType
 
-from spark_events.enrich.engine.frames import blame
+from spark_events.enrich.engine.frames import holder_of
 from spark_events.enrich.engine.loop import BackgroundLoop
 
 __all__ = ["BLOCKED_SECONDS", "Watch"]
@@ -18,12 +19,16 @@ _LOG = logging.getLogger(__name__)
 #: A loop that has not turned for so long is blocked: all calls in flight stand still.
 BLOCKED_SECONDS = 0.5
 _LOOK_SECONDS = 0.1
+#: A process that gets no processor looks seldom; one look tells nothing.
+_LEAST_LOOKS = 3
 
 Report = Callable[[str, float], None]
 
 
 class Watch:
-    """A thread that looks, while there are listeners, whether the loop still turns.
+    """A thread that looks, while there are listeners, whether one and the same call has had the loop all the time.
+
+    That the loop does not turn is not enough: on a machine that is too busy, it does so for nobody's fault.
 
     Args:
         background: the loop. Whoever runs on it calls :meth:`beat` at least every ``BLOCKED_SECONDS / 2``.
@@ -31,7 +36,10 @@ class Watch:
 
     def __init__(self, background: BackgroundLoop) -> None:
         self._background = background
-        self._beat = time.monotonic()
+        self._beat = self._since = time.monotonic()
+        # The call that had the loop at the last look: the frame itself, for another call's may look the same.
+        self._entry: FrameType | None = None
+        self._looks = 0
         self._listeners: set[Report] = set()
         self._wanted = threading.Event()
         self._closed = False
@@ -64,20 +72,29 @@ class Watch:
 
     def _run(self) -> None:
         while True:
+            if not self._wanted.is_set():
+                # A frame keeps all that it refers to.
+                self._entry = None
             self._wanted.wait()
             if self._closed:
                 return
             time.sleep(_LOOK_SECONDS)
-            beat = self._beat
-            held = time.monotonic() - beat
-            if held > BLOCKED_SECONDS and self._listeners:
-                self._tell(beat, held)
+            self._look()
 
-    def _tell(self, beat: float, held: float) -> None:
-        where = blame(sys._current_frames().get(self._background.thread_id))
-        if not where or beat != self._beat:
-            # Nobody's code: a machine that is too busy, or a pause of the whole process.
+    def _look(self) -> None:
+        holder = holder_of(sys._current_frames().get(self._background.thread_id))
+        if holder is None or holder.entry is not self._entry or self._beat > self._since:
+            # Nobody's, or another call's turn: then the loop gets on, however slowly.
+            self._entry = None if holder is None else holder.entry
+            self._since = time.monotonic()
+            self._looks = 0
             return
+        self._looks += 1
+        held = time.monotonic() - self._since
+        if self._looks >= _LEAST_LOOKS and held > BLOCKED_SECONDS:
+            self._tell(holder.told(), held)
+
+    def _tell(self, where: str, held: float) -> None:
         for report in list(self._listeners):
             report(where, held)
         if where not in self._named:

@@ -11,7 +11,7 @@ from spark_events.enrich.plan import Plan
 from spark_events.enrich.spark.closures import definition_of, pickled
 from spark_events.enrich.spark.keys import arranged
 from spark_events.enrich.spark.options import Options, plan_of
-from spark_events.enrich.spark.rate import rate_of_a_task, tasks_at_a_time
+from spark_events.enrich.spark.rate import rate_of_a_task, tasks_at_a_time, warn_of_speculation
 from spark_events.enrich.spark.report import COLUMN
 from spark_events.enrich.spark.schema import Output, existing, output_of
 from spark_events.enrich.spark.shipping import ship
@@ -61,6 +61,7 @@ class Request:
         made = output_of(df, output, [COLUMN, *([failure_column] if takes_column else [])])
         inputs = existing(df, "input_cols", input_cols)
         identity = existing(df, "idempotency_cols", idempotency_cols)
+        warn_of_speculation(df)
         ordered = arranged(df, plan.key, sort_within_key)
         rate = rate_of_a_task(plan, tasks_at_a_time(ordered, concurrent_tasks))
         return cls(ordered, plan, made, inputs, identity, failure_column, rate)

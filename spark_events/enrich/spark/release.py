@@ -80,9 +80,9 @@ class Held:
                 query.awaitTermination()
             committed = None
             with contextlib.suppress(Exception):
-                progress = query.lastProgress
-                if progress is not None and "addBatch" in progress["durationMs"]:
-                    committed = int(progress["batchId"])
+                # The last one may be of a trigger that found nothing to do.
+                told = [one for one in query.recentProgress if "addBatch" in one["durationMs"]]
+                committed = int(told[-1]["batchId"]) if told else None
             with self._lock:
                 self._watched.discard(watched)
                 current = self._holding.get(batch.query)

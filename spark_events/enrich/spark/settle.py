@@ -7,7 +7,9 @@ block of it that is lost with its executor fails the batch, which Spark then run
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -23,6 +25,23 @@ __all__ = ["Settled", "Storage", "check_storage", "settle"]
 #: Where a settled batch is kept: on its executors, on two of them each, or in the checkpoint directory.
 Storage = Literal["local", "replicated", "reliable"]
 _FIRST_WITH_LEVELS = (4, 0)
+
+
+#: What Connect clients of this process refer to.
+_connected: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _leave_to_the_server() -> None:
+    """A program that ends without ``spark.stop()``, by an exception say, would hang for ever.
+
+    When such a reference goes, PySpark's client makes a call for which grpc starts a thread, and waits for it; while
+    the interpreter goes down, no thread starts any more. The server releases what a session held when that is over.
+    """
+    for plan in list(_connected):
+        plan._relation_id = None
+
+
+atexit.register(_leave_to_the_server)
 
 
 class Settled:
@@ -101,6 +120,7 @@ def _marked(lazy: DataFrame, storage: Storage, connect: bool) -> tuple[DataFrame
     marked = lazy.localCheckpoint(eager=False, **options)
     if connect:
         # The server lets it go when the client no longer refers to it.
+        _connected.add(marked._plan)
         return marked, lambda: None
     rdd = marked._jdf.queryExecution().analyzed().rdd()
     return marked, lambda: rdd.unpersist(False)

@@ -18,6 +18,8 @@ if how == "wait":
         spark.range(1).count()
 if how == "raise":
     raise RuntimeError("raised at top level")
+if how == "system-exit":
+    spark._jvm.System.exit(3)
 if how == "exit-3":
     sys.exit(3)
 if how != "never-stop":

@@ -1,9 +1,13 @@
-"""A stream that is enriched by a service on loopback. Arguments: the folder, the service's port."""
+"""A stream that is enriched by a service on loopback.
+
+Arguments: the folder, the service's port, and perhaps `wait`: for the word `go`, when the second batch has settled.
+"""
 
 import importlib.util
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -42,6 +46,8 @@ def process(df, batch_id):
         max_in_flight=5,
     )
     (folder / f"settled-{batch_id}").touch()
+    while batch_id == 1 and "wait" in sys.argv[3:] and not (folder / "go").exists():
+        time.sleep(0.02)
     made.write.mode("overwrite").json(str(folder / "sink" / str(batch_id)))
 
 

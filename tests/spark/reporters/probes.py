@@ -5,8 +5,9 @@ import dataclasses
 import json
 import pathlib
 import sys
+import time
 
-from spark_events.config import option, text
+from spark_events.config import option, positive_duration, text
 from spark_events.reporters.file import FileReporter
 from spark_events.reporters.reporter import Reporter
 
@@ -52,3 +53,45 @@ class GatedFile(FileReporter):
             while not (self._folder / "go").exists():  # noqa: ASYNC110 (a file has no event)
                 await asyncio.sleep(0.02)
         super().report(events)
+
+
+@dataclasses.dataclass(frozen=True)
+class AwayFileConfig:
+    path: str = option("path", text("the path of a file"), doc="The file.")
+    away: str = option("away", text("the path of a file"), doc="While it is there, the destination is away.")
+
+
+class AwayFile(FileReporter):
+    """A ``file`` reporter whose destination is away as long as a file is there."""
+
+    Config = AwayFileConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self._away = pathlib.Path(config.away)
+
+    def report(self, events):
+        if self._away.exists():
+            raise ConnectionError("the destination is away")
+        super().report(events)
+
+
+@dataclasses.dataclass(frozen=True)
+class TimedConfig:
+    path: str = option("path", text("the path of a file"), doc="Where to write which event was answered when.")
+    takes: float = option("takes", positive_duration, 0.001, doc="How long it takes for a batch.")
+
+
+class Timed(Reporter):
+    """Writes down when it has answered; takes its time."""
+
+    Config = TimedConfig
+
+    async def report(self, events):
+        came = time.time()
+        await asyncio.sleep(self.config.takes)
+        with open(self.config.path, "a") as file:  # noqa: ASYNC230 (it is short)
+            for event in events:
+                known = {"name": event.name, "body": event.body, "status": event.attributes.get("status.new")}
+                job = event.attributes.get("spark.job.id")
+                file.write(json.dumps({**known, "job": job, "came": came, "answered": time.time()}) + "\n")

@@ -27,7 +27,7 @@ from fakes import (
 )
 from misbehaving import NoException, Untold
 
-from spark_events import Event, Reporter
+from spark_events import Event, PermanentError, Reporter
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.store import Entry
@@ -146,6 +146,20 @@ def test_what_is_wrong_with_one_event_costs_that_event_alone(start: Start) -> No
     # It cannot have lost more than it was given.
     assert (delivery.books().delivered, delivery.books().dropped) == (3, {"rejected": 5})
     assert delivery.books().balances
+
+
+@pytest.mark.parametrize(("rejected", "expected"), [(0, 0), (1, 1), (3, 3), (99, 3), (-1, 0), (None, 3)])
+def test_a_reporter_that_could_deliver_the_rest_says_how_many_it_could_not(
+    start: Start, rejected: int | None, expected: int
+) -> None:
+    """The others count as delivered; a number that cannot be is held to what there was."""
+    some = Step(error=lambda: PermanentError("too old", rejected))
+    delivery = start(FaultyReporter([some, ok, permanent]), batch_size=3)
+    delivery.put(entries(9))
+    assert delivery.wait_until_settled(20)
+    books = delivery.books()
+    assert (books.delivered, books.dropped.get("rejected", 0)) == (9 - expected - 3, expected + 3)
+    assert books.balances
 
 
 def test_every_kind_of_step_in_one_script(start: Start) -> None:

@@ -82,7 +82,7 @@ def test_functions_that_cannot(fn: Any, says: str) -> None:
         Plan(fn)
 
 
-@pytest.mark.parametrize("resource", [None, client, Callable, lambda: client()])
+@pytest.mark.parametrize("resource", [None, client, Callable, functools.partial(client)])
 def test_resources_that_may_open(resource: Any) -> None:
     """Anything that can be called without arguments."""
     assert Plan(one, resource=resource).resource is resource
@@ -175,7 +175,8 @@ def test_the_engine_needs_nothing_that_is_compiled() -> None:
     """Executors may have neither msgspec nor this package: what is shipped is pure Python."""
     program = (
         "import sys, spark_events.enrich.engine.engine as _\n"
-        "print(sorted({name.partition('.')[0] for name in sys.modules} & {'msgspec','pyarrow','pyspark','numpy','pandas'}))"
+        "loaded = {name.partition('.')[0] for name in sys.modules}\n"
+        "print(sorted(loaded & {'msgspec', 'pyarrow', 'pyspark', 'numpy', 'pandas'}))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

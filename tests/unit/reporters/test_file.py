@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from fakes import event, eventually, read_events, sidecar_environment
 
+from spark_events import Event
+from spark_events.event import Attributes
 from spark_events.reporters.file import FileConfig, FileReporter
 
 
@@ -133,16 +135,21 @@ def test_a_full_disk_leaves_no_torn_line_and_no_gap(tmp_path: Path) -> None:
 
 
 WRITER = """
-import sys
+import asyncio, sys
 from fakes import event
 from spark_events.reporters.file import FileConfig, FileReporter
 
-reporter = FileReporter(FileConfig(sys.argv[1]))
-reporter.open()
-print("ready", flush=True)
-sys.stdin.readline()
-for n in range(100):
-    reporter.report([event(n, writer=sys.argv[2], text="x" * (n * 37 % 3000)) for _ in range(2)])
+async def main():
+    reporter = FileReporter(FileConfig(sys.argv[1]))
+    reporter.open()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for n in range(100):
+        waiting = reporter.report([event(n, writer=sys.argv[2], text="x" * (n * 37 % 3000)) for _ in range(2)])
+        if waiting is not None:
+            await waiting
+
+asyncio.run(main())
 """
 
 
@@ -180,3 +187,15 @@ def test_a_file_that_appears_later_is_only_a_matter_of_time(tmp_path: Path) -> N
     reporter.report([event(1)])
     reporter.close()
     assert eventually(lambda: read_events(tmp_path / "later" / "events.jsonl"))
+
+
+def test_an_event_that_utf8_cannot_hold_does_not_stop_the_others(tmp_path: Path) -> None:
+    """A lone surrogate, in an event that no builder has checked, becomes a question mark."""
+    fields = {name: getattr(event(2), name) for name in Event.__struct_fields__}
+    spoilt = Event(**{**fields, "body": "a\ud800b", "attributes": Attributes({"k\udfff": "v\ud800", "n": 1})})
+    reporter = opened(tmp_path / "x")
+    reporter.report([event(1), spoilt, event(3)])
+    reporter.close()
+    lines = read_events(tmp_path / "x")
+    assert [line["body"] for line in lines] == ["1", "a?b", "3"]
+    assert lines[1]["attributes"] == {"k?": "v?", "n": 1}

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import os
+import pty
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from fakes import event, sidecar_environment
+from fakes import FakeDriver, application_start, event, goodbye, sidecar_environment
 
-from spark_events import EventBuilder
-from spark_events.event import Event
-from spark_events.reporters.log import format_event
+from spark_events import EventBuilder, PermanentError
+from spark_events.event import Event, decode_event
+from spark_events.reporters.log import DRIVER_LOGGER, LogConfig, LogReporter, format_event
 
 
 def saying(body: str) -> Event:
@@ -19,8 +24,10 @@ def saying(body: str) -> Event:
 
 
 def test_a_line_looks_like_one_of_spark_s() -> None:
-    """Time, severity, name, sentence."""
-    assert re.fullmatch(r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d WARN Test: 7", format_event(event(7, "WARN")))
+    """Time, severity, name, sentence; the names stand below each other."""
+    for severity in ("WARN ", "ERROR"):
+        line = format_event(event(7, severity.strip()))
+        assert re.fullmatch(rf"\d\d/\d\d/\d\d \d\d:\d\d:\d\d {severity} Test: 7", line)
 
 
 @pytest.mark.parametrize(
@@ -36,10 +43,8 @@ def test_an_event_is_one_line_and_no_command_to_a_terminal(body: str) -> None:
 
 def test_text_that_utf8_cannot_hold_does_not_stop_the_log(capfd: pytest.CaptureFixture[str]) -> None:
     """A lone surrogate in an event that was not made by the builder is shown as a question mark."""
-    from spark_events.reporters.log import LogReporter
-
     spoilt = Event(**{**{f: getattr(event(1), f) for f in Event.__struct_fields__}, "body": "a\ud800b é"})
-    LogReporter(None).report([spoilt, event(2)])  # type: ignore[arg-type]
+    LogReporter(LogConfig()).report([spoilt, event(2)])
     lines = capfd.readouterr().err.splitlines()
     assert [line.partition("Test: ")[2] for line in lines] == ["a?b é", "2"]
 
@@ -47,16 +52,100 @@ def test_text_that_utf8_cannot_hold_does_not_stop_the_log(capfd: pytest.CaptureF
 def test_a_time_beyond_the_calendar_is_shown_as_a_number() -> None:
     """An event whose time no calendar has is still an event."""
     odd = EventBuilder("tests", "Test").set_observed_ts_millis(2**63 - 1).build()
-    assert format_event(odd) == f"{2**63 - 1} INFO Test: Test"
+    assert format_event(odd) == f"{2**63 - 1} INFO  Test: Test"
 
 
 def test_lines_go_to_standard_error_also_when_that_is_replaced() -> None:
     """A library that swaps sys.stderr does not swallow events."""
     program = (
         "import io, sys; sys.stderr = io.StringIO()\n"
-        "from fakes import event\nfrom spark_events.reporters.log import LogReporter, NoOptions\n"
-        "LogReporter(NoOptions()).report([event(1), event(2)])"
+        "from fakes import event\nfrom spark_events.reporters.log import LogConfig, LogReporter\n"
+        "LogReporter(LogConfig()).report([event(1), event(2)])"
     )
     done = subprocess.run([sys.executable, "-c", program], env=sidecar_environment(), capture_output=True, check=True)
     assert [line[-1:] for line in done.stderr.splitlines()] == [b"1", b"2"]
     assert done.stdout == b""
+
+
+def spoilt_event() -> Event:
+    fields = {name: getattr(event(1), name) for name in Event.__struct_fields__}
+    return Event(**{**fields, "body": "a\ud800b\nc"})
+
+
+def test_json_has_all_of_the_event_on_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    """For machines that read the driver's standard error: the same as the file reporter writes."""
+    told = event(1, "ERROR", text='two\nlines\x00"😀', rows=3)
+    LogReporter(LogConfig(format="json")).report([told, spoilt_event()])
+    first, second = capfd.readouterr().err.splitlines()
+    assert decode_event(first.encode()) == told
+    assert json.loads(second)["body"] == "a?b\nc"
+
+
+TERMINAL = """
+from fakes import event
+from spark_events.reporters.log import LogConfig, LogReporter
+LogReporter(LogConfig()).report([event(1, "ERROR"), event(2)])
+LogReporter(LogConfig(format="json")).report([event(3, "ERROR")])
+"""
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_a_terminal_gets_colour_for_what_is_severe(variables: dict[str, str], is_coloured: bool) -> None:
+    """What is normal stays plain, so does what a machine reads; and NO_COLOR is respected."""
+    terminal, side = pty.openpty()
+    environment = {**sidecar_environment(), "TERM": "xterm", "NO_COLOR": "", **variables}
+    subprocess.run([sys.executable, "-c", TERMINAL], env=environment, stderr=side, check=True)
+    os.close(side)
+    shown = b""
+    while shown.count(b"\n") < 3:
+        shown += os.read(terminal, 65_536)
+    os.close(terminal)
+    error, info, machine = shown.decode().splitlines()
+    assert ("\x1b[31mERROR\x1b[0m Test: 1" in error) is is_coloured
+    assert "\x1b" not in info + machine
+
+
+def test_the_driver_s_log_gets_events_at_their_severity(caplog: pytest.LogCaptureFixture) -> None:
+    """By way of Python's logging, which the sidecar leads to the driver; its log has a time of its own."""
+    reporter = LogReporter(LogConfig(destination="log4j"))
+    reporter.open()
+    reporter.report([event(1, "DEBUG"), event(2, "FATAL"), spoilt_event()])
+    records = [record for record in caplog.records if record.name == DRIVER_LOGGER]
+    assert [(one.levelno, one.getMessage()) for one in records] == [
+        (logging.DEBUG, "Test: 1"),
+        (logging.CRITICAL, "Test: 2"),
+        (logging.INFO, "Test: a?b c"),
+    ]
+
+
+def test_without_a_driver_there_is_no_log_of_its_own() -> None:
+    """A replay, say: one clear error instead of events that go nowhere."""
+    program = (
+        "from spark_events.reporters.log import LogConfig, LogReporter\n"
+        "LogReporter(LogConfig(destination='log4j')).open()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert f"{PermanentError.__name__}: there is no driver whose log" in done.stderr
+
+
+@pytest.mark.parametrize("format_name", ["text", "json"])
+def test_the_sidecar_hands_events_to_the_driver(tmp_path: Path, format_name: str) -> None:
+    """Over the pipe of its answers, apart from what it has to say itself; nothing goes to standard error."""
+    settings = {
+        "events.reporter.driver.type": "log",
+        "events.reporter.driver.destination": "log4j",
+        "events.reporter.driver.format": format_name,
+    }
+    with FakeDriver(tmp_path / "errors", settings) as driver:
+        driver.tell(application_start())
+        answer = driver.await_answer("event", level="INFO")
+        driver.send(goodbye())
+        assert driver.await_exit() == 0
+    if format_name == "text":
+        assert answer["message"] == "JobStatusChangeEvent: Application 'shop' started"
+    else:
+        assert json.loads(answer["message"])["name"] == "JobStatusChangeEvent"
+    assert (tmp_path / "errors").read_text() == ""

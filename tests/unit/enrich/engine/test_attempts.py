@@ -17,6 +17,7 @@ from spark_events.enrich.engine.failure import Failure
 from spark_events.enrich.plan import Retry
 
 AT_ONCE = Retry(initial=0, jitter=0)
+pytestmark = pytest.mark.usefixtures("each_loop")
 
 
 class Scripted:

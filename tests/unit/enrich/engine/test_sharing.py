@@ -156,9 +156,7 @@ def test_a_result_that_is_an_exception_fails_its_row_alone() -> None:
     async def fn(rows: list[int], ctx: Any) -> list[Any]:
         calls.append(rows)
         passing = [row for row in rows if row % 4 == 1 and ctx.attempt == 1]
-        return [
-            ConnectionError() if row in passing else ValueError("bad") if row % 4 == 2 else row for row in rows
-        ]
+        return [ConnectionError() if row in passing else ValueError("bad") if row % 4 == 2 else row for row in rows]
 
     run = Run(fn, batch_size=8, retry=AT_ONCE)
     answers = run.of(range(8))

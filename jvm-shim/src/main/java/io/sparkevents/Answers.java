@@ -6,8 +6,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * What the sidecar says: acknowledgements, its log, and its reporters' numbers. Comes on the thread that
- * reads it. What is not understood is skipped, for a newer sidecar may say more.
+ * What the sidecar says: acknowledgements, its log, events for the driver's log, and its reporters'
+ * numbers. Comes on the thread that reads it. What is not understood is skipped, for a newer sidecar
+ * may say more.
  */
 final class Answers {
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
@@ -15,12 +16,14 @@ final class Answers {
   private final HandoffQueue queue;
   private final SyncGate gate;
   private final Statistics statistics;
+  private final EventLog events;
   private volatile long nextSequence = 1;
 
-  Answers(HandoffQueue queue, SyncGate gate, Statistics statistics) {
+  Answers(HandoffQueue queue, SyncGate gate, Statistics statistics, EventLog events) {
     this.queue = queue;
     this.gate = gate;
     this.statistics = statistics;
+    this.events = events;
   }
 
   /** The number of the event after those that are acknowledged: a new sidecar goes on counting there. */
@@ -51,6 +54,9 @@ final class Answers {
         break;
       case "log":
         log(String.valueOf(answer.get("level")), String.valueOf(answer.get("message")));
+        break;
+      case "event":
+        events.receive(answer);
         break;
       case "stats":
         statistics.receive(answer);

@@ -24,6 +24,7 @@ final class Sidecar {
   private final CountDownLatch firstStart = new CountDownLatch(1);
   private final CountDownLatch finishing = new CountDownLatch(1);
   private final Deadline deadline = new Deadline();
+  private final EventLog events = new EventLog();
   private final Restarts restarts;
   private final Launcher launcher;
   private final Feed feed;
@@ -43,7 +44,7 @@ final class Sidecar {
     this.queue = queue;
     this.statistics = statistics;
     restarts = new Restarts(settings.mostRestarts(), settings.restartsWindowMillis());
-    Answers answers = new Answers(queue, gate, statistics);
+    Answers answers = new Answers(queue, gate, statistics, events);
     launcher =
         new Launcher(
             settings, application, candidates, answers, restarts, deadline, queue::wakeWriter);
@@ -79,6 +80,10 @@ final class Sidecar {
         last.destroy();
       }
       supervisor.join(KILL_MILLIS);
+    }
+    long unlogged = events.close(deadline.millisLeft());
+    if (unlogged > 0) {
+      LOG.warn("spark-events: {} events for the driver's own log may not be in it, it was too slow", unlogged);
     }
     sayLosses();
   }

@@ -1,0 +1,135 @@
+"""What at-least-once costs: events into a spool and through it, beside the same rows in plain SQLite and a mailbox.
+
+Everything in one process and on the same disk, in turns, so that the ratios hold whatever else the machine does.
+Plain SQLite has the spool's own table and settings, ``executemany`` and nothing else: no locks, no threads, no
+events to encode, no accounts. It is the most that any spool on SQLite could do.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from spark_events import Event, EventBuilder
+from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.delivery import Delivery
+from spark_events.dispatch.mailbox import worth_of
+from spark_events.dispatch.spool.clerk import Clerk
+from spark_events.dispatch.spool.config import SpoolConfig
+from spark_events.dispatch.spool.database import Database, NewRow
+from spark_events.dispatch.spool.spool import Spool
+from spark_events.dispatch.store import Entry
+from spark_events.event import encode_event
+from spark_events.reporters.reporter import Reporter
+
+_EVENTS = 20_000
+_SLICE = 128
+_BATCH = 512
+_ROUNDS = 5
+_PATIENCE = 120.0
+
+
+class _Taker(Reporter):
+    """Takes everything, once the gate is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.taken = 0
+
+    def report(self, events: Sequence[Event]) -> None:
+        self.gate.wait(_PATIENCE)
+        self.taken += len(events)
+
+
+def _entries() -> list[Entry]:
+    made = []
+    for number in range(_EVENTS):
+        builder = EventBuilder("spark.streaming.query", "BatchCommitEvent").set_body(f"committed batch {number}")
+        builder.set_attributes({f"source.0.key_{key}": f"value {key * number}" for key in range(16)})
+        made.append(Entry(number + 1, builder.build()))
+    return made
+
+
+def _plain(folder: Path, entries: list[Entry]) -> tuple[float, float]:
+    """Rows written, and rows written, read and removed; seconds."""
+    rows = [NewRow(e.record, e.event.event_id, worth_of(e.event), 0.0, encode_event(e.event)) for e in entries]
+    database = Database(folder / "plain.db", False, 1 << 30)
+    db = database.connection
+    began = time.perf_counter()
+    for first in range(0, _EVENTS, _BATCH):
+        with db:
+            db.execute("BEGIN")
+            db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", rows[first : first + _BATCH])
+    wrote = time.perf_counter() - began
+    for first in range(1, _EVENTS, _BATCH):
+        db.execute("SELECT id, accepted, event FROM events WHERE id >= ? LIMIT ?", (first, _BATCH)).fetchall()
+        with db:
+            db.execute("BEGIN")
+            db.executemany("DELETE FROM events WHERE id = ?", [(n,) for n in range(first, first + _BATCH)])
+    took = time.perf_counter() - began
+    database.close()
+    return wrote, took
+
+
+def _delivered(entries: list[Entry], folder: Path | None, gated: bool) -> float:
+    """Until everything is delivered; gated: until everything is on disk, while the reporter takes nothing."""
+    reporter = _Taker()
+    if not gated:
+        reporter.gate.set()
+    store = None
+    if folder is not None:
+        config = SpoolConfig(directory=str(folder), max_size=1 << 30)
+        store = partial(Spool, 1024, partial(Clerk, "benchmark", "audit", config))
+    delivery = Delivery("audit", lambda: reporter, DeliveryConfig(timeout=_PATIENCE), 1024, store=store)
+    delivery.start()
+    began = time.perf_counter()
+    for first in range(0, _EVENTS, _SLICE):
+        delivery.wait_for_room(_SLICE)
+        delivery.put(entries[first : first + _SLICE])
+    settled = delivery.wait_until_answered(_PATIENCE) if gated else delivery.wait_until_settled(_PATIENCE)
+    took = time.perf_counter() - began
+    reporter.gate.set()
+    assert settled
+    delivery.request_stop(time.monotonic() + _PATIENCE)
+    delivery.join()
+    books = delivery.books()
+    assert books.balances
+    assert reporter.taken == books.delivered
+    # The mailbox may shed under a burst, which is its way; a spool may not.
+    assert folder is None or books.delivered == _EVENTS
+    return took
+
+
+def run() -> None:
+    """Prints events a second, and the ratios."""
+    entries = _entries()
+    rounds = []
+    for _ in range(_ROUNDS):
+        with tempfile.TemporaryDirectory() as folder:
+            plain_in, plain_through = _plain(Path(folder), entries)
+            into = _delivered(entries, Path(folder) / "in", gated=True)
+            through = _delivered(entries, Path(folder) / "through", gated=False)
+            mailbox = _delivered(entries, None, gated=False)
+        rounds.append((plain_in, plain_through, into, through, mailbox))
+    names = ("plain SQLite, in", "plain SQLite, in, read and out", "spool, in", "spool, through it", "mailbox")
+    size = len(encode_event(entries[0].event))
+    print(f"{_EVENTS:,} events of {size} bytes, medians of {_ROUNDS} rounds")
+    for name, times in zip(names, zip(*rounds, strict=True), strict=True):
+        print(f"{name}: {_EVENTS / statistics.median(times):,.0f} events/s")
+    for what, over, under in (
+        ("into the spool / plain SQLite in", 0, 2),
+        ("through the spool / plain SQLite in, read and out", 1, 3),
+        ("through the spool / mailbox", 4, 3),
+    ):
+        ratios = [one[over] / one[under] for one in rounds]
+        print(f"{what}: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,162 @@
+"""``file``: one JSON object a line, appended; readable while it grows."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Awaitable, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from spark_events.event import Event, encode_lines
+from spark_events.reporters.file.config import FileConfig
+from spark_events.reporters.file.rotation import Archive, is_full, sync_folder
+from spark_events.reporters.reporter import Reporter
+
+__all__ = ["FileReporter"]
+
+_LOG = logging.getLogger(__name__)
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+#: How long to wait before another driver's lock is looked at again, in seconds: at first, and at most.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+
+
+class FileReporter(Reporter):
+    """Appends JSON lines to a file, and puts it aside when it is full.
+
+    A line is there whole or not at all: what a full disk has cut off is taken back before the next
+    attempt. Several drivers may write to one path: each batch is written under the file's lock, to the
+    file that the path names at that moment. So it does not matter who has put the last one aside: this
+    driver, another one, or logrotate.
+    """
+
+    Config: ClassVar[type[FileConfig]] = FileConfig
+
+    def __init__(self, config: FileConfig) -> None:
+        self._config = config
+        self._path = config.path
+        self._fd = -1
+        self._end = -1
+        self._has_locks = True
+        self._cannot_rotate = False
+        # What a link names is put aside, not the link.
+        self._archive = Archive(Path(os.path.realpath(config.path)), config.keep, config.compress)
+
+    def open(self) -> None:
+        self._reopen()
+        if self._try_lock():
+            self._unlock()
+        if self._config.rotates:
+            if not self._has_locks:
+                raise OSError(errno.ENOLCK, "rotation needs a file system that has locks", self._path)
+            self._archive.pack()
+
+    def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
+        data = encode_lines(events)
+        return None if self._append(data) else self._append_later(data)
+
+    async def _append_later(self, data: bytes) -> None:
+        """Waits for another driver without blocking the thread: one that was stopped may keep its lock for long."""
+        pause = _FIRST_PAUSE
+        while not self._append(data):
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _append(self, data: bytes) -> bool:
+        """Writes, unless another has the lock: then nothing has happened."""
+        while True:
+            if self._fd < 0:
+                self._reopen()
+            if not self._try_lock():
+                if self._status() is not None:
+                    return False
+                # It was put aside, and who has its lock compresses it.
+                self._reopen()
+                continue
+            try:
+                status = self._status()
+                if status is not None and not self._rotate(status, len(data)):
+                    self._write(status.st_size, data)
+                    return True
+            finally:
+                self._unlock()
+            self._reopen()
+
+    def _write(self, size: int, data: bytes) -> None:
+        if size and size != self._end and os.pread(self._fd, 1, size - 1) != b"\n":
+            # Another was killed in mid-line: ours begins on a line of its own.
+            data = b"\n" + data
+        rest = memoryview(data)
+        try:
+            # A short write is followed by one that tells why: a full disk, a limit on file sizes.
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+            if self._config.fsync == "batch":
+                os.fsync(self._fd)
+        except OSError as error:
+            if len(rest) < len(data):
+                os.ftruncate(self._fd, size)
+            raise OSError(error.errno, error.strerror, self._path) from None
+        self._end = size + len(data)
+
+    def _rotate(self, status: os.stat_result, more: int) -> bool:
+        """Puts a full file aside, where that can be done; a file too large is better than events lost."""
+        now = time.time()
+        if not self._config.rotates or not is_full(self._config, status, more, now):
+            return False
+        try:
+            self._archive.put_aside(now)
+        except FileNotFoundError:
+            # Somebody without locks, logrotate say, was faster.
+            return True
+        except OSError as error:
+            if not self._cannot_rotate:
+                _LOG.warning("%s is full but cannot be put aside, it goes on growing: %s", self._path, error)
+            self._cannot_rotate = True
+            return False
+        self._cannot_rotate = False
+        self._archive.pack()
+        return True
+
+    def _status(self) -> os.stat_result | None:
+        """Of the open file; None if it is not the one that the path names any more."""
+        try:
+            status = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        return status if os.path.samestat(status, os.fstat(self._fd)) else None
+
+    def _reopen(self) -> None:
+        self.close()
+        self._fd = os.open(self._path, _FLAGS, 0o600)
+        self._end = -1
+        if self._config.fsync == "batch":
+            sync_folder(os.path.realpath(self._path))
+
+    def _try_lock(self) -> bool:
+        """Whether it is ours now; False while another has it."""
+        try:
+            if self._has_locks:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            # A file system without locks: appending is still atomic for one driver.
+            self._has_locks = False
+        return True
+
+    def _unlock(self) -> None:
+        if self._has_locks:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

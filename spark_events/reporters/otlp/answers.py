@@ -1,0 +1,88 @@
+"""The messages that a receiver answers with, in protobuf or, from some by HTTP, in JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from google.protobuf.message import DecodeError
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+
+from spark_events.reporters.otlp.verdicts import UnavailableError
+
+__all__ = ["failure", "partial_success", "retry_delay", "success"]
+
+_PROTOBUF, _JSON = "application/x-protobuf", "application/json"
+
+
+def partial_success(body: bytes) -> tuple[int, str]:
+    """How many records were not taken, and what the receiver says."""
+    try:
+        partial = ExportLogsServiceResponse.FromString(body).partial_success
+    except DecodeError:
+        # It has said that it is a success, in words that are not understood.
+        return 0, ""
+    return partial.rejected_log_records, partial.error_message
+
+
+def success(content_type: str, body: bytes) -> tuple[int, str]:
+    """The same, of an HTTP response.
+
+    Raises:
+        UnavailableError: it is not an OTLP receiver that has answered.
+    """
+    kind = _plain(content_type)
+    if not body:
+        return 0, ""
+    if kind == _PROTOBUF:
+        return partial_success(body)
+    if kind == _JSON:
+        partial = _json(body).get("partialSuccess")
+        if not isinstance(partial, Mapping):
+            return 0, ""
+        rejected = str(partial.get("rejectedLogRecords", 0))
+        return int(rejected) if rejected.isdecimal() else 0, str(partial.get("errorMessage", ""))
+    raise UnavailableError(f"what answers there is no OTLP receiver: its success is of type {kind or 'unknown'}")
+
+
+def failure(content_type: str, body: bytes) -> tuple[str, bool]:
+    """What an HTTP response says that is no success, and whether an OTLP receiver has written it."""
+    kind = _plain(content_type)
+    message = ""
+    if kind == _PROTOBUF:
+        message = _status(body).message
+    elif kind == _JSON:
+        message = str(_json(body).get("message", ""))
+    elif kind == "text/plain":
+        message = body.decode("utf-8", "replace")
+    return " ".join(message.split())[:500], kind in (_PROTOBUF, _JSON)
+
+
+def retry_delay(metadata: Mapping[str, str | bytes]) -> float | None:
+    """Seconds, of the ``RetryInfo`` in a call's trailing metadata, where there is one."""
+    for detail in _status(metadata.get("grpc-status-details-bin", b"")).details:
+        info = RetryInfo()
+        if detail.Unpack(info):
+            return float(info.retry_delay.ToNanoseconds()) / 1e9
+    return None
+
+
+def _status(body: str | bytes) -> Status:
+    try:
+        return Status.FromString(body if isinstance(body, bytes) else body.encode("latin-1", "replace"))
+    except DecodeError:
+        return Status()
+
+
+def _json(body: bytes) -> Mapping[str, object]:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _plain(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()

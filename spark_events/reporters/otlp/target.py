@@ -1,0 +1,187 @@
+"""Where events go, and how: settings first, then OTEL_EXPORTER_OTLP_LOGS_*, then OTEL_EXPORTER_OTLP_*.
+
+The variables are those of OpenTelemetry's specification, read as its Python exporter reads them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from urllib.parse import unquote, urlsplit
+
+from spark_events.errors import ConfigError
+from spark_events.reporters.otlp.config import OtlpConfig, address
+
+__all__ = ["Target", "target"]
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_PATH = "/v1/logs"
+_GRPC, _HTTP = "grpc", "http/protobuf"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Target:
+    """What the settings and the environment say together.
+
+    Attributes:
+        is_http: HTTP, otherwise gRPC.
+        address: a URL with HTTP, ``host:port`` with gRPC.
+        is_secure: whether it is TLS.
+        headers: lower-case names.
+        resource: attributes of the resource, from ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME``.
+        timeout: seconds for one request.
+    """
+
+    is_http: bool
+    address: str
+    is_secure: bool
+    headers: Mapping[str, str] = dataclasses.field(repr=False)
+    is_compressed: bool
+    certificate: str | None
+    client_certificate: str | None
+    client_key: str | None
+    timeout: float
+    resource: Mapping[str, str]
+
+
+class _Variables:
+    """The variables for logs, and those for every signal where there is none."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+
+    def find(self, name: str) -> tuple[str, str] | None:
+        """The variable that is set, and its value; an empty one is not set."""
+        for full in (f"OTEL_EXPORTER_OTLP_LOGS_{name}", f"OTEL_EXPORTER_OTLP_{name}"):
+            if value := self._environment.get(full, "").strip():
+                return full, value
+        return None
+
+    def value(self, name: str) -> str | None:
+        found = self.find(name)
+        return None if found is None else found[1]
+
+    def choice(self, name: str, *allowed: str) -> str | None:
+        found = self.find(name)
+        if found is None or found[1].lower() in allowed:
+            return None if found is None else found[1].lower()
+        raise ConfigError([f"{found[0]}: given {found[1]!r}, allowed is one of {', '.join(allowed)}"])
+
+
+def target(config: OtlpConfig, environment: Mapping[str, str]) -> Target:
+    """Where events go.
+
+    Raises:
+        ConfigError: a variable, or a key together with a variable, cannot be used; the message names it.
+    """
+    variables = _Variables(environment)
+    is_http = (config.protocol or variables.choice("PROTOCOL", _GRPC, _HTTP) or _GRPC) == _HTTP
+    endpoint, origin = _endpoint(config, variables, is_http)
+    where, is_secure = _http(endpoint, origin) if is_http else _grpc(endpoint, origin, _is_insecure(config, variables))
+    client_certificate = config.client_certificate or variables.value("CLIENT_CERTIFICATE")
+    client_key = config.client_key or variables.value("CLIENT_KEY")
+    if (client_certificate is None) != (client_key is None):
+        missing = "client.key" if client_key is None else "client.certificate"
+        raise ConfigError([f"{missing}: not set; a client's certificate and its key come together"])
+    return Target(
+        is_http=is_http,
+        address=where,
+        is_secure=is_secure,
+        headers=_all_headers(config, variables),
+        is_compressed=(config.compression or variables.choice("COMPRESSION", "none", "gzip")) == "gzip",
+        certificate=config.certificate or variables.value("CERTIFICATE"),
+        client_certificate=client_certificate,
+        client_key=client_key,
+        timeout=_timeout(config, variables),
+        resource=_resource(environment),
+    )
+
+
+def _endpoint(config: OtlpConfig, variables: _Variables, is_http: bool) -> tuple[str, str]:
+    if config.endpoint is not None:
+        return config.endpoint, "endpoint"
+    found = variables.find("ENDPOINT")
+    if found is None:
+        return ("http://localhost:4318" if is_http else "http://localhost:4317"), "endpoint"
+    try:
+        address.parse(found[1])
+    except ValueError:
+        raise ConfigError([f"{found[0]}: given {found[1]!r}, allowed is {address.allowed}"]) from None
+    if is_http and found[0] == "OTEL_EXPORTER_OTLP_ENDPOINT":
+        # The one of all signals is a base, that of logs alone is the whole address.
+        return found[1].rstrip("/") + _PATH, found[0]
+    return found[1], found[0]
+
+
+def _http(endpoint: str, origin: str) -> tuple[str, bool]:
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https"):
+        raise ConfigError([f"{origin}: given {endpoint!r}, allowed with HTTP is http://host:port or https://host:port"])
+    if origin == "endpoint" and parts.path in ("", "/"):
+        endpoint = endpoint.rstrip("/") + _PATH
+    return endpoint, parts.scheme == "https"
+
+
+def _grpc(endpoint: str, origin: str, is_insecure: bool) -> tuple[str, bool]:
+    if "://" not in endpoint:
+        return endpoint, not is_insecure
+    parts = urlsplit(endpoint)
+    if parts.path not in ("", "/"):
+        raise ConfigError([f"{origin}: given {endpoint!r}, a gRPC endpoint has no path; http/protobuf has one"])
+    return parts.netloc, parts.scheme == "https"
+
+
+def _is_insecure(config: OtlpConfig, variables: _Variables) -> bool:
+    if config.insecure is not None:
+        return config.insecure
+    return variables.choice("INSECURE", "true", "false") == "true"
+
+
+def _all_headers(config: OtlpConfig, variables: _Variables) -> dict[str, str]:
+    if config.headers is not None:
+        return _headers(config.headers.reveal(), "headers")
+    found = variables.find("HEADERS")
+    return {} if found is None else _headers(found[1], found[0])
+
+
+def _headers(given: str, origin: str) -> dict[str, str]:
+    """Of the form of W3C baggage. What is wrong is told without the values, which are secrets."""
+    headers = {}
+    for number, pair in enumerate(given.split(","), 1):
+        if not pair.strip():
+            continue
+        name, separator, value = pair.partition("=")
+        name, value = unquote(name).strip().lower(), unquote(value).strip()
+        if not separator or not _HEADER_NAME.fullmatch(name):
+            raise ConfigError([f"{origin}: header {number} is not of the form name=value"])
+        if not all(" " <= character <= "~" for character in value):
+            raise ConfigError([f"{origin}: the value of {name} has a character that headers cannot have"])
+        headers[name] = value
+    return headers
+
+
+def _timeout(config: OtlpConfig, variables: _Variables) -> float:
+    own = config.timeout or 10.0
+    found = variables.find("TIMEOUT")
+    if config.timeout is not None or found is None:
+        return own
+    try:
+        # Seconds, as OpenTelemetry's own Python has it; where milliseconds were meant, it changes nothing.
+        seconds = float(found[1])
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise ConfigError([f"{found[0]}: given {found[1]!r}, allowed is a number of seconds above 0"])
+    return min(own, seconds)
+
+
+def _resource(environment: Mapping[str, str]) -> dict[str, str]:
+    found = {}
+    for pair in environment.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","):
+        name, separator, value = pair.partition("=")
+        if separator and name.strip():
+            found[unquote(name).strip()] = unquote(value).strip()
+    if name := environment.get("OTEL_SERVICE_NAME", "").strip():
+        found["service.name"] = name
+    return found

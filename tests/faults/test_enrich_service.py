@@ -1,0 +1,262 @@
+"""The engine against a real HTTP service that misbehaves; what counts is the service's own log."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import aiohttp
+import httpx
+import pytest
+from enrich_engine import Run, chunks_of
+from enrich_service import EnrichService, limit, rule
+from fakes import eventually
+
+from spark_events.enrich.engine.failure import Failure
+from spark_events.enrich.plan import CircuitBreaker, Retry
+
+pytestmark = pytest.mark.faults
+
+QUICK = Retry(initial=0.01, jitter=0.01)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnrichService]:
+    with EnrichService(tmp_path_factory.mktemp("service") / "calls.jsonl") as running:
+        yield running
+
+
+class Httpx:
+    """Looks users up with httpx."""
+
+    @staticmethod
+    @contextlib.asynccontextmanager
+    async def opened(url: str) -> AsyncIterator[httpx.AsyncClient]:
+        async with httpx.AsyncClient(base_url=url, limits=httpx.Limits(max_connections=None), timeout=None) as client:
+            yield client
+
+    @staticmethod
+    async def lookup(row: int, ctx: Any) -> str:
+        answer = await ctx.resource.get(f"/users/user-{row}", headers={"Idempotency-Key": ctx.idempotency_key})
+        answer.raise_for_status()
+        return str(answer.json()["key"])
+
+
+class Aiohttp:
+    """The same with aiohttp."""
+
+    @staticmethod
+    @contextlib.asynccontextmanager
+    async def opened(url: str) -> AsyncIterator[aiohttp.ClientSession]:
+        async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(limit=0)) as session:
+            yield session
+
+    @staticmethod
+    async def lookup(row: int, ctx: Any) -> str:
+        headers = {"Idempotency-Key": ctx.idempotency_key}
+        async with ctx.resource.get(f"/users/user-{row}", headers=headers) as answer:
+            answer.raise_for_status()
+            return str((await answer.json())["key"])
+
+
+@pytest.fixture(params=[Httpx, Aiohttp])
+def client(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def looked_up(client: Any, service: EnrichService, **plan: Any) -> Run:
+    url = service.url
+
+    def opened() -> AbstractAsyncContextManager[Any]:
+        return client.opened(url)
+
+    return Run(client.lookup, resource=opened, **{"retry": QUICK, **plan})
+
+
+def users(rows: int) -> list[str]:
+    return [f"user-{row}" for row in range(rows)]
+
+
+def test_every_row_is_called_once_over_few_connections(client: Any, service: EnrichService) -> None:
+    """Exactly once each, never more at a time than allowed, and connections are used again."""
+    service.script(delay=0.002)
+    run = looked_up(client, service, max_in_flight=8)
+    assert run.of(range(200)) == users(200)
+    calls = service.calls()
+    assert sorted(call.key for call in calls) == sorted(users(200))
+    assert {call.key: call.idempotency_key for call in calls} == {f"user-{row}": repr(row) for row in range(200)}
+    assert max(call.in_flight for call in calls) <= 8
+    assert len({call.connection for call in calls}) <= 8
+    assert run.numbers["attempts"] == 200
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"status": 503},
+        {"status": 500},
+        {"close": True},
+        {"reset": True},
+        {"nonsense": True},
+        {"cut": True},
+        {"hang": True},
+    ],
+    ids=lambda step: next(iter(step)),
+)
+def test_what_may_pass_is_tried_again_with_the_same_idempotency_key(
+    client: Any, service: EnrichService, step: dict[str, Any]
+) -> None:
+    """Each way to fail is told from the client's real exception, and costs two more calls of this row only."""
+    service.script(rules=[rule("user-3", step, step)])
+    run = looked_up(client, service, max_in_flight=4, timeout=0.5)
+    assert run.of(range(6)) == users(6)
+    calls = Counter(call.key for call in service.calls())
+    assert calls == {**dict.fromkeys(users(6), 1), "user-3": 3}
+    assert len({call.idempotency_key for call in service.calls() if call.key == "user-3"}) == 1
+    # A connection that breaks without an answer makes aiohttp try once more by itself.
+    by_itself = client is Aiohttp and bool({"close", "reset"} & set(step))
+    assert run.numbers["retries"] == (1 if by_itself else 2)
+
+
+@pytest.mark.parametrize(("step", "type_"), [({"status": 404}, "Error"), ({"garbage": True}, "Decode")])
+def test_what_will_not_pass_is_called_once(
+    client: Any, service: EnrichService, step: dict[str, Any], type_: str
+) -> None:
+    """A refusal of the row, and an answer that is no JSON."""
+    service.script(rules=[rule("user-1", forever=step)])
+    answers = looked_up(client, service).of(range(3))
+    assert isinstance(answers[1], Failure)
+    assert type_ in answers[1].type
+    assert [answers[0], answers[2]] == ["user-0", "user-2"]
+    assert Counter(call.key for call in service.calls())["user-1"] == 1
+
+
+def test_a_service_that_limits_gets_no_more_than_it_allows_and_every_row_is_answered(service: EnrichService) -> None:
+    """429 with Retry-After: the gate closes, and the calls come back step by step."""
+    service.script(limit=limit(100, retry_after=1))
+    run = looked_up(Aiohttp, service, max_in_flight=200, retry=Retry())
+    began = time.monotonic()
+    assert run.of(range(350)) == users(350)
+    took = time.monotonic() - began
+    refused = [call for call in service.calls() if call.outcome == "429"]
+    assert run.numbers["throttled"] == len(refused)
+    assert 3 < took < 15
+    # At first all that are in flight are refused at once; after that, no more than comes back in one opening.
+    assert len(refused) < 350
+
+
+def test_a_rate_limit_keeps_the_service_from_refusing_at_all(service: EnrichService) -> None:
+    """In the service's own count, for any second; what comes in late, on a busy machine, comes close together."""
+    service.script(limit=limit(90))
+    assert looked_up(Aiohttp, service, max_in_flight=50, rate=60).of(range(150)) == users(150)
+    calls = service.calls()
+    assert len(calls) == 150
+    assert {call.outcome for call in calls} == {"200"}
+
+
+def test_calls_that_time_out_are_cancelled_for_the_service_to_see(client: Any, service: EnrichService) -> None:
+    """Their connections are closed; nothing goes on behind the row's back."""
+    service.script(rules=[rule("user-.*", forever={"hang": True})])
+    run = looked_up(client, service, timeout=0.3, retry=None, circuit_breaker=None)
+    answers = run.of(range(5))
+    assert {answer.kind for answer in answers} == {"timeout"}
+    eventually(lambda: [call.outcome for call in service.calls()] == ["gone"] * 5)
+
+
+def test_a_run_that_is_closed_leaves_no_call_at_the_service(client: Any, service: EnrichService) -> None:
+    """Those in flight are gone, and none begins later."""
+    service.script(rules=[rule("user-(?!0$).*", forever={"hang": True})])
+    run = looked_up(client, service, max_in_flight=10)
+    answers = run.engine.run(chunks_of(range(100), 1))
+    assert next(answers)[1] == ["user-0"]
+    eventually(lambda: len(service.calls()) == 11)
+    answers.close()
+    eventually(lambda: all(call.outcome == "gone" for call in service.calls()[1:]))
+    assert len(service.calls()) == 11
+
+
+def test_a_service_that_is_killed_and_comes_back_costs_no_row(service: EnrichService) -> None:
+    """The breaker holds the calls for the while."""
+    service.script(delay=0.01)
+    run = looked_up(
+        Aiohttp, service, max_in_flight=10, circuit_breaker=CircuitBreaker(failures=10, give_up_after=60), timeout=5
+    )
+    answers: list[Any] = []
+    reader = threading.Thread(target=lambda: answers.extend(run.of(range(400))))
+    reader.start()
+    eventually(lambda: len(service.calls()) > 50)
+    service.kill()
+    eventually(lambda: run.engine._pool._attempts.breaker.opened)
+    service.start()
+    reader.join()
+    assert answers == users(400)
+    assert run.numbers["retries"] > 0
+
+
+def test_a_service_that_is_gone_fails_the_batch_in_seconds(client: Any, service: EnrichService) -> None:
+    """Thousands of rows, each with four attempts and a timeout of half a minute."""
+    service.script()
+    service.kill()
+    try:
+        began = time.monotonic()
+        breaker = CircuitBreaker(give_up_after=1)
+        run = looked_up(client, service, max_in_flight=50, circuit_breaker=breaker)
+        answers = run.of(range(5_000))
+        assert time.monotonic() - began < 10
+        assert all(isinstance(answer, Failure) for answer in answers)
+        assert run.numbers["kinds"]["circuit-open"] > 4_000
+        assert run.numbers["attempts"] < 400
+    finally:
+        service.start()
+
+
+def test_a_service_that_freezes_fails_the_batch_soon_after_the_first_timeout(service: EnrichService) -> None:
+    """It takes connections and answers nothing: no row waits for its own timeout after the breaker has given up."""
+    service.script()
+    service.freeze()
+    try:
+        began = time.monotonic()
+        breaker = CircuitBreaker(failures=5, give_up_after=0.5)
+        run = looked_up(Aiohttp, service, max_in_flight=20, timeout=1, circuit_breaker=breaker)
+        answers = run.of(range(2_000))
+        assert time.monotonic() - began < 6
+        assert all(isinstance(answer, Failure) for answer in answers)
+    finally:
+        service.thaw()
+
+
+def test_keys_are_in_order_at_the_service(service: EnrichService) -> None:
+    """One call of a key at a time, in the order of the rows, though some fail and are slow."""
+    service.script(
+        delay=0.001, tail=[0.05, 0.03], rules=[rule("user-.*7", {"status": 503}), rule("user-.*5", {"close": True})]
+    )
+    run = looked_up(Aiohttp, service, key="k", max_in_flight=20)
+    assert run.of(chunks_of(range(300), 40, key=lambda row: row % 11)) == users(300)
+    by_key: dict[int, list[Any]] = {}
+    for call in service.calls():
+        by_key.setdefault(int(call.key.removeprefix("user-")) % 11, []).append(call)
+    for calls in by_key.values():
+        rows = [int(call.key.removeprefix("user-")) for call in calls]
+        assert rows == sorted(rows)
+        for before, after in itertools.pairwise(calls):
+            assert before.ended is not None
+            assert before.ended <= after.began
+
+
+def test_the_resource_outlives_the_run(service: EnrichService) -> None:
+    """The second run uses the first one's connections."""
+    from enrich_engine import definition
+
+    service.script()
+    made = definition()
+    url = service.url
+    plan: dict[str, Callable[[], Any] | int] = {"resource": lambda: Aiohttp.opened(url), "max_in_flight": 5}
+    for _ in range(3):
+        assert Run(Aiohttp.lookup, made=made, **plan).of(range(20)) == users(20)
+    assert len({call.connection for call in service.calls()}) <= 5

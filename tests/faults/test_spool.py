@@ -1,0 +1,356 @@
+"""A real sidecar with a spool: killed at any instant, stopped, on a full disk, without files, with a jumping clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import START, FakeDriver, application_start, eventually, goodbye, hello, read_events
+
+from spark_events import Event
+from spark_events.config import option, text
+from spark_events.reporters.file import FileReporter
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
+
+ROUNDS = 40
+DISK_BYTES = 512 * 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class AwayConfig:
+    """The file, and the sign that there is nobody to take it."""
+
+    path: str = option("path", text("the path of a file"), doc="The file.")
+    away: str = option("away", text("the path of a file"), doc="While it is there, the destination is away.")
+
+
+class Away(FileReporter):
+    """A destination that is away as long as a file is there; one event a call, so that there is much to interrupt."""
+
+    Config = AwayConfig
+
+    def __init__(self, config: AwayConfig) -> None:
+        super().__init__(config)  # type: ignore[arg-type]
+        self._away = Path(config.away)
+
+    def report(self, events: Sequence[Event]) -> None:
+        if self._away.exists():
+            raise ConnectionError("the destination is away")
+        super().report(events)
+
+
+def job(number: int) -> list[dict[str, Any]]:
+    """A job that starts and succeeds: two records, two events."""
+    about = {"job_id": number, "time": START + number, "at": START + number}
+    return [{"kind": "job_start", **about, "properties": {}}, {"kind": "job_end", **about, "failure": None}]
+
+
+class Application:
+    """A driver that keeps what was not acknowledged, and sends it to the next sidecar, as the shim does."""
+
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self.folder = folder
+        self.events = folder / "events.jsonl"
+        self.away = folder / "away"
+        self.driver: FakeDriver
+        self.records: list[dict[str, Any]] = []
+        self.acknowledged = 0
+        self.sequence = 1
+        self.deaths = 0
+        self.stats: dict[str, Any] = {}
+        self.said: list[str] = []
+        self.settings = {
+            "events.dispatcher.type": "async-queued",
+            "events.reporters": "audit",
+            "events.reporter.audit.type": "faults.test_spool:Away",
+            "events.reporter.audit.path": str(self.events),
+            "events.reporter.audit.away": str(self.away),
+            "events.reporter.audit.retry.initial": "1ms",
+            "events.reporter.audit.retry.max": "10ms",
+            "events.reporter.audit.circuit-breaker.failures": "1000",
+            "events.reporter.audit.batch.size": "7",
+            "events.reporter.audit.delivery.guarantee": "at-least-once",
+            "events.reporter.audit.spool.directory": str(folder / "spool"),
+            **settings,
+        }
+
+    def start(self, *, ready: bool = True) -> FakeDriver:
+        """A sidecar, told what went before and given what was not acknowledged."""
+        self.driver = FakeDriver(self.folder / "stderr", greet=False)
+        self.driver.send(hello(self.settings, application="shop", sequence=self.sequence, restarts=self.deaths))
+        if ready:
+            self.driver.await_answer("ready")
+        for record in self.records[:1] if self.acknowledged else ():
+            self.driver.send({"kind": "restored", "record": record})
+        self.driver.send(*self.records[self.acknowledged :])
+        return self.driver
+
+    def tell(self, *records: dict[str, Any]) -> None:
+        """Records with numbers, kept until they are acknowledged."""
+        for record in records:
+            self.records.append({"seq": len(self.records) + 1, **record})
+        self.driver.send(*self.records[-len(records) :])
+
+    def hear(self) -> None:
+        """What the sidecar has answered until now."""
+        for answer in list(self.driver.answers):
+            if answer["kind"] == "ack":
+                self.acknowledged = max(self.acknowledged, answer["through"])
+                self.sequence = answer["sequence"]
+            elif answer["kind"] == "stats":
+                self.stats = answer["reporters"]["audit"]
+            elif answer["kind"] == "log" and answer["message"] not in self.said:
+                self.said.append(answer["message"])
+
+    def await_safe(self) -> None:
+        """Until nothing has to be sent again."""
+
+        def safe() -> bool:
+            self.hear()
+            return self.acknowledged == len(self.records)
+
+        eventually(safe, within=60, what=f"acknowledged through {self.acknowledged} of {len(self.records)}")
+
+    def kill(self) -> None:
+        """As ``kill -9`` does; what it had said before counts."""
+        self.driver.process.kill()
+        self.driver.process.wait()
+        self.driver._reader.join()
+        self.hear()
+        self.driver.__exit__()
+        self.deaths += 1
+
+    def finish(self) -> None:
+        """A goodbye, with time for everything."""
+        self.driver.send(goodbye(30_000))
+        assert self.driver.await_exit(60) == 0
+        self.driver._reader.join()
+        self.hear()
+        self.driver.__exit__()
+
+    def check(self, jobs: int) -> None:
+        """Every event is there, in order, and what is there twice is the same event."""
+        first: dict[str, dict[str, Any]] = {}
+        for event in read_events(self.events):
+            known = first.setdefault(event["event_id"], event)
+            assert {**known, "sequence": 0} == {**event, "sequence": 0}
+        told = [e for e in first.values() if e["attributes"].get("spark.entity") == "job"]
+        facts = [(e["attributes"]["spark.job.id"], e["attributes"]["status.new"]) for e in told]
+        assert facts == [(n, status) for n in range(jobs) for status in ("RUNNING", "FINISHED")]
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Application:
+    made = Application(tmp_path)
+    made.away.touch()
+    return made
+
+
+def test_nothing_is_lost_however_often_the_sidecar_is_killed(application: Application) -> None:
+    """At random instants, with the destination away and there; in the end everything is there, in order."""
+    dice = random.Random(4)
+    application.start(ready=False)
+    application.tell(application_start(app_name="shop"))
+    jobs = 0
+    for _ in range(ROUNDS):
+        for _ in range(dice.randrange(1, 40)):
+            application.tell(*job(jobs))
+            jobs += 1
+        if dice.random() < 0.5:
+            application.driver.await_answer("ready")
+        # An instant of the sidecar's start, of its writing, of its delivering.
+        time.sleep(dice.random() ** 2 * 0.3)
+        application.kill()
+        application.away.unlink(missing_ok=True)
+        if dice.random() < 0.7:
+            application.away.touch()
+        application.start(ready=False)
+    application.away.unlink(missing_ok=True)
+    application.await_safe()
+    application.finish()
+    application.check(jobs)
+    assert application.stats["dropped"] == 0
+    assert application.stats["accepted"] == application.stats["delivered"]
+    assert not list((application.folder / "spool").iterdir())
+
+
+def test_the_next_run_delivers_what_this_one_left(application: Application) -> None:
+    """A driver that was killed with its sidecar: the next of that name and reporter goes on, in order."""
+    application.start()
+    application.tell(application_start(app_name="shop"), *[record for n in range(500) for record in job(n)])
+    application.await_safe()
+    application.kill()
+    assert not application.events.exists() or not read_events(application.events)
+    second = Application(application.folder)
+    second.away.unlink()
+    second.start()
+    second.tell(application_start(app_name="shop", app_id="local-2"))
+    second.tell(*[record for n in range(500, 520) for record in job(n)])
+    second.await_safe()
+    second.finish()
+    second.check(520)
+    assert any("events that an earlier run could not deliver are delivered now" in said for said in second.said)
+
+
+def test_an_outage_costs_nothing_but_disk(application: Application) -> None:
+    """A burst of thousands of events into a destination that is away is acknowledged at once, and delivered later."""
+    application.start()
+    application.tell(application_start(app_name="shop"), *[record for n in range(3_000) for record in job(n)])
+    application.await_safe()
+    eventually(lambda: (application.hear(), application.stats.get("spooled", 0) >= 6_000)[1], within=30)
+    assert application.stats["dropped"] == 0
+    application.away.unlink()
+    application.finish()
+    application.check(3_000)
+
+
+def test_a_stopped_sidecar_goes_on_where_it_was(application: Application) -> None:
+    """Stopped in the middle of it for longer than a disk may hang: nothing is lost, and nothing is said."""
+    application.start()
+    application.tell(application_start(app_name="shop"))
+    jobs = 0
+    for _ in range(5):
+        application.tell(*[record for n in range(jobs, jobs + 60) for record in job(n)])
+        jobs += 60
+        os.kill(application.driver.process.pid, signal.SIGSTOP)
+        application.tell(*[record for n in range(jobs, jobs + 20) for record in job(n)])
+        jobs += 20
+        os.kill(application.driver.process.pid, signal.SIGCONT)
+    application.await_safe()
+    application.away.unlink()
+    application.finish()
+    application.check(jobs)
+    assert not [said for said in application.said if "spool" in said]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with little room; only root may make one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = shutil.which("mount") and os.geteuid() == 0 and subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)], check=False, capture_output=True
+    ).returncode == 0  # fmt: skip
+    if not mounted:
+        pytest.skip("a small file system cannot be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_is_no_end(tmp_path: Path, small_disk: Path) -> None:
+    """What the disk cannot take is in memory, said once; when the destination is back, everything is delivered."""
+    application = Application(tmp_path, **{"events.reporter.audit.spool.directory": str(small_disk)})
+    application.away.touch()
+    application.start()
+    application.tell(application_start(app_name="shop"))
+    jobs = 0
+
+    def full() -> bool:
+        application.hear()
+        return any("database or disk is full" in said for said in application.said)
+
+    while not full():
+        application.tell(*[record for n in range(jobs, jobs + 50) for record in job(n)])
+        jobs += 50
+        eventually(lambda: full() or application.acknowledged == len(application.records))
+    # More than the disk holds, less than the memory.
+    application.tell(*[record for n in range(jobs, jobs + 200) for record in job(n)])
+    jobs += 200
+    application.away.unlink()
+    application.await_safe()
+    application.finish()
+    application.check(jobs)
+    assert application.stats["dropped"] == 0
+    assert sum("cannot be used" in said for said in application.said) == 1
+
+
+def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path: Path) -> None:
+    """The same where nobody may mount: the log cannot grow any more."""
+    application = Application(tmp_path)
+    application.away.touch()
+    driver = application.start()
+    resource.prlimit(driver.process.pid, resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+    application.tell(application_start(app_name="shop"), *[record for n in range(600) for record in job(n)])
+    eventually(lambda: (application.hear(), any("cannot be used" in said for said in application.said))[1])
+    resource.prlimit(driver.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    application.await_safe()
+    application.kill()
+    application.away.unlink()
+    application.start()
+    application.finish()
+    application.check(600)
+
+
+def test_a_process_without_descriptors_still_delivers(tmp_path: Path) -> None:
+    """The spool cannot be opened, so events pass by it; when there are descriptors again, they are safe."""
+    application = Application(tmp_path)
+    application.away.touch()
+    # Before the first settings are read: nothing of the spool is open yet.
+    application.driver = driver = FakeDriver(tmp_path / "stderr", greet=False)
+    (tmp_path / "spool").touch()
+    driver.send(hello(application.settings, application="shop"))
+    driver.await_answer("ready")
+    resource.prlimit(driver.process.pid, resource.RLIMIT_NOFILE, (3, 1024))
+    (tmp_path / "spool").unlink()
+    application.tell(application_start(app_name="shop"), *[record for n in range(100) for record in job(n)])
+    eventually(lambda: (application.hear(), any("Too many open files" in said for said in application.said))[1])
+    resource.prlimit(driver.process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
+    application.await_safe()
+    application.away.unlink()
+    application.finish()
+    application.check(100)
+
+
+CLOCK = """
+import sys, time
+real, where = time.time, sys.argv[1]
+def offset():
+    try:
+        return float(open(where).read() or 0)
+    except OSError:
+        return 0.0
+time.time = lambda: real() + offset()
+time.time_ns = lambda: int((real() + offset()) * 1e9)
+from spark_events.sidecar import main
+main()
+"""
+
+
+def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Years back and years ahead, while events are written, held and delivered."""
+    import sys
+
+    import fakes
+
+    clock = tmp_path / "clock"
+    monkeypatch.setattr(fakes, "SIDECAR", [sys.executable, "-c", CLOCK, str(clock)])
+    application = Application(tmp_path)
+    application.away.touch()
+    application.start()
+    application.tell(application_start(app_name="shop"))
+    jobs = 0
+    for jump in (-3e8, 3e8, 0, -60, 60):
+        clock.write_text(str(jump))
+        application.tell(*[record for n in range(jobs, jobs + 100) for record in job(n)])
+        jobs += 100
+        application.await_safe()
+        eventually(lambda: (application.hear(), application.stats)[1])
+        assert application.stats["oldest_age_ms"] >= 0
+    application.away.unlink()
+    clock.write_text("-3e8")
+    application.finish()
+    application.check(jobs)
+    assert application.stats["dropped"] == 0

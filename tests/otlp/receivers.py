@@ -1,0 +1,279 @@
+"""Receivers to send to: a real OpenTelemetry Collector, and two whose answers a test decides."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grpc
+import pytest
+from fakes import ROOT, eventually
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import (
+    LogsServiceServicer,
+    add_LogsServiceServicer_to_server,
+)
+
+BINARY = ROOT / ".tools" / "otelcol"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Received(NamedTuple):
+    """One LogRecord, as the collector's file has it, with what it stands in."""
+
+    resource: dict[str, Any]
+    scope: dict[str, Any]
+    record: dict[str, Any]
+
+    @property
+    def body(self) -> str:
+        return str(self.record["body"]["stringValue"])
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return plain(self.record["attributes"])
+
+
+def plain(attributes: list[dict[str, Any]]) -> dict[str, Any]:
+    """Attributes of OTLP's JSON as a dictionary; whole numbers are texts there."""
+    found = {}
+    for attribute in attributes:
+        ((kind, value),) = attribute["value"].items()
+        found[attribute["key"]] = int(value) if kind == "intValue" else value
+    return found
+
+
+class Collector:
+    """A real OpenTelemetry Collector. What it has accepted is in a file; it can be stopped and started again.
+
+    Args:
+        folder: for its configuration and its file.
+        tls: settings of ``tls`` for both protocols.
+        token: the file of the bearer tokens that it lets in, read again when it changes.
+        most_mib: the largest gRPC message it takes.
+        is_short_of_memory: it refuses everything, because its memory is at its limit.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        tls: dict[str, str] | None = None,
+        token: Path | None = None,
+        most_mib: int = 4,
+        is_short_of_memory: bool = False,
+    ) -> None:
+        if not BINARY.exists():
+            if os.environ.get("CI"):
+                pytest.fail(f"{BINARY} is not there: `make collector` comes first")
+            pytest.skip("no OpenTelemetry Collector: run `make collector`")
+        self.grpc_port, self.http_port = free_port(), free_port()
+        self._log = folder / "collector.log"
+        self._file = folder / "records.jsonl"
+        self._config = folder / "collector.json"
+        self._process: subprocess.Popen[bytes] | None = None
+        common: dict[str, Any] = {**({"tls": tls} if tls else {})}
+        if token is not None:
+            common["auth"] = {"authenticator": "bearertokenauth"}
+        grpc_settings = {"endpoint": f"127.0.0.1:{self.grpc_port}", "max_recv_msg_size_mib": most_mib, **common}
+        http_settings = {"endpoint": f"127.0.0.1:{self.http_port}", **common}
+        pipeline: dict[str, Any] = {"receivers": ["otlp"], "exporters": ["file"]}
+        config: dict[str, Any] = {
+            "receivers": {"otlp": {"protocols": {"grpc": grpc_settings, "http": http_settings}}},
+            "exporters": {"file": {"path": str(self._file), "append": True, "flush_interval": "10ms"}},
+            "service": {
+                "telemetry": {"metrics": {"level": "none"}, "logs": {"level": "warn"}},
+                "pipelines": {"logs": pipeline},
+            },
+        }
+        if token is not None:
+            config["extensions"] = {"bearertokenauth": {"scheme": "Bearer", "filename": str(token)}}
+            config["service"]["extensions"] = ["bearertokenauth"]
+        if is_short_of_memory:
+            config["processors"] = {"memory_limiter": {"check_interval": "10ms", "limit_mib": 1}}
+            pipeline["processors"] = ["memory_limiter"]
+        # JSON is YAML.
+        self._config.write_text(json.dumps(config))
+
+    def __enter__(self) -> Collector:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def endpoint(self, protocol: str, scheme: str = "http") -> str:
+        return f"{scheme}://127.0.0.1:{self.grpc_port if protocol == 'grpc' else self.http_port}"
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen([BINARY, "--config", f"file:{self._config}"], stdout=log, stderr=log)
+        for port in (self.grpc_port, self.http_port):
+            eventually(lambda port=port: self._answers(port), what=f"the collector at {port}")
+
+    def _answers(self, port: int) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self._log.read_text()
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return True
+        return False
+
+    def stop(self) -> None:
+        """Orderly: what it has accepted is in its file."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(20)
+            self._process = None
+
+    def received(self) -> list[Received]:
+        """What it has written so far, in its order."""
+        lines = self._file.read_bytes().split(b"\n")[:-1] if self._file.exists() else []
+        return [
+            Received(resource["resource"], scope["scope"], record)
+            for line in lines
+            for resource in json.loads(line)["resourceLogs"]
+            for scope in resource["scopeLogs"]
+            for record in scope["logRecords"]
+        ]
+
+    def await_bodies(self, count: int) -> list[str]:
+        """Waits until so many records have arrived; their bodies, in order."""
+        eventually(lambda: len(self.received()) >= count, what=f"{count} records")
+        return [one.body for one in self.received()]
+
+
+#: What a receiver does with a request: the bodies of its records; what it returns is the answer.
+Answer = Callable[[list[str]], Any]
+
+
+def bodies_of(request: ExportLogsServiceRequest) -> list[str]:
+    return [
+        record.body.string_value
+        for resource in request.resource_logs
+        for scope in resource.scope_logs
+        for record in scope.log_records
+    ]
+
+
+class Status(NamedTuple):
+    """How a gRPC receiver refuses."""
+
+    code: grpc.StatusCode
+    details: str = "no"
+    metadata: tuple[tuple[str, bytes], ...] = ()
+
+
+class GrpcReceiver(LogsServiceServicer):
+    """A gRPC server that answers as it is told: with a response, or a :class:`Status`. It keeps what it accepts."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.requests: list[list[str]] = []
+        self.accepted: list[str] = []
+        self.metadata: dict[str, Any] = {}
+        self.times: list[float] = []
+
+    def Export(self, request: ExportLogsServiceRequest, context: grpc.ServicerContext) -> ExportLogsServiceResponse:
+        self.times.append(time.monotonic())
+        bodies = bodies_of(request)
+        self.requests.append(bodies)
+        self.metadata = dict(context.invocation_metadata())
+        answer = self.answer(bodies)
+        if isinstance(answer, Status):
+            context.set_trailing_metadata(answer.metadata)
+            context.abort(answer.code, answer.details)
+        self.accepted += bodies
+        return answer or ExportLogsServiceResponse()
+
+
+@contextlib.contextmanager
+def grpc_receiver(answer: Answer) -> Iterator[tuple[GrpcReceiver, str]]:
+    """A receiver and its endpoint."""
+    receiver = GrpcReceiver(answer)
+    server = grpc.server(ThreadPoolExecutor(4))
+    add_LogsServiceServicer_to_server(receiver, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield receiver, f"http://127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait()
+
+
+class Response(NamedTuple):
+    """How an HTTP receiver answers."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = (("content-type", "application/x-protobuf"),)
+
+
+class HttpReceiver(http.server.ThreadingHTTPServer):
+    """An HTTP server that answers as it is told. It keeps what it answers with a success."""
+
+    daemon_threads = True
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answer = answer
+        self.requests: list[list[str]] = []
+        self.accepted: list[str] = []
+        self.headers: dict[str, str] = {}
+        self.paths: list[str] = []
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: HttpReceiver
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        data = self.rfile.read(int(self.headers["content-length"]))
+        bodies = bodies_of(ExportLogsServiceRequest.FromString(data))
+        self.server.requests.append(bodies)
+        self.server.headers = {key.lower(): value for key, value in self.headers.items()}
+        self.server.paths.append(self.path)
+        answer = self.server.answer(bodies) or Response()
+        if answer.status < 300:
+            self.server.accepted += bodies
+        self.send_response(answer.status)
+        for key, value in answer.headers:
+            self.send_header(key, value)
+        self.send_header("content-length", str(len(answer.body)))
+        self.end_headers()
+        self.wfile.write(answer.body)
+
+    def log_message(self, *_: object) -> None:
+        """Says nothing."""
+
+
+@contextlib.contextmanager
+def http_receiver(answer: Answer) -> Iterator[tuple[HttpReceiver, str]]:
+    """A receiver and its endpoint."""
+    receiver = HttpReceiver(answer)
+    thread = threading.Thread(target=receiver.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield receiver, f"http://127.0.0.1:{receiver.server_port}"
+    finally:
+        receiver.shutdown()
+        thread.join()
+        receiver.server_close()

@@ -1,0 +1,68 @@
+"""Ways to send, as tests need them: one attempt, or a whole delivery with its retries."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fakes import event
+
+from spark_events import Event
+from spark_events.dispatch.breaker import BreakerConfig
+from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.delivery import Delivery
+from spark_events.dispatch.store import Entry
+from spark_events.reporters.otlp.config import OtlpConfig
+from spark_events.reporters.otlp.reporter import OtlpReporter
+
+GRPC, HTTP = "grpc", "http/protobuf"
+BOTH = (GRPC, HTTP)
+
+
+def config(protocol: str, endpoint: str, **changes: Any) -> OtlpConfig:
+    return OtlpConfig(protocol=protocol, endpoint=endpoint, **changes)
+
+
+def send(settings: OtlpConfig, *batches: Sequence[Event]) -> None:
+    """One attempt for each batch; what it raises is the verdict."""
+
+    async def attempts() -> None:
+        reporter = OtlpReporter(settings)
+        reporter.open()
+        try:
+            for batch in batches:
+                await reporter.report(batch)
+        finally:
+            await reporter.close()
+
+    asyncio.run(attempts())
+
+
+@contextlib.contextmanager
+def delivery(settings: OtlpConfig, *, patience: float = 5.0, **changes: Any) -> Iterator[Delivery]:
+    """A delivery that tries again soon, and has so many seconds for its end."""
+    sizes = {"retry_initial": 0.02, "retry_max": 0.1, "batch_size": 10, **changes}
+    patient = BreakerConfig(failures=1000)
+    made = Delivery("otlp", lambda: OtlpReporter(settings), DeliveryConfig(**sizes), 10_000, breaker=patient)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.request_stop(time.monotonic() + patience)
+        made.join()
+
+
+def put(to: Delivery, events: Sequence[Event]) -> None:
+    to.put([Entry(0, event) for event in events])
+
+
+def verdict(settings: OtlpConfig) -> Exception | None:
+    """What one attempt raises; None when it worked."""
+    try:
+        send(settings, [event(1)])
+    except Exception as error:
+        return error
+    return None

@@ -1,0 +1,164 @@
+"""The ``otlp`` reporter and a real OpenTelemetry Collector: what arrives, field by field."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import event
+from otlp.receivers import Collector, plain
+from otlp.sending import BOTH, GRPC, HTTP, config, send
+
+from spark_events import Event, EventBuilder
+from spark_events._version import __version__
+from spark_events.config import Settings
+from spark_events.dispatch.store import Entry
+from spark_events.event import Attributes
+from spark_events.pipeline import build
+
+
+@pytest.fixture(scope="module")
+def collector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
+    with Collector(tmp_path_factory.mktemp("collector")) as started:
+        yield started
+
+
+SCOPE = {"spark.app.id": "app-1", "spark.app.name": "shop", "spark.app.attempt_id": "2", "spark.version": "4.3.0"}
+
+
+def failure() -> Event:
+    builder = EventBuilder("spark.streaming.query", "JobFailureEvent").set_body("Query 'clicks' failed at batch 1")
+    builder.set_severity("ERROR").set_observed_ts_millis(1_700_000_000_123)
+    details = {"error.type": "ValueError", "exception.type": "ValueError", "exception.message": "no currency"}
+    trace = {"exception.stacktrace": "Traceback:\n  line 1"}
+    return builder.set_attributes({**SCOPE, **details, **trace, "attempts": 3, "ratio": 0.5, "retried": True}).build()
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("protocol", BOTH)
+def test_every_field_arrives(collector: Collector, protocol: str, compression: str) -> None:
+    """Name, times, severity, body, attributes, scope and resource, as the log data model has them."""
+    before = time.time_ns()
+    told = failure()
+    already = len(collector.received())
+    send(config(protocol, collector.endpoint(protocol), compression=compression), [told])
+    collector.await_bodies(already + 1)
+    resource, scope, record = collector.received()[-1]
+    assert plain(resource["attributes"]) == {
+        "service.name": "shop",
+        "service.version": "4.3.0",
+        "service.instance.id": "app-1/2",
+    }
+    assert scope == {"name": "spark.streaming.query", "version": __version__}
+    assert before <= int(record.pop("observedTimeUnixNano")) <= time.time_ns()
+    assert plain(record.pop("attributes")) == {**told.attributes, "event_id": told.event_id, "sequence": 0}
+    assert record == {
+        "timeUnixNano": "1700000000123000000",
+        "severityNumber": 17,
+        "severityText": "ERROR",
+        "body": {"stringValue": "Query 'clicks' failed at batch 1"},
+        "eventName": "spark.job_failure",
+    }
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_any_text_arrives_as_it_is(collector: Collector, protocol: str) -> None:
+    """Line breaks, quotes, NUL, what is beyond the basic plane; a lone surrogate is shown as a question mark."""
+    texts = {"lines": "a\r\nb\u2028c", "quotes": "\"'\\`", "nul": "a\x00b", "emoji": "😀 zoë", "empty": ""}
+    whole = event(1, **texts)
+    fields = {name: getattr(whole, name) for name in Event.__struct_fields__}
+    spoilt = Event(**{**fields, "attributes": Attributes({**texts, "lone": "a\ud800b", "key\udfff": 2**70})})
+    already = len(collector.received())
+    send(config(protocol, collector.endpoint(protocol)), [spoilt, whole])
+    collector.await_bodies(already + 2)
+    first, second = collector.received()[already:]
+    assert {key: first.attributes[key] for key in texts} == {key: second.attributes[key] for key in texts} == texts
+    assert first.attributes["lone"] == "a?b"
+    assert first.attributes["key?"] == str(2**70)
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_events_arrive_in_order_whatever_their_scopes(collector: Collector, protocol: str) -> None:
+    """Events of several scopes and applications are not sorted by these."""
+    events = []
+    for number in range(300):
+        builder = EventBuilder(f"spark.scope{number % 3}", "Test").set_body(f"{protocol} {number}")
+        events.append(builder.set_attribute("spark.app.name", f"app{number // 50 % 2}").build())
+    already = len(collector.received())
+    send(config(protocol, collector.endpoint(protocol)), events[:100], events[100:])
+    assert collector.await_bodies(already + 300)[already:] == [one.body for one in events]
+    names = [plain(one.resource["attributes"])["service.name"] for one in collector.received()[already:]]
+    assert names == [f"app{number // 50 % 2}" for number in range(300)]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "variables"),
+    [
+        (GRPC, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:{grpc}"}),
+        (GRPC, {"OTEL_EXPORTER_OTLP_ENDPOINT": "127.0.0.1:{grpc}", "OTEL_EXPORTER_OTLP_INSECURE": "true"}),
+        (HTTP, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:{http}", "OTEL_EXPORTER_OTLP_PROTOCOL": HTTP}),
+        (HTTP, {"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": "http://127.0.0.1:{http}/v1/logs"}),
+    ],
+)
+def test_the_standard_variables_lead_there_too(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, protocol: str, variables: dict[str, str]
+) -> None:
+    """A cluster that has OTEL_* in its environment needs no further key."""
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.format(grpc=collector.grpc_port, http=collector.http_port))
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "named by the environment")
+    already = len(collector.received())
+    named = config(protocol if "OTEL_EXPORTER_OTLP_PROTOCOL" not in variables else None, None)  # type: ignore[arg-type]
+    send(named, [event(1)])
+    collector.await_bodies(already + 1)
+    assert plain(collector.received()[-1].resource["attributes"])["service.name"] == "named by the environment"
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_what_is_too_large_for_one_request_goes_in_several(collector: Collector, protocol: str) -> None:
+    """Sixteen megabytes, for a receiver that takes four at a time: all of it, in order."""
+    events = [event(number, text="x" * 30_000) for number in range(512)]
+    already = len(collector.received())
+    send(config(protocol, collector.endpoint(protocol)), events)
+    assert collector.await_bodies(already + 512)[already:] == [str(number) for number in range(512)]
+
+
+def settings_of_names(**changes: Any) -> dict[str, Any]:
+    return {"service_name": "billing", "service_version": "7", **changes}
+
+
+def test_the_service_s_name_and_version_can_be_set(collector: Collector) -> None:
+    """For those who call their application otherwise than Spark does."""
+    already = len(collector.received())
+    send(config(GRPC, collector.endpoint(GRPC), **settings_of_names()), [failure()])
+    collector.await_bodies(already + 1)
+    found = plain(collector.received()[-1].resource["attributes"])
+    assert found == {"service.name": "billing", "service.version": "7", "service.instance.id": "app-1/2"}
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_from_settings_to_the_collector_by_way_of_a_spool(
+    collector: Collector, tmp_path: Path, protocol: str, isolation: str
+) -> None:
+    """All parts together, as a driver's settings have them; also in a process of its own."""
+    keys = {
+        "type": "otlp",
+        "protocol": protocol,
+        "endpoint": collector.endpoint(protocol),
+        "isolation": isolation,
+        "delivery.guarantee": "at-least-once",
+        "spool.directory": str(tmp_path),
+    }
+    settings = Settings.of({f"events.reporter.telemetry.{key}": value for key, value in keys.items()})
+    dispatcher = build(settings, application="shop").dispatcher
+    already = len(collector.received())
+    dispatcher.start()
+    dispatcher.dispatch([Entry(0, event(number)) for number in range(100)], 0)
+    dispatcher.drain(time.monotonic() + 30)
+    dispatcher.stop(time.monotonic() + 10)
+    assert collector.await_bodies(already + 100)[already:] == [str(number) for number in range(100)]
+    assert dispatcher.books()["telemetry"].delivered == 100

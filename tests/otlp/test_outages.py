@@ -1,0 +1,199 @@
+"""The ``otlp`` reporter and a receiver that goes away, comes back, or never answers."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import FakeDriver, application_start, event, eventually, goodbye
+from otlp.receivers import Collector, Response, grpc_receiver, http_receiver
+from otlp.sending import BOTH, GRPC, HTTP, config, delivery, put
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_a_collector_that_is_started_again_gets_everything_in_order(tmp_path: Path, protocol: str) -> None:
+    """Nothing is lost while it is away, and what it gets afterwards is in order."""
+    with Collector(tmp_path) as collector, delivery(config(protocol, collector.endpoint(protocol))) as to:
+        put(to, [event(number) for number in range(50)])
+        assert to.wait_until_settled(20)
+        collector.stop()
+        put(to, [event(number) for number in range(50, 200)])
+        eventually(lambda: to.books().failures >= 3, what="several attempts")
+        collector.start()
+        # Well before a channel that was left to itself would look again: that is after a second, then two, ...
+        assert to.wait_until_settled(10)
+        put(to, [event(number) for number in range(200, 250)])
+        assert to.wait_until_settled(20)
+        assert collector.await_bodies(250) == [str(number) for number in range(250)]
+        books = to.books()
+    assert (books.delivered, books.lost) == (250, 0)
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_a_collector_that_comes_late_gets_everything(tmp_path: Path, protocol: str) -> None:
+    """It need not be there when the application starts."""
+    collector = Collector(tmp_path)
+    with delivery(config(protocol, collector.endpoint(protocol))) as to:
+        put(to, [event(number) for number in range(30)])
+        eventually(lambda: to.books().failures >= 2, what="failed attempts")
+        with collector:
+            assert to.wait_until_settled(20)
+            assert collector.await_bodies(30) == [str(number) for number in range(30)]
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_the_end_is_not_held_up_by_a_collector_that_is_away(protocol: str) -> None:
+    """The deadline is the dispatcher's: no retry loop of the library goes on behind it."""
+    settings = config(protocol, "http://127.0.0.1:9")
+    with delivery(settings, patience=0.0) as to:
+        put(to, [event(number) for number in range(30)])
+        eventually(lambda: to.books().failures >= 1)
+        began = time.monotonic()
+        to.request_stop(began + 0.5)
+        to.join()
+        assert time.monotonic() - began < 0.7
+        assert to.books().dropped == {"shutdown": 30}
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_the_end_is_not_held_up_by_a_black_hole(protocol: str) -> None:
+    """A receiver that takes connections and never says a word: the attempt is cancelled in time."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as hole,
+        delivery(config(protocol, f"http://127.0.0.1:{hole.getsockname()[1]}"), timeout=30.0, patience=0.0) as to,
+    ):
+        put(to, [event(1)])
+        connection, _ = hole.accept()
+        with connection:
+            began = time.monotonic()
+            to.request_stop(began + 0.5)
+            to.join()
+            assert time.monotonic() - began < 0.7
+        assert to.books().dropped == {"shutdown": 1}
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_an_attempt_that_is_given_up_is_given_up_in_truth(protocol: str) -> None:
+    """The call ends with the attempt: the receiver sees it go, and no thread stays behind."""
+    slow = threading.Event()
+
+    def first_is_slow(bodies: list[str]) -> object:
+        if not slow.is_set():
+            slow.set()
+            released.wait(20)
+        return None
+
+    released = threading.Event()
+    make = grpc_receiver if protocol == GRPC else http_receiver
+    with make(first_is_slow) as (receiver, endpoint):
+        with delivery(config(protocol, endpoint), timeout=0.3) as to:
+            put(to, [event(1)])
+            try:
+                assert to.wait_until_settled(10)
+                assert to.books().failures == 1
+                assert to.hung == 0
+            finally:
+                released.set()
+        assert receiver.requests == [["1"], ["1"]]
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_what_was_delivered_before_a_failure_is_not_delivered_again(protocol: str) -> None:
+    """A batch goes in several requests; one of them fails for a moment."""
+    import grpc
+    from otlp.receivers import Status
+
+    failing = {"left": 2}
+
+    def answer(bodies: list[str]) -> object:
+        if "30" in bodies and failing["left"]:
+            failing["left"] -= 1
+            return Status(grpc.StatusCode.UNAVAILABLE) if protocol == GRPC else Response(503)
+        return None
+
+    make = grpc_receiver if protocol == GRPC else http_receiver
+    with make(answer) as (receiver, endpoint):
+        settings = config(protocol, endpoint, request_max_size=16_384)
+        with delivery(settings, batch_size=64) as to:
+            put(to, [event(number, text="x" * 1_000) for number in range(64)])
+            assert to.wait_until_settled(20)
+            assert to.books().delivered == 64
+        assert receiver.accepted == [str(number) for number in range(64)]
+
+
+def test_a_certificate_that_is_renewed_is_read_again(tmp_path: Path) -> None:
+    """What is trusted may change while the application runs: after a failure it is looked up anew."""
+    import trustme
+
+    old, new = trustme.CA(), trustme.CA()
+    server = new.issue_cert("127.0.0.1")
+    key, chain, trusted = tmp_path / "key.pem", tmp_path / "cert.pem", tmp_path / "ca.pem"
+    server.private_key_pem.write_to_path(key)
+    server.cert_chain_pems[0].write_to_path(chain)
+    old.cert_pem.write_to_path(trusted)
+    with Collector(tmp_path, tls={"cert_file": str(chain), "key_file": str(key)}) as collector:
+        for protocol in BOTH:
+            old.cert_pem.write_to_path(trusted)
+            settings = config(protocol, collector.endpoint(protocol, "https"), certificate=str(trusted))
+            already = len(collector.received())
+            with delivery(settings) as to:
+                put(to, [event(1)])
+                eventually(lambda to=to: to.books().failures >= 1, what="a handshake that fails")
+                new.cert_pem.write_to_path(trusted)
+                assert to.wait_until_settled(20)
+            assert len(collector.await_bodies(already + 1)) == already + 1
+
+
+def test_two_reporters_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """Each has a thread, a loop and a connection of its own, also where both use gRPC's one library."""
+    with Collector(tmp_path) as collector:
+        dead = config(GRPC, "http://127.0.0.1:9")
+        with (
+            delivery(dead),
+            delivery(config(GRPC, collector.endpoint(GRPC))) as one,
+            delivery(config(HTTP, collector.endpoint(HTTP))) as two,
+        ):
+            for to in (one, two):
+                put(to, [event(number) for number in range(500)])
+            assert one.wait_until_settled(20)
+            assert two.wait_until_settled(20)
+        assert sorted(collector.await_bodies(1000)) == sorted([str(number) for number in range(500)] * 2)
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_a_sidecar_ends_in_time_and_keeps_the_driver_s_standard_error_clean(tmp_path: Path, protocol: str) -> None:
+    """With TLS to something that knows none: the verdict is in the log, the libraries' own noise nowhere."""
+    with socket.create_server(("127.0.0.1", 0)) as hole:
+        keys = {"type": "otlp", "protocol": protocol, "endpoint": f"https://127.0.0.1:{hole.getsockname()[1]}"}
+        threading.Thread(target=hang_up, args=(hole,), daemon=True).start()
+        settings = {f"events.reporter.telemetry.{key}": value for key, value in keys.items()}
+        settings["events.dispatcher.type"] = "async-queued"
+        with FakeDriver(tmp_path / "errors", settings) as driver:
+            driver.tell(application_start())
+            failure = eventually(lambda: next((one for one in driver.answers if is_failure(one)), None))
+            began = time.monotonic()
+            driver.send(goodbye(1_000))
+            assert driver.await_exit() == 0
+            assert time.monotonic() - began < 1.1
+    assert "its events are held and tried again: UnavailableError: " in failure["message"]
+    assert (tmp_path / "errors").read_text() == ""
+
+
+def is_failure(answer: dict[str, Any]) -> bool:
+    return answer["kind"] == "log" and "held and tried again" in answer["message"]
+
+
+def hang_up(server: socket.socket) -> None:
+    """Ends every connection after its first bytes."""
+    with contextlib.suppress(OSError):
+        while True:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1)

@@ -1,0 +1,317 @@
+"""What the ``otlp`` reporter makes of an answer: refused, throttled, or to be tried again; and what is kept."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from fakes import event, eventually
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status as RpcStatus
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from otlp.receivers import Collector, GrpcReceiver, HttpReceiver, Response, Status, grpc_receiver, http_receiver
+from otlp.sending import BOTH, GRPC, HTTP, config, delivery, put, send, verdict
+
+from spark_events import PermanentError, ThrottledError
+from spark_events.config import Secret
+from spark_events.reporters.otlp.verdicts import UnavailableError
+
+Codes = grpc.StatusCode
+
+
+def details(pause: float | None = None, message: str = "no") -> RpcStatus:
+    packed = []
+    if pause is not None:
+        info = AnyMessage()
+        info.Pack(RetryInfo(retry_delay=Duration(seconds=int(pause), nanos=int(pause % 1 * 1e9))))
+        packed.append(info)
+    return RpcStatus(code=8, message=message, details=packed)
+
+
+def with_retry_info(code: grpc.StatusCode, pause: float) -> Status:
+    return Status(code, "no", (("grpc-status-details-bin", details(pause).SerializeToString()),))
+
+
+def partial(rejected: int, message: str) -> ExportLogsServiceResponse:
+    return ExportLogsServiceResponse(partial_success={"rejected_log_records": rejected, "error_message": message})
+
+
+def retry_after(value: str, status: int = 503) -> Response:
+    return Response(status, b"", (("retry-after", value),))
+
+
+PROTOBUF = (("content-type", "application/x-protobuf"),)
+HTML = (("content-type", "text/html; charset=utf-8"),)
+UNAVAILABLE = [
+    (Status(Codes.UNAVAILABLE), "UNAVAILABLE: no"),
+    (Status(Codes.RESOURCE_EXHAUSTED, "quota"), "RESOURCE_EXHAUSTED: quota"),
+    (Status(Codes.UNAUTHENTICATED, "who are you"), "UNAUTHENTICATED: who are you"),
+    (Status(Codes.PERMISSION_DENIED), "PERMISSION_DENIED: no"),
+    (Status(Codes.UNIMPLEMENTED), "UNIMPLEMENTED: no"),
+    (Status(Codes.ABORTED), "ABORTED: no"),
+    (Response(502, b"<html>", HTML), "HTTP 502"),
+    (Response(503, details(message="busy").SerializeToString()), "HTTP 503: busy"),
+    (Response(401, b"who are you", (("content-type", "text/plain"),)), "HTTP 401: who are you"),
+    (Response(403, b'{"message":"not you"}', (("content-type", "application/json"),)), "HTTP 403: not you"),
+    (Response(404, b"<html>", HTML), "HTTP 404"),
+    (Response(500, b"<html>a proxy's page", HTML), "HTTP 500"),
+    (Response(400, b"<html>a proxy's page", HTML), "HTTP 400"),
+    (Response(307, b"", (("location", "https://elsewhere/?token=secret"),)), "it says to go to https://elsewhere/"),
+    (Response(200, b"<html>welcome", HTML), "no OTLP receiver: its success is of type text/html"),
+]
+REFUSED = [
+    (Status(Codes.INVALID_ARGUMENT, "bad"), "INVALID_ARGUMENT: bad"),
+    (Status(Codes.INTERNAL, "bad"), "INTERNAL: bad"),
+    (Status(Codes.UNKNOWN, "bad"), "UNKNOWN: bad"),
+    (Status(Codes.RESOURCE_EXHAUSTED, "grpc: received message larger than max (9 vs. 4)"), "larger than max"),
+    (Response(400, details(message="bad").SerializeToString()), "HTTP 400: bad"),
+    (Response(500, details(message="bad").SerializeToString()), "HTTP 500: bad"),
+    (Response(413), "HTTP 413"),
+]
+THROTTLED = [
+    (with_retry_info(Codes.RESOURCE_EXHAUSTED, 7.5), 7.5),
+    (with_retry_info(Codes.UNAVAILABLE, 2), 2.0),
+    (with_retry_info(Codes.UNAVAILABLE, 86_400), 300.0),
+    (retry_after("7"), 7.0),
+    (retry_after("7", 429), 7.0),
+    (retry_after(email.utils.formatdate(time.time() + 100_000, usegmt=True), 429), 300.0),
+    (retry_after(email.utils.formatdate(time.time() - 100_000, usegmt=True), 429), 0.0),
+]
+
+
+def serving(answer: object) -> tuple[str, Any]:
+    """The protocol of an answer, and a receiver that always gives it."""
+    if isinstance(answer, Response):
+        return HTTP, http_receiver(lambda _: answer)
+    return GRPC, grpc_receiver(lambda _: answer)
+
+
+@pytest.mark.parametrize(("answer", "said"), UNAVAILABLE)
+def test_what_may_pass_or_is_ours_to_put_right_keeps_the_events(answer: object, said: str) -> None:
+    """Outages, but also credentials, paths and proxies: no verdict on the events, so they are tried again."""
+    protocol, receiver = serving(answer)
+    with receiver as (_, endpoint), pytest.raises(UnavailableError) as caught:
+        send(config(protocol, endpoint), [event(1), event(2)])
+    assert said in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("answer", "said"), REFUSED)
+def test_what_the_receiver_says_of_the_events_is_permanent(answer: object, said: str) -> None:
+    """It says it is no use to send these again; the specification says so, too."""
+    protocol, receiver = serving(answer)
+    with receiver as (_, endpoint), pytest.raises(PermanentError, match="2 of 2 events") as caught:
+        send(config(protocol, endpoint), [event(1), event(2)])
+    assert said in str(caught.value)
+    assert caught.value.rejected == 2
+
+
+@pytest.mark.parametrize(("answer", "pause"), THROTTLED)
+def test_a_receiver_that_says_when_to_come_again_is_asked_then(answer: object, pause: float) -> None:
+    """RetryInfo and Retry-After, in both its forms; at most five minutes."""
+    protocol, receiver = serving(answer)
+    with receiver as (_, endpoint), pytest.raises(ThrottledError) as caught:
+        send(config(protocol, endpoint), [event(1)])
+    assert caught.value.retry_after == pytest.approx(pause, abs=0.001)
+
+
+@pytest.mark.parametrize("value", ["soon", "-1", "1.5", ""])
+def test_a_retry_after_that_says_nothing_is_an_outage_like_others(value: str) -> None:
+    """The pause is then our own."""
+    with http_receiver(lambda _: retry_after(value)) as (_, endpoint), pytest.raises(UnavailableError):
+        send(config(HTTP, endpoint), [event(1)])
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_a_pause_that_is_asked_for_is_kept(protocol: str) -> None:
+    """The dispatcher waits as long as it was told, then delivers."""
+    asked = {"left": 1}
+
+    def answer(_: list[str]) -> object:
+        if asked["left"]:
+            asked["left"] -= 1
+            return with_retry_info(Codes.UNAVAILABLE, 1) if protocol == GRPC else retry_after("1")
+        return None
+
+    make: Any = grpc_receiver if protocol == GRPC else http_receiver
+    with make(answer) as (receiver, endpoint), delivery(config(protocol, endpoint)) as to:
+        began = time.monotonic()
+        put(to, [event(1)])
+        assert to.wait_until_settled(20)
+        assert time.monotonic() - began >= 1.0
+        assert receiver.requests == [["1"], ["1"]]
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_one_event_that_is_refused_costs_no_other(protocol: str) -> None:
+    """It is looked for; the others are delivered, once and in order, and the books have one rejected."""
+
+    def answer(bodies: list[str]) -> object:
+        if "17" in bodies:
+            return Status(Codes.INVALID_ARGUMENT) if protocol == GRPC else Response(400, b"", PROTOBUF)
+        return None
+
+    make: Any = grpc_receiver if protocol == GRPC else http_receiver
+    with make(answer) as (receiver, endpoint):
+        with delivery(config(protocol, endpoint), batch_size=512) as to:
+            put(to, [event(number) for number in range(100)])
+            assert to.wait_until_settled(20)
+            books = to.books()
+        assert receiver.accepted == [str(number) for number in range(100) if number != 17]
+    assert (books.delivered, books.dropped) == (99, {"rejected": 1})
+
+
+def test_a_receiver_that_refuses_everything_is_not_asked_for_each_event() -> None:
+    """To look for what is at fault ends where everything is."""
+    with grpc_receiver(lambda _: Status(Codes.INVALID_ARGUMENT)) as (receiver, endpoint):
+        with pytest.raises(PermanentError, match="512 of 512 events"):
+            send(config(GRPC, endpoint), [event(number) for number in range(512)])
+        assert len(receiver.requests) <= 62
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_a_partial_success_is_counted(protocol: str) -> None:
+    """It is a success, so nothing is sent again; but what was rejected is not delivered."""
+    message = partial(3, "too old")
+    answer: object = message if protocol == GRPC else Response(body=message.SerializeToString())
+    make: Any = grpc_receiver if protocol == GRPC else http_receiver
+    with make(lambda _: answer) as (receiver, endpoint):
+        with delivery(config(protocol, endpoint)) as to:
+            put(to, [event(number) for number in range(10)])
+            assert to.wait_until_settled(20)
+            books = to.books()
+        assert len(receiver.requests) == 1
+    assert (books.delivered, books.dropped) == (7, {"rejected": 3})
+
+
+def test_a_partial_success_in_json_is_counted() -> None:
+    """Some receivers answer in JSON whatever they were asked in."""
+    body = b'{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"too old"}}'
+    json_answer = Response(body=body, headers=(("content-type", "application/json"),))
+    expected = pytest.raises(PermanentError, match="2 of 3 events: too old")
+    with http_receiver(lambda _: json_answer) as (_, endpoint), expected as caught:
+        send(config(HTTP, endpoint), [event(number) for number in range(3)])
+    assert caught.value.rejected == 2
+
+
+def test_a_success_with_a_remark_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing rejected, but something to say: the specification calls it a warning."""
+    with grpc_receiver(lambda _: partial(0, "please upgrade")) as (_, endpoint):
+        send(config(GRPC, endpoint), [event(1)])
+    assert [record.getMessage() for record in caplog.records if "please upgrade" in record.getMessage()]
+
+
+def test_a_receiver_with_a_smaller_limit_gets_smaller_requests(tmp_path: Path) -> None:
+    """It takes 1 MiB, we may send 4: what is too large is halved, and from then on nothing so large is sent."""
+    with (
+        Collector(tmp_path, most_mib=1) as collector,
+        delivery(config(GRPC, collector.endpoint(GRPC)), batch_size=64) as to,
+    ):
+        put(to, [event(number, text="x" * 30_000) for number in range(256)])
+        assert to.wait_until_settled(20)
+        assert collector.await_bodies(256) == [str(number) for number in range(256)]
+        assert to.books().lost == 0
+
+
+def test_an_event_that_is_too_large_alone_is_the_only_one_lost(tmp_path: Path) -> None:
+    """Its verdict names its size and the limit."""
+    with Collector(tmp_path) as collector:
+        settings = config(GRPC, collector.endpoint(GRPC), request_max_size=65_536, attribute_max_length=1 << 20)
+        sent = [event(0), event(1, text="x" * 100_000), event(2)]
+        with pytest.raises(PermanentError, match=r"1 of 3 events: it is 100,\d\d\d bytes large.*65,536"):
+            send(settings, sent)
+        assert collector.await_bodies(2) == ["0", "2"]
+
+
+def test_a_long_text_is_cut_and_marked(tmp_path: Path) -> None:
+    """An event whose stack trace is endless is still delivered."""
+    with Collector(tmp_path) as collector:
+        send(config(GRPC, collector.endpoint(GRPC), attribute_max_length=100), [event(1, text="x" * 5_000)])
+        collector.await_bodies(1)
+        text = collector.received()[0].attributes["text"]
+    assert len(text) == 100
+    assert text.endswith("x… (cut, it had 5000 characters)")
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_a_collector_that_is_short_of_memory_is_asked_again(tmp_path: Path, protocol: str) -> None:
+    """The memory limiter's refusal is the real one of an overloaded collector."""
+    with Collector(tmp_path, is_short_of_memory=True) as collector:
+        refusal = eventually(lambda: verdict(config(protocol, collector.endpoint(protocol))))
+    assert isinstance(refusal, UnavailableError)
+    assert "memory" in str(refusal)
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_credentials_that_are_revoked_and_renewed(tmp_path: Path, protocol: str) -> None:
+    """In mid-run: what comes in the meantime is held, and delivered when they are valid again."""
+    token = tmp_path / "token"
+    token.write_text("abc")
+    with Collector(tmp_path, token=token) as collector:
+        endpoint = collector.endpoint(protocol)
+        wrong = verdict(config(protocol, endpoint, headers=Secret("authorization=Bearer%20wrong")))
+        assert isinstance(wrong, UnavailableError)
+        assert str(wrong).startswith("UNAUTHENTICATED" if protocol == GRPC else "HTTP 401")
+        assert "wrong" not in str(wrong)
+        with delivery(config(protocol, endpoint, headers=Secret("authorization=Bearer%20abc"))) as to:
+            put(to, [event(number) for number in range(10)])
+            assert to.wait_until_settled(20)
+            token.write_text("another")
+            # The collector notices a moment later.
+            eventually(
+                lambda: verdict(config(protocol, endpoint, headers=Secret("authorization=Bearer abc"))),
+                what="the old token to be refused",
+            )
+            put(to, [event(number) for number in range(10, 30)])
+            eventually(lambda: to.books().failures >= 3, what="refused attempts")
+            token.write_text("abc")
+            assert to.wait_until_settled(20)
+            # Among them are those of the looks above.
+            eventually(lambda: "29" in [one.body for one in collector.received()], what="the last one")
+            numbered = [int(one.body) for one in collector.received()]
+            assert [number for number in numbered if number >= 10] == list(range(10, 30))
+            assert to.books().lost == 0
+
+
+@pytest.mark.parametrize("protocol", BOTH)
+def test_headers_go_with_every_request_and_are_shown_nowhere(protocol: str) -> None:
+    """A tenant, a token: percent-encoded, as the standard variable has them."""
+    make: Any = grpc_receiver if protocol == GRPC else http_receiver
+    settings = config(protocol, "http://x", headers=Secret("X-Scope-OrgID=shop,authorization=Bearer%20s3cret%3D"))
+    with make(lambda _: None) as (receiver, endpoint):
+        send(config(protocol, endpoint, headers=settings.headers), [event(1)])
+        seen = receiver.metadata if isinstance(receiver, GrpcReceiver) else receiver.headers
+    assert (seen["x-scope-orgid"], seen["authorization"]) == ("shop", "Bearer s3cret=")
+    assert "s3cret" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "endpoint"),
+    [(GRPC, "http://127.0.0.1:9"), (HTTP, "http://127.0.0.1:9"), (GRPC, "http://no-such-host.invalid:4317")],
+)
+def test_a_wrong_endpoint_is_said(protocol: str, endpoint: str) -> None:
+    """Nobody there: the reason is the system's own."""
+    refusal = verdict(config(protocol, endpoint))
+    assert isinstance(refusal, UnavailableError)
+    assert any(word in str(refusal) for word in ("refused", "failed", "resolution")), refusal
+
+
+def test_the_other_protocol_s_port_is_said(tmp_path: Path) -> None:
+    """gRPC to the port of HTTP and the other way round: both are tried again, neither hangs."""
+    with Collector(tmp_path) as collector:
+        crossed = [verdict(config(GRPC, collector.endpoint(HTTP))), verdict(config(HTTP, collector.endpoint(GRPC)))]
+    assert [type(one) for one in crossed] == [UnavailableError, UnavailableError], crossed
+
+
+def test_types_of_receivers_are_what_the_tests_think() -> None:
+    """The HTTP receiver keeps what it was sent, or the tests above would prove nothing."""
+    with http_receiver(lambda _: None) as (receiver, endpoint):
+        send(config(HTTP, endpoint), [event(1)])
+        assert isinstance(receiver, HttpReceiver)
+        assert (receiver.requests, receiver.paths) == ([["1"]], ["/v1/logs"])

@@ -1,0 +1,35 @@
+"""Runs a command in a terminal of its own, and presses Ctrl-C there when a file of the name ``press`` appears."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import sys
+from pathlib import Path
+
+
+def main(command: list[str]) -> int:
+    """Passes on what the command prints; returns its exit code."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execvp(command[0], command)
+    pressed = False
+    while True:
+        if not pressed and Path("press").exists():
+            os.write(terminal, b"\x03")
+            pressed = True
+        ready, _, _ = select.select([terminal], [], [], 0.05)
+        try:
+            printed = os.read(terminal, 65536) if ready else None
+        except OSError:
+            # The last process that had it open is gone.
+            break
+        if printed is not None:
+            os.write(2, printed)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,23 @@
+"""Events in the driver's own log, as its log4j2 is configured to show them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from spark.harness import Lab, two_lines
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+def test_events_stand_in_the_driver_s_own_log(lab: Lab) -> None:
+    """With its time, level and layout, under a logger of their own; the last one is there, too."""
+    reporter = {"events.reporter.driver.type": "log", "events.reporter.driver.destination": "log4j"}
+    run = lab.run("ending.py", defaults={**two_lines(), **reporter})
+    assert run.process.returncode == 0, run.tail()
+    lines = [line for line in run.log.splitlines() if re.search(r" INFO Events: ", line)]
+    told = [line.partition(" INFO Events: ")[2] for line in lines]
+    assert told[0] == "JobStatusChangeEvent: Application 'ending' started"
+    assert any(line.startswith("JobStatusChangeEvent: Application 'ending' finished") for line in told)
+    assert told[-1].startswith("DispatcherReportEvent: ")
+    assert run.own_messages == []

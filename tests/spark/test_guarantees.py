@@ -1,0 +1,237 @@
+"""What the guarantees promise, with real applications: across runs, while jobs run, and however they end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable
+from concurrent.futures import Future
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark.harness import REPORTERS, Lab, Run, pyspark_home, two_lines
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+PROBES = {"PYTHONPATH": str(REPORTERS)}
+TERMINAL = Path(__file__).with_name("terminal.py")
+#: How long the slow reporter takes, and how long is waited for it.
+SLOW_SECONDS, TIMEOUT_SECONDS = 1.5, 3.0
+GOOD_JOBS = 10
+
+
+# --- at-least-once, over two runs ---------------------------------------------------------------
+
+
+def spooled(folder: Path) -> dict[str, str]:
+    """A reporter whose destination is away as long as ``folder/away`` is there, and whose spool is in ``folder``."""
+    return {
+        **two_lines(),
+        "events.dispatcher.type": "async-queued",
+        "events.reporters": "audit",
+        "events.reporter.audit.type": "probes:AwayFile",
+        "events.reporter.audit.path": str(folder / "events.jsonl"),
+        "events.reporter.audit.away": str(folder / "away"),
+        "events.reporter.audit.delivery.guarantee": "at-least-once",
+        "events.reporter.audit.spool.directory": str(folder / "spool"),
+    }
+
+
+def two_runs(lab: Lab) -> tuple[list[dict[str, Any]], Run, Path]:
+    """The first is killed with its destination away, the second runs with it there."""
+    folder = lab.folder / "two-runs"
+    folder.mkdir()
+    (folder / "away").touch()
+    first = lab.start("ending.py", "wait", defaults=spooled(folder), env=PROBES)
+    first.wait_until_said("counted")
+    first.signal(first.driver(), signal.SIGKILL)
+    first.wait()
+    assert not (folder / "events.jsonl").exists() or not first.events(folder / "events.jsonl")
+    (folder / "away").unlink()
+    second = lab.run("ending.py", "stop", defaults=spooled(folder), env=PROBES)
+    return second.events(folder / "events.jsonl"), second, folder
+
+
+@pytest.fixture(scope="module")
+def killed(lab: Lab) -> Future[tuple[list[dict[str, Any]], Run, Path]]:
+    """Two runs of one application."""
+    return lab.background(two_runs, lab)
+
+
+# --- guaranteed ---------------------------------------------------------------------------------
+
+
+def guaranteed(lab: Lab, takes: str) -> Run:
+    """One reporter that takes its time, for failures only, beside one that takes everything."""
+    lines = {
+        **two_lines(),
+        "events.dispatcher.type": "async-queued",
+        "events.dispatcher.sync.timeout": f"{TIMEOUT_SECONDS:.0f}s",
+        "events.shutdown.timeout": "2s",
+        "events.reporters": "all, pager",
+        "events.reporter.all.type": "probes:Timed",
+        "events.reporter.all.path": "{folder}/all.jsonl",
+        "events.reporter.pager.type": "probes:Timed",
+        "events.reporter.pager.path": "{folder}/pager.jsonl",
+        "events.reporter.pager.takes": takes,
+        "events.reporter.pager.timeout": "60s",
+        "events.reporter.pager.filter.includes": "*:JobFailureEvent",
+        "events.reporter.pager.delivery.guarantee": "guaranteed",
+    }
+    return lab.run("failing.py", str(GOOD_JOBS), defaults=lines, env=PROBES)
+
+
+def answered(run: Run, reporter: str) -> list[dict[str, Any]]:
+    path = run.folder / f"{reporter}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture(scope="module")
+def slow(lab: Lab) -> Future[Run]:
+    """With a guaranteed reporter that is slow."""
+    return lab.background(guaranteed, lab, f"{SLOW_SECONDS * 1000:.0f}ms")
+
+
+@pytest.fixture(scope="module")
+def hung(lab: Lab) -> Future[Run]:
+    """With one that does not answer at all."""
+    return lab.background(guaranteed, lab, "1h")
+
+
+# --- endings ------------------------------------------------------------------------------------
+
+
+def lines_of(lab: Lab, name: str) -> dict[str, str]:
+    folder = lab.folder / name
+    folder.mkdir()
+    return {**spooled(folder), "events.reporter.audit.path": "{folder}/events.jsonl"}
+
+
+def stopped(lab: Lab) -> Run:
+    return lab.run("ending.py", "stop", defaults=lines_of(lab, "stopped"), env=PROBES)
+
+
+def terminated(lab: Lab) -> Run:
+    run = lab.start("ending.py", "wait", defaults=lines_of(lab, "terminated"), env=PROBES)
+    run.wait_until_said("counted")
+    run.signal(run.driver(), signal.SIGTERM)
+    run.wait()
+    return run
+
+
+def exited(lab: Lab) -> Run:
+    return lab.run("ending.py", "system-exit", defaults=lines_of(lab, "exited"), env=PROBES)
+
+
+def interrupted(lab: Lab) -> Run:
+    program = [sys.executable, str(TERMINAL), str(pyspark_home() / "bin" / "spark-submit")]
+    run = lab.start("ending.py", "wait", program=program, defaults=lines_of(lab, "interrupted"), env=PROBES)
+    run.wait_until_said("counted")
+    run.tell("press")
+    run.wait()
+    return run
+
+
+ENDINGS: dict[str, tuple[Callable[[Lab], Run], str]] = {
+    "stopped": (stopped, "STOPPED"),
+    "terminated": (terminated, "SIGTERM"),
+    "exited": (exited, "EXITED"),
+    "interrupted": (interrupted, "SIGINT"),
+}
+
+
+@pytest.fixture(scope="module")
+def ended(lab: Lab, killed: Future[Any], slow: Future[Run], hung: Future[Run]) -> dict[str, Future[Run]]:
+    """Every ending, two at a time."""
+    return {how: lab.background(start, lab) for how, (start, _) in ENDINGS.items()}
+
+
+# --- what holds ---------------------------------------------------------------------------------
+
+
+def test_the_second_run_delivers_what_the_first_left(killed: Future[tuple[list[dict[str, Any]], Run, Path]]) -> None:
+    """In order, before its own, and the end of the first as well: its driver was killed."""
+    events, second, folder = killed.result()
+    runs = list(dict.fromkeys(event["attributes"]["spark.app.id"] for event in events))
+    assert len(runs) == 2
+    first, own = ([e for e in events if e["attributes"]["spark.app.id"] == run] for run in runs)
+    assert events == [*first, *own]
+    for some in (first, own):
+        assert [event["sequence"] for event in some] == list(range(1, len(some) + 1))
+    statuses = [e["attributes"]["status.new"] for e in first if e["attributes"].get("spark.entity") == "application"]
+    assert statuses == ["RUNNING", "LOST"]
+    assert any("events that an earlier run could not deliver are delivered now" in line for line in second.own_messages)
+    assert list((folder / "spool").iterdir()) == []
+
+
+def test_the_books_of_both_runs_agree(killed: Future[tuple[list[dict[str, Any]], Run, Path]]) -> None:
+    """What the first counted as spooled, the second has accepted and delivered."""
+    events, _, _ = killed.result()
+    first, second = (e["attributes"] for e in events if e["name"] == "DispatcherReportEvent")
+    runs = [first["spark.app.id"], second["spark.app.id"]]
+    told = [sum(e["attributes"]["spark.app.id"] == run for e in events) for run in runs]
+    # A report cannot count itself.
+    assert (first["reporter.audit.spooled"], first["reporter.audit.delivered"]) == (told[0] - 1, 0)
+    assert second["reporter.audit.accepted"] == told[0] + told[1] - 1
+    assert second["reporter.audit.delivered"] == second["reporter.audit.accepted"]
+
+
+def test_a_slow_guaranteed_reporter_gets_failures_only(slow: Future[Run]) -> None:
+    """Two failed jobs and their stages; everything else is none of its business."""
+    told = answered(slow.result(), "pager")
+    assert {one["name"] for one in told} == {"JobFailureEvent"}
+    assert len(told) == 4
+
+
+def test_spark_s_listener_waits_for_a_guaranteed_failure(slow: Future[Run]) -> None:
+    """Nothing that happened after a failed job reaches anybody before the slow reporter has answered for it."""
+    run = slow.result()
+    (first, second) = sorted({one["job"] for one in answered(run, "pager") if one["job"] is not None})
+    for failed in (first, second):
+        told = next(one["answered"] for one in answered(run, "pager") if one["job"] == failed)
+        later = [one["came"] for one in answered(run, "all") if one["job"] is not None and one["job"] > failed]
+        assert min(later) >= told
+    assert not [message for message in run.own_messages if "sync.timeout" in message]
+
+
+def test_jobs_that_succeed_are_not_held_up(slow: Future[Run]) -> None:
+    """From the first to the last of them, the events came as fast as without anybody slow."""
+    told = [one for one in answered(slow.result(), "all") if one["status"] == "FINISHED" and one["job"] is not None]
+    assert len(told) == 2 * GOOD_JOBS
+    before = [one["came"] for one in told[:GOOD_JOBS]]
+    assert max(before) - min(before) < slow.result().truth()["before"] + SLOW_SECONDS / 2
+
+
+def test_a_hung_guaranteed_reporter_costs_one_timeout(hung: Future[Run]) -> None:
+    """Once, not once a failure; it is said once, and the others get everything."""
+    run = hung.result()
+    assert run.process.returncode == 0, run.tail()
+    told = answered(run, "all")
+    ends = [one for one in told if one["job"] is not None and one["status"] in ("FINISHED", "FAILED")]
+    assert len(ends) == 2 * GOOD_JOBS + 2
+    failed = next(place for place, one in enumerate(told) if one["name"] == "JobFailureEvent")
+    came = [one["came"] for one in told[failed:]]
+    longest = sorted(later - earlier for earlier, later in pairwise(came))[-2:]
+    assert TIMEOUT_SECONDS - 0.5 < longest[1] < TIMEOUT_SECONDS + 5
+    assert longest[0] < TIMEOUT_SECONDS - 0.5
+    assert len([message for message in run.own_messages if "sync.timeout" in message]) == 1
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_everything_is_drained_however_it_ends(ended: dict[str, Future[Run]], how: str) -> None:
+    """To the last event, in order; nothing is left in the spool, and no process."""
+    run = ended[how].result()
+    events = run.events()
+    assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
+    assert events[-1]["name"] == "DispatcherReportEvent"
+    (end,) = [e for e in run.named("JobStatusChangeEvent", spark_entity="application") if e["sequence"] > 1]
+    assert end["attributes"]["end.reason"] == ENDINGS[how][1]
+    report = events[-1]["attributes"]
+    assert (report["reporter.audit.spooled"], report["reporter.audit.held"]) == (0, 0)
+    assert report["reporter.audit.delivered"] == report["reporter.audit.accepted"] == len(events) - 1
+    spool = run.folder.parent / how / "spool"
+    assert list(spool.iterdir()) == []
+    assert run.processes() == []

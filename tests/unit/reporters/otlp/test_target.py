@@ -1,0 +1,199 @@
+"""Where the ``otlp`` reporter sends: keys first, then the standard variables, read as OpenTelemetry reads them."""
+
+from __future__ import annotations
+
+import os
+
+import grpc
+import pytest
+from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcExporter
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter as HttpExporter
+
+from spark_events.config import Secret, Settings
+from spark_events.errors import ConfigError
+from spark_events.pipeline import build
+from spark_events.reporters.otlp.config import OtlpConfig
+from spark_events.reporters.otlp.target import Target, target
+
+ALL, LOGS = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_LOGS_"
+ENVIRONMENTS = [
+    {},
+    {ALL + "ENDPOINT": "http://collector:1234"},
+    {ALL + "ENDPOINT": "https://collector:1234"},
+    {ALL + "ENDPOINT": "http://collector:1234", LOGS + "ENDPOINT": "http://logs:99/own/path"},
+    {ALL + "ENDPOINT": "http://collector:1234/base/"},
+    {ALL + "HEADERS": "a=b, c = d%20e%3D,f=g=h", ALL + "ENDPOINT": "http://x:1"},
+    {ALL + "HEADERS": "a=b", LOGS + "HEADERS": "Authorization=Bearer%20x", ALL + "ENDPOINT": "http://x:1"},
+    {ALL + "COMPRESSION": "gzip"},
+    {ALL + "COMPRESSION": "gzip", LOGS + "COMPRESSION": "none"},
+    {LOGS + "COMPRESSION": "gzip"},
+    {ALL + "TIMEOUT": "3"},
+    {ALL + "TIMEOUT": "3", LOGS + "TIMEOUT": "4.5"},
+]
+
+
+def with_environment(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
+    for name in list(os.environ):
+        if name.startswith("OTEL_"):
+            monkeypatch.delenv(name)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=str)
+def test_http_variables_mean_what_they_mean_to_the_exporter(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    """OpenTelemetry's own exporter, made in the same environment, would send to the same place in the same way."""
+    with_environment(monkeypatch, environment)
+    theirs, ours = HttpExporter(), target(OtlpConfig(protocol="http/protobuf"), os.environ)
+    assert ours.address == theirs._endpoint
+    assert ours.is_compressed is (theirs._compression.value == "gzip")
+    assert ours.timeout == min(10.0, theirs._client._timeout)
+    assert ours.headers.items() <= theirs._client._headers.items()
+    added = {"user-agent", "content-type", "content-encoding"}
+    assert set(ours.headers) == {name.lower() for name in theirs._client._headers} - added
+    theirs.shutdown()
+
+
+# Paths are of HTTP alone; "none" is a value of the specification that the exporter does not know with gRPC.
+_HTTP_ALONE = ("/base/", "/own/path", "none")
+GRPC_ENVIRONMENTS = [
+    *(one for one in ENVIRONMENTS if not any(value.endswith(_HTTP_ALONE) for value in one.values())),
+    {ALL + "ENDPOINT": "collector:1234"},
+    {ALL + "ENDPOINT": "collector:1234", ALL + "INSECURE": "true"},
+    {ALL + "ENDPOINT": "collector:1234", ALL + "INSECURE": "true", LOGS + "INSECURE": "false"},
+    {LOGS + "ENDPOINT": "collector:1234", LOGS + "INSECURE": "True"},
+]
+
+
+@pytest.mark.parametrize("environment", GRPC_ENVIRONMENTS, ids=str)
+def test_grpc_variables_mean_what_they_mean_to_the_exporter(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    """The same, of the other protocol."""
+    with_environment(monkeypatch, environment)
+    theirs, ours = GrpcExporter(), target(OtlpConfig(protocol="grpc"), os.environ)
+    assert ours.address == theirs._endpoint
+    assert ours.is_secure is not theirs._insecure
+    assert ours.is_compressed is (theirs._compression is grpc.Compression.Gzip)
+    assert ours.timeout == min(10.0, theirs._timeout)
+    assert tuple(ours.headers.items()) == tuple(theirs._headers)
+    theirs.shutdown()
+
+
+def read(environment: dict[str, str], **changes: object) -> Target:
+    return target(OtlpConfig(**changes), environment)  # type: ignore[arg-type]
+
+
+def test_a_key_wins_over_every_variable() -> None:
+    """What was written for this reporter is meant for this reporter."""
+    everything = {
+        "ENDPOINT": "http://other:1",
+        "HEADERS": "a=b",
+        "COMPRESSION": "gzip",
+        "TIMEOUT": "1",
+        "CERTIFICATE": "/other",
+        "CLIENT_CERTIFICATE": "/other",
+        "CLIENT_KEY": "/other",
+        "PROTOCOL": "http/protobuf",
+        "INSECURE": "true",
+    }
+    made = read(
+        {f"{prefix}{name}": value for prefix in (ALL, LOGS) for name, value in everything.items()},
+        endpoint="mine:2",
+        headers=Secret("c=d"),
+        compression="none",
+        timeout=5.0,
+        certificate="/mine",
+        client_certificate="/me",
+        client_key="/me.key",
+        protocol="grpc",
+        insecure=False,
+    )
+    assert made == Target(
+        is_http=False,
+        address="mine:2",
+        is_secure=True,
+        headers={"c": "d"},
+        is_compressed=False,
+        certificate="/mine",
+        client_certificate="/me",
+        client_key="/me.key",
+        timeout=5.0,
+        resource={},
+    )
+
+
+def test_the_variables_choose_the_protocol_and_the_certificates() -> None:
+    """What the exporter leaves to its user's imports is ours to read."""
+    names = {"PROTOCOL": "http/protobuf", "CERTIFICATE": "/ca", "CLIENT_CERTIFICATE": "/me", "CLIENT_KEY": "/key"}
+    made = read({f"{LOGS}{name}": value for name, value in names.items()})
+    assert (made.is_http, made.certificate, made.client_certificate, made.client_key) == (True, "/ca", "/me", "/key")
+    assert made.address == "http://localhost:4318/v1/logs"
+
+
+def test_the_resource_is_that_of_the_environment() -> None:
+    """OTEL_SERVICE_NAME wins over the same in OTEL_RESOURCE_ATTRIBUTES, as the specification has it."""
+    made = read({"OTEL_RESOURCE_ATTRIBUTES": "service.name=a,team=b%20c,,bad", "OTEL_SERVICE_NAME": "d"})
+    assert made.resource == {"service.name": "d", "team": "b c"}
+
+
+def test_an_http_endpoint_without_a_path_gets_the_usual_one() -> None:
+    """The address of the collector is enough; a path that is given is taken as it is."""
+    assert read({}, protocol="http/protobuf", endpoint="http://c:4318").address == "http://c:4318/v1/logs"
+    assert read({}, protocol="http/protobuf", endpoint="https://c/otlp/v1/logs").address == "https://c/otlp/v1/logs"
+
+
+@pytest.mark.parametrize(
+    ("environment", "changes", "message"),
+    [
+        ({ALL + "PROTOCOL": "http/json"}, {}, "OTEL_EXPORTER_OTLP_PROTOCOL: given 'http/json', allowed is one of grpc"),
+        ({LOGS + "COMPRESSION": "zstd"}, {}, "OTEL_EXPORTER_OTLP_LOGS_COMPRESSION: given 'zstd', allowed is one of"),
+        ({ALL + "INSECURE": "yes", ALL + "ENDPOINT": "c:1"}, {}, "OTEL_EXPORTER_OTLP_INSECURE: given 'yes'"),
+        ({ALL + "TIMEOUT": "soon"}, {}, "OTEL_EXPORTER_OTLP_TIMEOUT: given 'soon', allowed is a number of seconds"),
+        ({ALL + "TIMEOUT": "-1"}, {}, "OTEL_EXPORTER_OTLP_TIMEOUT: given '-1'"),
+        ({ALL + "ENDPOINT": "ftp://c"}, {}, "OTEL_EXPORTER_OTLP_ENDPOINT: given 'ftp://c', allowed is http://host"),
+        ({}, {"endpoint": "c:4318", "protocol": "http/protobuf"}, "endpoint: given 'c:4318', allowed with HTTP is"),
+        ({}, {"endpoint": "http://c:4317/v1/logs"}, "a gRPC endpoint has no path"),
+        ({}, {"client_key": "/k"}, "client.certificate: not set; a client's certificate and its key come together"),
+        ({}, {"client_certificate": "/c"}, "client.key: not set"),
+        ({}, {"headers": Secret("s3cret")}, "headers: header 1 is not of the form name=value"),
+        ({}, {"headers": Secret("a=b,c d=s3cret")}, "headers: header 2 is not of the form name=value"),
+        ({}, {"headers": Secret("a=s3cret%0A")}, None),
+        ({}, {"headers": Secret("a=s3cret%0Ab")}, "headers: the value of a has a character that headers cannot have"),
+        ({LOGS + "HEADERS": "s3cret"}, {}, "OTEL_EXPORTER_OTLP_LOGS_HEADERS: header 1 is not of the form"),
+    ],
+)
+def test_what_cannot_be_used_is_named(
+    environment: dict[str, str], changes: dict[str, object], message: str | None
+) -> None:
+    """The key or the variable, what was given and what is allowed; of headers, never a value."""
+    if message is None:
+        assert read(environment, **changes).headers == {"a": "s3cret"}
+        return
+    with pytest.raises(ConfigError) as caught:
+        read(environment, **changes)
+    assert message in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["ftp://c:1", "http://", "http://c:port", "http://user:s3cret@c:1", "http://c/?a=b"])
+def test_an_endpoint_that_is_none_is_refused_with_its_key(value: str) -> None:
+    """One message at the start of the application, with what is allowed."""
+    settings = {"events.reporter.o.type": "otlp", "events.reporter.o.endpoint": value}
+    with pytest.raises(ConfigError, match=r"events\.reporter\.o\.endpoint: .*allowed is http://host:port or https"):
+        build(Settings.of(settings))
+
+
+def test_what_is_wrong_with_a_variable_is_said_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the reporter that would have used it."""
+    monkeypatch.setenv(ALL + "PROTOCOL", "http/json")
+    with pytest.raises(ConfigError, match=r"events\.reporter\.o: .*OTEL_EXPORTER_OTLP_PROTOCOL: given 'http/json'"):
+        build(Settings.of({"events.reporter.o.type": "otlp"}))
+
+
+def test_headers_are_not_part_of_what_is_shown() -> None:
+    """Neither by the configuration nor by what is made of it."""
+    made = read({}, headers=Secret("authorization=s3cret"))
+    assert "s3cret" not in repr(made)

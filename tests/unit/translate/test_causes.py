@@ -1,0 +1,102 @@
+"""What the list says of which records may make which events, against what the translation does."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from fakes import START, application_end, decoded
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from property.applications import Application, applications
+
+from spark_events import Event
+from spark_events.translate.causes import CAUSES
+from spark_events.translate.config import BatchCommitConfig, TranslateConfig, WatermarkConfig
+from spark_events.translate.translator import Translator
+
+DROPPED = {"kind": "dropped", "at": START, "where": "spark", "records": {"appStatus": 3}}
+ENDINGS = ["STOPPED", "RETURNED", "PROGRAM_FAILED", "SIGTERM", "something new"]
+
+
+def told(records: list[dict[str, Any]], config: TranslateConfig) -> list[tuple[str, Event]]:
+    """The events of each record, with its kind; those that time makes are made before it, and left out."""
+    translator = Translator(config)
+    found = []
+    for number, record in enumerate(records, 1):
+        while (deadline := translator.next_deadline) is not None and deadline - translator._behind <= record["at"]:
+            translator.tick(deadline)
+        found += [(record["kind"], event) for event in translator.translate(decoded({"seq": number, **record}))]
+    assert not translator.defects
+    return found
+
+
+def is_listed(kind: str, event: Event) -> bool:
+    return any(
+        (one.scope, one.name) == (event.class_scope, event.name) and event.severity.number <= one.severity.number
+        for one in CAUSES.get(kind, ())
+    )
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    application=applications(),
+    ending=st.sampled_from(ENDINGS),
+    exit_code=st.sampled_from([None, 0, 3]),
+    interval=st.sampled_from([0.0, 60.0]),
+    longest=st.sampled_from([None, 10.0]),
+    patience=st.sampled_from([1.0, 60.0]),
+)
+def test_no_record_makes_an_event_that_is_not_listed(
+    application: Application,
+    ending: str,
+    exit_code: int | None,
+    interval: float,
+    longest: float | None,
+    patience: float,
+) -> None:
+    """Nor a more severe one: the driver would not wait for it though somebody guarantees it."""
+    config = TranslateConfig(
+        batch_commit=BatchCommitConfig(min_interval=interval, max_duration=longest),
+        watermark=WatermarkConfig(idle_timeout=patience),
+        streaming_jobs=True,
+        streaming_stages=True,
+    )
+    end = application_end(ending, at=application.now, time=application.now, exit_code=exit_code)
+    records = [*application.records[:-1], {**DROPPED, "at": application.now}, end]
+    assert [(kind, event) for kind, event in told(records, config) if not is_listed(kind, event)] == []
+
+
+def test_every_kind_of_record_that_is_translated_is_listed() -> None:
+    """A new kind must be entered, and one that is gone must go; two are only remembered."""
+    translated = {kind.__struct_config__.tag for kind in Translator()._handlers}  # type: ignore[attr-defined]
+    assert translated - set(CAUSES) == {"stage_submitted", "executor_removed"}
+    assert not set(CAUSES) - translated
+
+
+def test_every_kind_that_is_listed_makes_something() -> None:
+    """A record that is listed for nothing costs a driver a round trip for nothing."""
+    config = TranslateConfig(watermark=WatermarkConfig(idle_timeout=1.0), streaming_jobs=True, streaming_stages=True)
+    made = defaultdict(set)
+    for kind, event in told(_everything("STOPPED"), config):
+        made[kind].add(event.name)
+    assert set(made) == set(CAUSES)
+    assert made["job_end"] == {"JobStatusChangeEvent", "JobFailureEvent"}
+    assert made["query_progress"] == {"BatchCommitEvent", "WatermarkStatusChangeEvent"}
+
+
+def _everything(ending: str) -> list[dict[str, Any]]:
+    application = Application()
+    for fails in (False, True):
+        application.job({}, fails, 2)
+    for which in (0, 1, 2):
+        for rows in ([4, 4], [4, 0], [0, 0], [4, 4]):
+            application.trigger(which, rows, 1, 90_000)
+            application.passes(500)
+            application.nothing_to_do(which)
+            application.passes(20_000)
+            application.nothing_to_do(which)
+        application.ends(which, which == 1)
+        application.trigger(which, [4, 4], 1, 30)
+    end = application_end(ending, at=application.now, time=application.now)
+    return [*application.records, {**DROPPED, "at": application.now}, end]
