@@ -142,7 +142,9 @@ class Worker:
             began = time.monotonic()
             # One that can never be opened gives up at once, so that nobody waits for it.
             dropped = await self._report(events) if opened is None else opened
-            self._source.settle(self, dropped, time.monotonic() - began, self._rejected)
+            # Of one that cannot be opened, no event was delivered, whatever it says.
+            rejected = self._rejected if opened is None else None
+            self._source.settle(self, dropped, time.monotonic() - began, rejected)
             if dropped == SHUTDOWN:
                 break
         if not self._abandoned:
