@@ -222,7 +222,7 @@ def test_a_hung_guaranteed_reporter_costs_one_timeout(hung: Future[Run]) -> None
 
 @pytest.mark.parametrize("how", ENDINGS)
 def test_everything_is_drained_however_it_ends(ended: dict[str, Future[Run]], how: str) -> None:
-    """To the last event, in order; nothing is left in the spool. (That no sidecar is left, the run's end has checked.)"""
+    """To the last event, in order; nothing is left in the spool. (That no sidecar is left, the run has checked.)"""
     run = ended[how].result()
     events = run.events()
     assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
