@@ -56,6 +56,7 @@ def test_batches_and_streams_are_enriched_over_connect(lab: Lab, tmp_path: Path,
     assert len(set(keys.values())) == len(rows)
 
 
+@pytest.mark.long
 def test_the_example_runs(tmp_path: Path) -> None:
     """As it stands in the documentation."""
     command = [sys.executable, str(ROOT / "examples" / "enrichment.py"), "--dir", str(tmp_path / "example")]
