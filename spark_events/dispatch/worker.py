@@ -184,9 +184,9 @@ class Worker:
         except PermanentError as error:
             # The destination has answered: it is the events that are wrong.
             self._breaker.succeeded()
-            self._source.note_failure(self)
             self._rejected = error.rejected
             _LOG.error("reporter %s: %s, not tried again: %s", self.name, verb, _describe(error))
+            self._source.note_failure(self)
             return "rejected"
         except Exception:
             # The time for trying is over; why it failed was counted and said when it did.
@@ -257,11 +257,12 @@ class Worker:
             self._breaker.failed(f"an attempt took {took:.1f} s, its timeout is {self._config.timeout:g} s")
 
     def _failed(self, verb: str, error: Exception) -> None:
-        self._source.note_failure(self)
-        self._breaker.failed(_describe(error))
         if not self._in_failure and not self._abandoned:
             self._in_failure = True
             _LOG.error("reporter %s: %s, its events are held and tried again: %s", self.name, verb, _describe(error))
+        # Said before it is counted: whoever sees the number finds the reason in the log.
+        self._source.note_failure(self)
+        self._breaker.failed(_describe(error))
 
 
 def _begin(call: Call) -> Awaitable[None] | None:

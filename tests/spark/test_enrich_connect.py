@@ -15,7 +15,7 @@ from fakes import ROOT
 from spark.harness import JOBS, Lab, committed, environment, spark_version
 from spark.test_enrich_cluster import bare as bare  # noqa: PLC0414
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(400)]
 
 SERVER = ("spark-submit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer")
 
@@ -56,7 +56,6 @@ def test_batches_and_streams_are_enriched_over_connect(lab: Lab, tmp_path: Path,
     assert len(set(keys.values())) == len(rows)
 
 
-@pytest.mark.long
 def test_the_example_runs(tmp_path: Path) -> None:
     """As it stands in the documentation."""
     command = [sys.executable, str(ROOT / "examples" / "enrichment.py"), "--dir", str(tmp_path / "example")]

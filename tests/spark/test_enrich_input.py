@@ -15,7 +15,7 @@ from spark.enriching import by_value, session
 
 from spark_events import EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(180)]
 
 SECRET = "hunter2"
 LOCK = threading.Lock()
