@@ -33,22 +33,22 @@ check: setup ## lint, formatting, types, and the rule which way imports point
 	$(call in,.venv) -m mypy
 	$(call in,.venv) -m pytest -q tests/unit/test_import_rule.py
 
-# Without arguments: what needs no Spark on both cores first, then Spark, which wants both for itself.
+# Without arguments: what needs no Spark first, then Spark; module by module on two cores, for most of it is waiting.
 test: setup ## every test, on the newest Spark
 ifeq ($(ARGS),)
 	$(call in,.venv) -m pytest -q -n 2 --dist loadfile -m "not spark"
-	$(call in,.venv) -m pytest -m spark
+	$(call in,.venv) -m pytest -q -n 2 --dist loadfile -m spark
 else
 	$(call in,.venv) -m pytest $(ARGS)
 endif
 
-# One after the other: timing tests want both cores. In a hurry: make -j2 -O test-matrix
+# Without what takes minutes (`-m long`): executors that are killed, on the newest Spark alone.
 test-matrix: $(MATRIX:%=test-on-%) ## the tests that need Spark, on 3.5, 4.0 and the newest
 
 .PHONY: $(MATRIX:%=test-on-%)
 $(MATRIX:%=test-on-%): test-on-%:
 	@bash .ci/setup $*
-	$(call in,$(if $(filter newest,$*),.venv,.matrix/$*)) -m pytest -m spark $(ARGS)
+	$(call in,$(if $(filter newest,$*),.venv,.matrix/$*)) -m pytest -q -n 2 --dist loadfile -m "spark and not long" $(ARGS)
 
 demo: setup ## a streaming job that fails, and what it reports
 	$(call in,.venv) examples/run_demo.py $(ARGS)

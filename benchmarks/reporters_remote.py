@@ -128,6 +128,7 @@ def _postgresql() -> None:
 
     server = PostgreSQL()
     try:
+        server.start()
         statement = _insert("%s", "ON CONFLICT DO NOTHING")
         connection = psycopg.connect(server.url(), password=PASSWORD)
 
@@ -197,6 +198,7 @@ def _kafka(loop: asyncio.AbstractEventLoop) -> None:
 
     broker = Kafka()
     try:
+        broker.start()
         broker.make_topic("events")
         config = KafkaConfig(broker.servers, "events")
         reporter = KafkaReporter(config)

@@ -197,6 +197,8 @@ class Sidecar:
         self._acknowledgements.complete(dispatcher.completed_through(), dispatcher.answered_through())
 
     def _observe(self) -> None:
+        # One that is late is not waited for any longer: nobody else would say so.
+        self._acknowledge()
         self._observation.numbers(self._pipeline.dispatcher.books)
 
     def _finish(self) -> None:

@@ -23,6 +23,7 @@ class Books:
         spooled: events that wait or are being delivered, and are safe on disk.
         failures: attempts that raised or took too long.
         hung: threads that were abandoned because the reporter blocked them.
+        timeouts: how often the driver has waited for it in vain.
         latency: seconds that the last batch took, retries included.
         oldest_age: seconds since the oldest held event was accepted; 0 when nothing is held.
         breaker: the state of its circuit breaker.
@@ -38,6 +39,7 @@ class Books:
     oldest_age: float
     breaker: str
     spooled: int = 0
+    timeouts: int = 0
 
     @property
     def balances(self) -> bool:
@@ -59,6 +61,7 @@ def account(books: Mapping[str, Books]) -> dict[str, dict[str, int]]:
             "held": one.held,
             "spooled": one.spooled,
             "failures": one.failures,
+            "timeouts": one.timeouts,
             **{f"dropped.{reason}": count for reason, count in one.dropped.items()},
         }
         for name, one in books.items()
@@ -73,6 +76,7 @@ def statistics(one: Books) -> dict[str, int | float | str]:
         "dropped": one.lost,
         "failures": one.failures,
         "hung": one.hung,
+        "timeouts": one.timeouts,
         "latency_ms": round(one.latency * 1000, 3),
         "breaker": one.breaker,
         "in_flight": one.held,

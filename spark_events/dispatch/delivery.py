@@ -96,6 +96,7 @@ class Delivery:
         self._deadline: float | None = None
         self._stop_by = 0.0
         self.hung = 0
+        self.timeouts = 0
         self._worker = self._successor()
 
     def start(self) -> None:
@@ -132,6 +133,15 @@ class Delivery:
         """What is promised for its events."""
         return self._config.guarantee
 
+    @property
+    def is_held_back(self) -> bool:
+        """Whether its circuit breaker is not closed."""
+        return self._breaker.state is not BreakerState.CLOSED
+
+    def unanswered_for(self) -> float:
+        """Seconds since the oldest event was accepted that would be lost with this process; 0.0 without one."""
+        return 0.0 if self._store.oldest_record() is None else self._store.counts().oldest_age
+
     def wait_until_answered(self, timeout: float) -> bool:
         """Waits, at most ``timeout`` seconds, until no event is left that would be lost with this process."""
         return self._store.wait_until_answered(timeout)
@@ -167,6 +177,7 @@ class Delivery:
             spooled=counts.spooled,
             failures=self._failures,
             hung=self.hung,
+            timeouts=self.timeouts,
             latency=self._latency,
             oldest_age=counts.oldest_age,
             breaker=self._breaker.state.value,

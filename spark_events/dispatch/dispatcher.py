@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from spark_events.config import choice, integer, option, positive_duration
+from spark_events.dispatch.awaited import Awaited
 from spark_events.dispatch.books import Books
 from spark_events.dispatch.delivery import Delivery
 from spark_events.dispatch.store import Entry
@@ -17,7 +17,6 @@ from spark_events.event import Severity
 
 __all__ = ["AsyncQueuedDispatcher", "DispatcherConfig", "EventDispatcher", "SyncDispatcher", "create"]
 
-_LOG = logging.getLogger(__name__)
 #: How often it is looked whether a reporter blocks its thread.
 _WATCH_SECONDS = 0.25
 
@@ -77,16 +76,19 @@ class EventDispatcher(Protocol):
 
 
 class AsyncQueuedDispatcher:
-    """Offers to every mailbox and returns.
+    """Offers to every reporter and returns; the driver waits for those that guarantee delivery, and for no others.
 
     Args:
         deliveries: one a reporter.
+        timeout: how long the driver waits for a reporter, in seconds.
         on_watch: called several times a second, from a thread that does nothing else.
     """
 
-    def __init__(self, deliveries: Sequence[Delivery], on_watch: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, deliveries: Sequence[Delivery], timeout: float, on_watch: Callable[[], None] = lambda: None
+    ) -> None:
         self._deliveries = tuple(deliveries)
-        self._awaited = tuple(delivery for delivery in deliveries if self._awaits(delivery))
+        self._awaited = Awaited([delivery for delivery in deliveries if self._awaits(delivery)], timeout)
         self._lock = threading.Lock()
         self._dispatched = 0
         self._on_watch = on_watch
@@ -108,6 +110,7 @@ class AsyncQueuedDispatcher:
         while not self._stopped.wait(_WATCH_SECONDS):
             for delivery in self._deliveries:
                 delivery.check(time.monotonic())
+            self._awaited.look()
             self._on_watch()
 
     def books(self) -> dict[str, Books]:
@@ -128,18 +131,19 @@ class AsyncQueuedDispatcher:
             self._dispatched = max(self._dispatched, through)
 
     def completed_through(self) -> int:
-        return self._through(self._deliveries)
+        with self._lock:
+            oldest = (delivery.oldest_record() for delivery in self._deliveries)
+            return min((record - 1 for record in oldest if record is not None), default=self._dispatched)
 
     def answered_through(self) -> int:
-        return self._through(self._awaited) if self._awaited else 0
+        if not self._awaited:
+            return 0
+        with self._lock:
+            oldest = self._awaited.oldest_record()
+            return self._dispatched if oldest is None else oldest - 1
 
     def awaits(self, scope: str | None, name: str | None, severity: Severity) -> bool:
-        return any(delivery.may_get(scope, name, severity) for delivery in self._awaited)
-
-    def _through(self, deliveries: Sequence[Delivery]) -> int:
-        with self._lock:
-            oldest = (delivery.oldest_record() for delivery in deliveries)
-            return min((record - 1 for record in oldest if record is not None), default=self._dispatched)
+        return self._awaited.may_get(scope, name, severity)
 
     def stop(self, deadline: float) -> None:
         for delivery in self._deliveries:
@@ -151,53 +155,16 @@ class AsyncQueuedDispatcher:
 
 
 class SyncDispatcher(AsyncQueuedDispatcher):
-    """Returns when every reporter has answered, or when the time is up.
-
-    A reporter that was late is not waited for again until it has caught up.
-
-    Args:
-        deliveries: one a reporter.
-        timeout: how long one call of :meth:`dispatch` may take, in seconds.
-    """
-
-    def __init__(
-        self, deliveries: Sequence[Delivery], timeout: float, on_watch: Callable[[], None] = lambda: None
-    ) -> None:
-        super().__init__(deliveries, on_watch)
-        self._timeout = timeout
-        self.timeouts = 0
-        self._late: set[str] = set()
-        self._named: set[str] = set()
+    """The same, and the driver waits for every reporter."""
 
     @staticmethod
     def _awaits(delivery: Delivery) -> bool:
         return True
-
-    def dispatch(self, entries: Sequence[Entry], through: int) -> None:
-        # Asked before more is put in: right behind that, nobody can have caught up.
-        self._late -= {d.name for d in self._deliveries if d.name in self._late and d.wait_until_answered(0)}
-        super().dispatch(entries, through)
-        deadline = time.monotonic() + self._timeout
-        for delivery in self._deliveries:
-            patience = 0.0 if delivery.name in self._late else max(0.0, deadline - time.monotonic())
-            if not delivery.wait_until_answered(patience):
-                self._late.add(delivery.name)
-                self.timeouts += 1
-                if delivery.name not in self._named:
-                    self._named.add(delivery.name)
-                    _LOG.warning(
-                        "reporter %s: has not answered within events.dispatcher.sync.timeout (%.0f s)",
-                        delivery.name,
-                        self._timeout,
-                    )
 
 
 def create(
     config: DispatcherConfig, deliveries: Sequence[Delivery], on_watch: Callable[[], None] = lambda: None
 ) -> EventDispatcher:
     """The dispatcher that the configuration asks for."""
-    factories: dict[str, Callable[[], EventDispatcher]] = {
-        "sync": lambda: SyncDispatcher(deliveries, config.sync_timeout, on_watch),
-        "async-queued": lambda: AsyncQueuedDispatcher(deliveries, on_watch),
-    }
-    return factories[config.type]()
+    types = {"sync": SyncDispatcher, "async-queued": AsyncQueuedDispatcher}
+    return types[config.type](deliveries, config.sync_timeout, on_watch)

@@ -142,6 +142,7 @@ class Worker:
             began = time.monotonic()
             # One that can never be opened gives up at once, so that nobody waits for it.
             dropped = await self._report(events) if opened is None else opened
+            # Of one that cannot be opened, no event was delivered, whatever it says.
             rejected = self._rejected if opened is None else None
             self._source.settle(self, dropped, time.monotonic() - began, rejected)
             if dropped == SHUTDOWN:

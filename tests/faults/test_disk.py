@@ -60,10 +60,11 @@ def test_one_bad_file_does_not_spoil_another(run: Run) -> None:
 
 @pytest.mark.parametrize("name", UNWRITABLE)
 def test_what_cannot_be_written_is_said_once(run: Run, name: str) -> None:
-    """The driver's log names the reporter, the path and the reason, once; then once that its breaker has opened."""
+    """The driver's log names the reporter, the path and the reason, once; then each time that its breaker opens."""
     message, *further = [message for message in run.own_messages if UNWRITABLE[name][1] in message]
     assert all("circuit breaker is open" in repeated for repeated in further)
-    assert len(further) <= 1
+    # Each time for longer, so that none of these sentences comes twice.
+    assert len({repeated.rpartition("held for ")[2] for repeated in further}) == len(further)
     assert " ERROR " in message
     assert f"reporter {name}: " in message
 
@@ -94,7 +95,9 @@ def test_a_disk_that_was_full_gets_everything(lab: Lab, small_disk: Path) -> Non
     """While the disk is full the file has whole lines only; when there is room again, all that was held follows."""
     filler, events = small_disk / "filler", small_disk / "events.jsonl"
     filler.write_bytes(b"x" * (DISK_BYTES - 8 * 1024))
-    run = lab.start("stream.py", defaults={**two_lines(), **file_reporter(events, "async-queued")})
+    # Its breaker has tests of its own: open, it would hold the events for a time that is not the subject here.
+    patient = {"events.reporter.audit.circuit-breaker.failures": "1000"}
+    run = lab.start("stream.py", defaults={**two_lines(), **file_reporter(events, "async-queued"), **patient})
     run.wait_for("the disk to be full", lambda: "No space left on device" in run.log)
     held = run.commits("steady")[-1]
     run.wait_for("batches to go on", lambda: run.commits("steady")[-1] >= held + 3)

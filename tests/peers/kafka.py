@@ -38,7 +38,7 @@ def _java() -> Path:
 
 
 class Kafka:
-    """One broker. ``stop`` and ``start`` keep its data and its ports.
+    """One broker. ``stop`` and ``start`` keep its data and its ports, :meth:`remove` ends it for good.
 
     Attributes:
         servers: its address without login; everybody there may do everything.
@@ -64,15 +64,10 @@ class Kafka:
             "-cp",
             f"{_JARS}/*",
         ]
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        subprocess.run(
-            [*run, "kafka.tools.StorageTool", "format", "--config", "server.properties", "--cluster-id", cluster],
-            cwd=self._folder,
-            check=True,
-            capture_output=True,
-        )
         self.server = Server(self._folder, [*run, "kafka.Kafka", "server.properties"])
-        self.start()
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self._format = [*run, "kafka.tools.StorageTool", "format", "--config", "server.properties"]
+        self._format += ["--cluster-id", cluster]
 
     def _properties(self, plain: int, login: int, tls: int, controller: int) -> str:
         authority = trustme.CA()
@@ -111,6 +106,8 @@ group.initial.rebalance.delay.ms=0
 """
 
     def start(self) -> None:
+        if not (self._folder / "data").exists():
+            subprocess.run(self._format, cwd=self._folder, check=True, capture_output=True)
         self.server.start()
         eventually(self._answers, within=60, what="a Kafka broker that answers")
 

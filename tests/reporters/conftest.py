@@ -21,6 +21,7 @@ def postgresql() -> Iterator[PostgreSQL]:
     """A PostgreSQL server."""
     server = PostgreSQL()
     try:
+        server.start()
         yield server
     finally:
         server.remove()
@@ -52,6 +53,7 @@ def kafka() -> Iterator[Kafka]:
     """A Kafka broker."""
     broker = Kafka()
     try:
+        broker.start()
         yield broker
     finally:
         broker.remove()

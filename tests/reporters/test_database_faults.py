@@ -284,7 +284,8 @@ def test_a_server_that_is_not_there_does_not_delay_the_end(caplog: pytest.LogCap
     running.await_failures()
     assert running.stop(within=1) < 3
     assert running.books.dropped == {"shutdown": 1}
-    assert f"port {port} failed: Connection refused" in caplog.text
+    assert f"postgresql+psycopg://ada@127.0.0.1:{port}/events: OperationalError: connection" in caplog.text
+    assert "refused" in caplog.text
 
 
 def problem(**settings: str) -> str:

@@ -19,7 +19,7 @@ import pytest
 from enrich_service import EnrichService
 from spark.harness import Lab, Run, file_reporter, two_lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(600)]
 
 CLUSTER = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g"}
 ROWS = 100

@@ -30,7 +30,7 @@ def test_batches_and_streams_are_enriched_over_connect(lab: Lab, tmp_path: Path,
     server = lab.start(
         "", "spark-internal", program=SERVER, defaults={"spark.connect.grpc.binding.port": "0"}, env=env
     )  # fmt: skip
-    started = server.wait_for("the server", lambda: re.search(r"server started at: \S+?:(\d+)", server.log), 150)
+    started = server.wait_for("the server", lambda: re.search(r"server started at: \S*:(\d+)\s", server.log), 150)
     with EnrichService(tmp_path / "calls.jsonl") as service:
         service.script(rules=[rule("66[67]", forever={"status": 500})])
         command = [sys.executable, str(JOBS / "enrich_connect.py"), str(tmp_path), str(service.port), what]
@@ -56,6 +56,7 @@ def test_batches_and_streams_are_enriched_over_connect(lab: Lab, tmp_path: Path,
     assert len(set(keys.values())) == len(rows)
 
 
+@pytest.mark.long
 def test_the_example_runs(tmp_path: Path) -> None:
     """As it stands in the documentation."""
     command = [sys.executable, str(ROOT / "examples" / "enrichment.py"), "--dir", str(tmp_path / "example")]

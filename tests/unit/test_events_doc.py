@@ -20,6 +20,7 @@ from fakes import (
 from property.applications import Application
 
 from spark_events import Event
+from spark_events.dispatch.books import Books, account
 from spark_events.enrich.engine.counts import Counts
 from spark_events.enrich.engine.histogram import bucket
 from spark_events.enrich.engine.statistics import counted
@@ -119,10 +120,12 @@ def story() -> list[Event]:
     events += told(
         coalesced, [application_start(), query_started(), *map(query_progress, range(3)), query_terminated()]
     )
-    books = {"audit": {"accepted": 4, "delivered": 1, "held": 1, "spooled": 1, "dropped.mailbox-full": 1}}
+    books = Books(
+        4, 1, {"mailbox-full": 1}, held=1, spooled=1, failures=0, hung=0, latency=0.0, oldest_age=0.0, breaker=""
+    )
     drafts = [
         reporter_status("audit", "closed", "open", "5 failures in a row", START),
-        final_report(books, {"illegal": 0, "defective": 0, "unknown": 0}, START),
+        final_report(account({"audit": books}), {"illegal": 0, "defective": 0, "unknown": 0}, START),
     ]
     added = {"kind": "added", "event": enriched(), "at": START}
     asked = Translator(TranslateConfig())

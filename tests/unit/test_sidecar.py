@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -224,14 +225,24 @@ def test_signals_that_are_meant_for_the_driver_do_not_end_it(driver: FakeDriver,
     assert eventually(lambda: statuses(path))[-1] == ("application", "ENDED")
 
 
-def test_a_reporter_that_hangs_does_not_outlast_the_goodbye(errors: Path) -> None:
-    """The driver waits so long and no longer; what is lost is said."""
+@pytest.mark.parametrize("dispatcher", ["async-queued", "sync"])
+def test_a_reporter_that_hangs_does_not_outlast_the_goodbye(errors: Path, path: Path, dispatcher: str) -> None:
+    """The driver waits so long and no longer; what is lost is said, and the others get everything in that time."""
     settings = {
         "events.reporter.h.type": "fakes:HangingReporter",
-        "events.dispatcher.type": "async-queued",
+        "events.reporter.audit.type": "file",
+        "events.reporter.audit.path": str(path),
+        "events.dispatcher.type": dispatcher,
     }
     with FakeDriver(errors, settings) as driver:
+        driver.await_answer("ready")
+        began = time.monotonic()
         driver.tell(application_start())
-        driver.send(goodbye(within_ms=400))
-        assert driver.await_exit(within=20) == 0
-        driver.await_answer("log", message="reporter h: 2 events were not delivered in time and are lost")
+        driver.tell(query_started())
+        driver.send(goodbye(within_ms=1_000))
+        assert driver.await_exit() == 0
+        # Well before events.dispatcher.sync.timeout, which is 10 s.
+        assert time.monotonic() - began < 3
+        driver.await_answer("log", message="reporter h: 3 events were not delivered in time and are lost")
+    assert [told["name"] for told in read_events(path)][:2] == ["JobStatusChangeEvent"] * 2
+    assert read_events(path)[-1]["name"] == "DispatcherReportEvent"

@@ -51,76 +51,101 @@ def test_the_configuration_chooses_the_type() -> None:
 def test_every_reporter_gets_every_event() -> None:
     """Fan-out: the same events, in the same order, for all."""
     reporters = [FaultyReporter(), FaultyReporter([transient])]
-    dispatcher = SyncDispatcher(deliveries(*reporters), timeout=20)
+    dispatcher = SyncDispatcher(deliveries(*reporters), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 5), 5)
     dispatcher.stop(time.monotonic() + 20)
     assert [numbers(reporter.events) for reporter in reporters] == [[1, 2, 3, 4, 5]] * 2
 
 
-def test_sync_returns_when_all_have_answered() -> None:
-    """Having returned, every event is with every reporter, retries included."""
+def test_sync_is_answered_when_all_have_answered() -> None:
+    """Every event is with every reporter then, retries included; what was refused for good is answered, too."""
     reporters = [FaultyReporter([transient, transient]), FaultyReporter([permanent])]
-    dispatcher = SyncDispatcher(deliveries(*reporters), timeout=20)
+    dispatcher = SyncDispatcher(deliveries(*reporters), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 3), 3)
+    eventually(lambda: dispatcher.answered_through() == 3)
     assert numbers(reporters[0].events) == [1, 2, 3]
-    assert (dispatcher.completed_through(), dispatcher.timeouts) == (3, 0)
     dispatcher.stop(time.monotonic() + 20)
 
 
-def test_sync_gives_up_waiting_and_counts_it(gated: GatedReporter, caplog: pytest.LogCaptureFixture) -> None:
-    """A reporter that does not answer costs one timeout, is counted and named; the others get their events."""
+def test_one_that_is_late_is_not_waited_for_until_it_has_caught_up(
+    gated: GatedReporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It costs one timeout, which is counted and said once; the others are waited for, and nothing is forgotten."""
     other = FaultyReporter()
-    dispatcher = SyncDispatcher(deliveries(gated, other), timeout=0.05)
+    dispatcher = SyncDispatcher(deliveries(gated, other), 0.05)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 1)
-    assert (dispatcher.timeouts, dispatcher.completed_through()) == (1, 0)
+    assert gated.entered.wait(20)
+    assert dispatcher.answered_through() == 0
+    eventually(lambda: dispatcher.answered_through() == 1)
+    dispatcher.dispatch(entries(2, 2), 2)
+    eventually(lambda: dispatcher.answered_through() == 2)
+    assert (dispatcher.completed_through(), numbers(other.events)) == (0, [1, 2])
+    assert dispatcher.books()["r0"].timeouts == 1
+    assert dispatcher.books()["r1"].timeouts == 0
+    gated.gate.set()
+    eventually(lambda: dispatcher.completed_through() == 2)
+    eventually(lambda: not dispatcher._awaited._late)
+    gated.gate.clear()
+    gated.entered.clear()
+    dispatcher.dispatch(entries(3, 3), 3)
+    assert gated.entered.wait(20)
+    # It is waited for as before, and late for a second time.
+    assert dispatcher.answered_through() == 2
+    eventually(lambda: dispatcher.answered_through() == 3)
+    assert dispatcher.books()["r0"].timeouts == 2
     assert caplog.text.count("reporter r0: has not answered within events.dispatcher.sync.timeout") == 1
-    eventually(lambda: numbers(other.events) == [1])
     gated.gate.set()
     dispatcher.stop(time.monotonic() + 20)
+    assert numbers(gated.events) == [1, 2, 3]
 
 
-def test_sync_waits_again_for_a_reporter_that_has_caught_up(
-    gated: GatedReporter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Being late costs one timeout and not one a record; having caught up, it is waited for as before."""
-    (delivery,) = deliveries(gated)
-    patience: list[bool] = []
-
-    def wait(timeout: float) -> bool:
-        patience.append(timeout > 0)
-        return Delivery.wait_until_answered(delivery, timeout)
-
-    monkeypatch.setattr(delivery, "wait_until_answered", wait)
-    dispatcher = SyncDispatcher([delivery], timeout=0.05)
+def test_one_whose_breaker_is_open_is_not_waited_for() -> None:
+    """A destination that refuses costs no timeout at all: its events are held."""
+    dead = Delivery(
+        "dead",
+        lambda: FaultyReporter(forever=transient),
+        DeliveryConfig(retry_initial=0.001),
+        100,
+        breaker=BreakerConfig(failures=2),
+    )
+    dispatcher = SyncDispatcher([dead, *deliveries(FaultyReporter())], 3600)
     dispatcher.start()
-    for number in (1, 2, 3):
-        dispatcher.dispatch(entries(number, number), number)
+    dispatcher.dispatch(entries(1, 1), 1)
+    eventually(lambda: dispatcher.answered_through() == 1)
+    assert (dispatcher.completed_through(), dead.books().timeouts) == (0, 0)
+    dispatcher.stop(time.monotonic())
+
+
+def test_async_waits_for_those_alone_that_guarantee_delivery(gated: GatedReporter) -> None:
+    """With the others stuck, the driver goes on as soon as these have answered; without any, it never waits."""
+    promised = FaultyReporter()
+    config = DeliveryConfig(guarantee="guaranteed")
+    dispatcher = AsyncQueuedDispatcher([*deliveries(gated), Delivery("p", lambda: promised, config, 100)], 3600)
+    dispatcher.start()
+    dispatcher.dispatch(entries(1, 1), 1)
+    eventually(lambda: dispatcher.answered_through() == 1)
+    assert (numbers(promised.events), dispatcher.completed_through()) == ([1], 0)
     gated.gate.set()
-    eventually(lambda: dispatcher.completed_through() == 3)
-    for number in (4, 5):
-        dispatcher.dispatch(entries(number, number), number)
-    # Late after the first; then asked before and behind each; caught up before the fourth.
-    assert patience == [True, False, False, False, False, False, True, True]
     dispatcher.stop(time.monotonic() + 20)
-    assert numbers(gated.events) == [1, 2, 3, 4, 5]
+    assert AsyncQueuedDispatcher(deliveries(FaultyReporter()), 3600).answered_through() == 0
 
 
 def test_sync_without_events_does_not_wait_for_anybody() -> None:
     """A record that means nothing costs nothing."""
-    dispatcher = SyncDispatcher(deliveries(FaultyReporter()), timeout=20)
+    dispatcher = SyncDispatcher(deliveries(FaultyReporter()), 20)
     dispatcher.start()
     dispatcher.dispatch([], 9)
-    assert dispatcher.completed_through() == 9
+    assert (dispatcher.completed_through(), dispatcher.answered_through()) == (9, 9)
     dispatcher.stop(time.monotonic() + 20)
 
 
 def test_async_returns_while_a_reporter_is_stuck(gated: GatedReporter) -> None:
     """Offering to a mailbox never waits, and one stuck reporter does not hold up the next."""
     other = FaultyReporter()
-    dispatcher = AsyncQueuedDispatcher(deliveries(gated, other))
+    dispatcher = AsyncQueuedDispatcher(deliveries(gated, other), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 1)
     assert gated.entered.wait(20)
@@ -137,7 +162,7 @@ def test_a_record_is_complete_when_every_reporter_has_settled_it(gated: GatedRep
     progressed = threading.Event()
     quick = Delivery("quick", FaultyReporter, DeliveryConfig(), 100, Hooks(progressed.set))
     (slow,) = deliveries(gated)
-    dispatcher = AsyncQueuedDispatcher([quick, slow])
+    dispatcher = AsyncQueuedDispatcher([quick, slow], 20)
     assert dispatcher.completed_through() == 0
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 3)
@@ -153,7 +178,7 @@ def test_a_record_is_complete_when_every_reporter_has_settled_it(gated: GatedRep
 
 def test_records_without_events_are_complete_up_to_the_next_that_has_some(gated: GatedReporter) -> None:
     """Everything before the oldest event that is under way is done with."""
-    dispatcher = AsyncQueuedDispatcher(deliveries(gated))
+    dispatcher = AsyncQueuedDispatcher(deliveries(gated), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(7, 7), 9)
     assert dispatcher.completed_through() == 6
@@ -164,17 +189,17 @@ def test_records_without_events_are_complete_up_to_the_next_that_has_some(gated:
 
 def test_events_that_were_given_up_are_complete() -> None:
     """A permanent failure must not keep records in the driver for ever."""
-    dispatcher = SyncDispatcher(deliveries(FaultyReporter(forever=permanent)), timeout=20)
+    dispatcher = SyncDispatcher(deliveries(FaultyReporter(forever=permanent)), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 2), 2)
-    assert dispatcher.completed_through() == 2
+    eventually(lambda: dispatcher.completed_through() == 2)
     dispatcher.stop(time.monotonic() + 20)
 
 
 def test_a_stop_is_one_deadline_for_all() -> None:
     """Reporters that hang are waited for side by side, not one after the other."""
     reporters = [FaultyReporter(forever=hang) for _ in range(4)]
-    dispatcher = AsyncQueuedDispatcher(deliveries(*reporters))
+    dispatcher = AsyncQueuedDispatcher(deliveries(*reporters), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 3), 3)
     for reporter in reporters:

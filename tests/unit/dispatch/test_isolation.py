@@ -187,7 +187,7 @@ def test_other_reporters_go_on_while_one_blocks(gate: threading.Event) -> None:
     blocked, healthy = Blocking(gate, []), FaultyReporter()
     one = Delivery("blocked", lambda: blocked, DeliveryConfig(), 10)
     other = Delivery("healthy", lambda: healthy, DeliveryConfig(), 1000)
-    dispatcher = AsyncQueuedDispatcher([one, other])
+    dispatcher = AsyncQueuedDispatcher([one, other], 20)
     dispatcher.start()
     for first in range(0, 500, 5):
         dispatcher.dispatch(entries(5, first), first + 5)

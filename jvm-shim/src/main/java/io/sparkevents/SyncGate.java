@@ -11,11 +11,14 @@ import org.slf4j.LoggerFactory;
  * record; with async-queued only for the kinds that a reporter with {@code
  * delivery.guarantee=guaranteed} may get events from, which the sidecar names when it is ready.
  *
- * <p>A record that is not answered in time costs the whole timeout once: the thread does not wait again
- * until the reporters have caught up with that record.
+ * <p>Of a reporter that is late the sidecar says so, and answers without it. Should the sidecar itself be
+ * stuck, that costs the whole timeout once: the thread does not wait again until it has caught up.
  */
 final class SyncGate {
   private static final Logger LOG = LoggerFactory.getLogger(SyncGate.class);
+
+  /** The sidecar looks several times a second which reporters are late, and answers without them. */
+  private static final long GRACE_MILLIS = 500;
 
   private final HandoffQueue queue;
   private final long timeoutMillis;
@@ -54,13 +57,13 @@ final class SyncGate {
     if (seq == 0 || (kinds != null && !kinds.contains(kind)) || !queue.isAnswered(behind)) {
       return;
     }
-    if (!queue.awaitAnswered(seq, timeoutMillis) && !queue.isClosed()) {
+    if (!queue.awaitAnswered(seq, timeoutMillis + GRACE_MILLIS) && !queue.isClosed()) {
       behind = seq;
       if (!warned) {
         warned = true;
         LOG.warn(
-            "spark-events: not every reporter has answered within events.dispatcher.sync.timeout ({} ms);"
-                + " Spark is not held up again until they have caught up",
+            "spark-events: the sidecar has not answered within events.dispatcher.sync.timeout ({} ms);"
+                + " Spark is not held up again until it has caught up",
             timeoutMillis);
       }
     }

@@ -1,0 +1,62 @@
+"""The reporters whose answers the driver waits for, and which of them have kept it waiting for too long."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from spark_events.dispatch.delivery import Delivery
+from spark_events.event import Severity
+
+__all__ = ["Awaited"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class Awaited:
+    """One that is late, or that its circuit breaker holds back, is not waited for until it has caught up.
+
+    So a destination that is away costs the driver one timeout, or less, and not one a record; and the others are
+    waited for as before. The waiting itself is the driver's: nothing in the sidecar stands still for it.
+
+    Args:
+        deliveries: of these reporters.
+        timeout: how long the driver waits for one of them, in seconds.
+    """
+
+    def __init__(self, deliveries: Sequence[Delivery], timeout: float) -> None:
+        self._deliveries = tuple(deliveries)
+        self._timeout = timeout
+        self._late: frozenset[str] = frozenset()
+        self._named: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._deliveries)
+
+    def may_get(self, scope: str | None, name: str | None, severity: Severity) -> bool:
+        """Whether events of that kind, as severe as they can be, have to be waited for."""
+        return any(delivery.may_get(scope, name, severity) for delivery in self._deliveries)
+
+    def look(self) -> None:
+        """Finds those that are late; called several times a second."""
+        late = frozenset(delivery.name for delivery in self._deliveries if delivery.unanswered_for() > self._timeout)
+        for delivery in self._deliveries:
+            if delivery.name in late - self._late:
+                delivery.timeouts += 1
+                self._name(delivery.name)
+        self._late = late
+
+    def oldest_record(self) -> int | None:
+        """The oldest record that one of them has still to answer for; None when there is none."""
+        awaited = (one for one in self._deliveries if one.name not in self._late and not one.is_held_back)
+        return min((record for one in awaited if (record := one.oldest_record()) is not None), default=None)
+
+    def _name(self, name: str) -> None:
+        if name not in self._named:
+            self._named.add(name)
+            _LOG.warning(
+                "reporter %s: has not answered within events.dispatcher.sync.timeout (%g s); it is not waited for"
+                " until it has caught up",
+                name,
+                self._timeout,
+            )
