@@ -9,11 +9,15 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import fakes
+import psutil
 import pytest
 from fakes import START, FakeDriver, application_start, eventually, goodbye, hello, read_events
 
@@ -150,11 +154,30 @@ class Application:
         assert facts == [(n, status) for n in range(jobs) for status in ("RUNNING", "FINISHED")]
 
 
+Begin = Callable[..., Application]
+
+
 @pytest.fixture
-def application(tmp_path: Path) -> Application:
-    made = Application(tmp_path)
-    made.away.touch()
-    return made
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """Begins applications whose destination is away; no sidecar of theirs outlives the test."""
+    begun: list[Application] = []
+
+    def _begin(**settings: str) -> Application:
+        begun.append(Application(tmp_path, **settings))
+        begun[-1].away.touch()
+        return begun[-1]
+
+    yield _begin
+    for one in begun:
+        if hasattr(one, "driver"):
+            one.driver.process.kill()
+            one.driver.process.wait()
+
+
+@pytest.fixture
+def application(begin: Begin) -> Application:
+    """One of them."""
+    return begin()
 
 
 def test_nothing_is_lost_however_often_the_sidecar_is_killed(application: Application) -> None:
@@ -185,14 +208,14 @@ def test_nothing_is_lost_however_often_the_sidecar_is_killed(application: Applic
     assert not list((application.folder / "spool").iterdir())
 
 
-def test_the_next_run_delivers_what_this_one_left(application: Application) -> None:
+def test_the_next_run_delivers_what_this_one_left(application: Application, begin: Begin) -> None:
     """A driver that was killed with its sidecar: the next of that name and reporter goes on, in order."""
     application.start()
     application.tell(application_start(app_name="shop"), *[record for n in range(500) for record in job(n)])
     application.await_safe()
     application.kill()
     assert not application.events.exists() or not read_events(application.events)
-    second = Application(application.folder)
+    second = begin()
     second.away.unlink()
     second.start()
     second.tell(application_start(app_name="shop", app_id="local-2"))
@@ -216,21 +239,22 @@ def test_an_outage_costs_nothing_but_disk(application: Application) -> None:
 
 
 def test_a_stopped_sidecar_goes_on_where_it_was(application: Application) -> None:
-    """Stopped in the middle of it for longer than a disk may hang: nothing is lost, and nothing is said."""
-    application.start()
+    """Stopped and continued while records come: nothing is lost, and nothing is said of a disk that hangs."""
+    driver = application.start()
     application.tell(application_start(app_name="shop"))
-    jobs = 0
-    for _ in range(5):
-        application.tell(*[record for n in range(jobs, jobs + 60) for record in job(n)])
-        jobs += 60
-        os.kill(application.driver.process.pid, signal.SIGSTOP)
-        application.tell(*[record for n in range(jobs, jobs + 20) for record in job(n)])
-        jobs += 20
-        os.kill(application.driver.process.pid, signal.SIGCONT)
+    # A thread of its own: the pipe to one that is stopped may be full.
+    told = threading.Thread(target=application.tell, args=[record for n in range(400) for record in job(n)])
+    told.start()
+    for part in range(1, 6):
+        eventually(lambda part=part: (application.hear(), application.acknowledged >= part * 100)[1])
+        os.kill(driver.process.pid, signal.SIGSTOP)
+        eventually(lambda: psutil.Process(driver.process.pid).status() == psutil.STATUS_STOPPED)
+        os.kill(driver.process.pid, signal.SIGCONT)
+    told.join()
     application.await_safe()
     application.away.unlink()
     application.finish()
-    application.check(jobs)
+    application.check(400)
     assert not [said for said in application.said if "spool" in said]
 
 
@@ -250,10 +274,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def test_a_full_disk_is_no_end(tmp_path: Path, small_disk: Path) -> None:
+def test_a_full_disk_is_no_end(begin: Begin, small_disk: Path) -> None:
     """What the disk cannot take is in memory, said once; when the destination is back, everything is delivered."""
-    application = Application(tmp_path, **{"events.reporter.audit.spool.directory": str(small_disk)})
-    application.away.touch()
+    application = begin(**{"events.reporter.audit.spool.directory": str(small_disk)})
     application.start()
     application.tell(application_start(app_name="shop"))
     jobs = 0
@@ -277,10 +300,8 @@ def test_a_full_disk_is_no_end(tmp_path: Path, small_disk: Path) -> None:
     assert sum("cannot be used" in said for said in application.said) == 1
 
 
-def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path: Path) -> None:
+def test_a_limit_on_the_size_of_files_is_a_full_disk(application: Application) -> None:
     """The same where nobody may mount: the log cannot grow any more."""
-    application = Application(tmp_path)
-    application.away.touch()
     driver = application.start()
     resource.prlimit(driver.process.pid, resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
     application.tell(application_start(app_name="shop"), *[record for n in range(600) for record in job(n)])
@@ -294,10 +315,8 @@ def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path: Path) -> None:
     application.check(600)
 
 
-def test_a_process_without_descriptors_still_delivers(tmp_path: Path) -> None:
+def test_a_process_without_descriptors_still_delivers(application: Application, tmp_path: Path) -> None:
     """The spool cannot be opened, so events pass by it; when there are descriptors again, they are safe."""
-    application = Application(tmp_path)
-    application.away.touch()
     # Before the first settings are read: nothing of the spool is open yet.
     application.driver = driver = FakeDriver(tmp_path / "stderr", greet=False)
     (tmp_path / "spool").touch()
@@ -329,16 +348,12 @@ main()
 """
 
 
-def test_a_clock_that_jumps_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_jumps_changes_nothing(
+    application: Application, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Years back and years ahead, while events are written, held and delivered."""
-    import sys
-
-    import fakes
-
     clock = tmp_path / "clock"
     monkeypatch.setattr(fakes, "SIDECAR", [sys.executable, "-c", CLOCK, str(clock)])
-    application = Application(tmp_path)
-    application.away.touch()
     application.start()
     application.tell(application_start(app_name="shop"))
     jobs = 0

@@ -18,6 +18,7 @@ from pathlib import Path
 from unittest import mock
 
 import msgspec
+import pytest
 from fakes import event, numbers
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -307,3 +308,53 @@ def event_of(number: int) -> Event:
 
 TestSpoolBooks = SpoolBooks.TestCase
 TestSpoolBooks.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+FULL = {"opens": True, "writes": False, "reads": False}
+#: What is rare at random, and was wrong once.
+STORIES: dict[str, list[tuple[str, dict[str, object]]]] = {
+    "what comes later waits for what only a disk has that cannot be read": [
+        *[("put", {"count": 5}), ("clerk_works", {})] * 2,
+        ("disk_fails", FULL),
+        ("put", {"count": 3}),
+        *[("take", {"most": 4}), ("deliver", {}), ("clerk_works", {})] * 3,
+    ],
+    "what seemed not to be written is not counted twice when the file is removed": [
+        ("put", {"count": 3}),
+        ("clerk_works", {}),
+        ("put", {"count": 2}),
+        ("clerk_works", {}),
+        ("disk_lies_once", {}),
+        ("put", {"count": 1}),
+        *[("clerk_works", {}), ("somebody_removes_the_files", {})] * 2,
+        ("clerk_works", {}),
+    ],
+    "what was in memory is still in the damaged file when no other could be written": [
+        ("put", {"count": 1}),
+        ("clerk_works", {}),
+        ("the_file_is_damaged", {}),
+        ("disk_fails", FULL),
+        ("end", {}),
+    ],
+    "a removed file that is found damaged can still be read": [
+        ("put", {"count": 5}),
+        *[("clerk_works", {})] * 2,
+        ("somebody_removes_the_files", {}),
+        ("the_file_is_damaged", {}),
+        ("clerk_works", {}),
+    ],
+}
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_what_was_wrong_once(story: str) -> None:
+    """The same machine, told what to do."""
+    machine = SpoolBooks()
+    machine.begin(max_bytes=1 << 20)
+    try:
+        for what, how in STORIES[story]:
+            getattr(machine, what)(**how)
+            machine.nothing_is_unaccounted_for()
+            machine.what_comes_first_is_told_first()
+    finally:
+        machine.teardown()

@@ -261,7 +261,8 @@ class Spool:
     def pass_by(self) -> None:
         """The disk does not work: what would be written goes to the reporter without, behind what is on disk."""
         with self._lock:
-            if not self._closed and not self._unread:
+            # At the end nobody is there to take it: it is better off where the next to be written is.
+            if not self._closing and not self._unread:
                 passing = self._writing
                 self._writing = []
                 self._front.settle()
