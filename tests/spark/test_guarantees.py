@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from spark.harness import REPORTERS, Lab, Run, pyspark_home, two_lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(300)]
 
 PROBES = {"PYTHONPATH": str(REPORTERS)}
 TERMINAL = Path(__file__).with_name("terminal.py")
