@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
+import random
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -81,9 +82,9 @@ class Worker:
         self._deadline = float("inf")
         self._in_failure = False
         self._rejected: int | None = None
-        self._wait = tenacity.wait_exponential(
-            multiplier=config.retry_initial, max=config.retry_max
-        ) + tenacity.wait_random(0, config.retry_initial)
+        self._wait = tenacity.wait_exponential(multiplier=config.retry_initial, max=config.retry_max)
+        # Its own: the numbers of the program's generator are the program's.
+        self._random = random.Random()
         self._thread = threading.Thread(target=self._run, name=f"spark-events-{name}", daemon=True)
 
     @property
@@ -225,8 +226,11 @@ class Worker:
 
     def _pause_after(self, state: tenacity.RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome is not None else None
-        asked = error.retry_after if isinstance(error, ThrottledError) else self._wait(state)
+        asked = error.retry_after if isinstance(error, ThrottledError) else self._backoff(state)
         return max(asked, self._breaker.pause())
+
+    def _backoff(self, state: tenacity.RetryCallState) -> float:
+        return self._wait(state) + self._random.uniform(0, self._config.retry_initial)
 
     async def _pause(self, seconds: float) -> None:
         """A pause that is cut short by a stop: then every moment until the deadline is for trying."""

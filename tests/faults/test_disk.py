@@ -41,6 +41,8 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
         lines["events.reporters"] = ", ".join(["audit", *UNWRITABLE])
         for name, (path, _) in UNWRITABLE.items():
             lines |= {f"events.reporter.{name}.type": "file", f"events.reporter.{name}.path": path}
+            # Longer than the job may take on a slow machine: a breaker opens once.
+            lines[f"events.reporter.{name}.circuit-breaker.open.initial"] = "5min"
         lines |= {"events.dispatcher.sync.timeout": "1s", "events.shutdown.timeout": "3s"}
         started[dispatcher] = lab.background(lab.run, "ending.py", defaults=lines)
     return started
@@ -60,11 +62,10 @@ def test_one_bad_file_does_not_spoil_another(run: Run) -> None:
 
 @pytest.mark.parametrize("name", UNWRITABLE)
 def test_what_cannot_be_written_is_said_once(run: Run, name: str) -> None:
-    """The driver's log names the reporter, the path and the reason, once; then each time that its breaker opens."""
+    """The driver's log names the reporter, the path and the reason, once; then once that its breaker has opened."""
     message, *further = [message for message in run.own_messages if UNWRITABLE[name][1] in message]
     assert all("circuit breaker is open" in repeated for repeated in further)
-    # Each time for longer, so that none of these sentences comes twice.
-    assert len({repeated.rpartition("held for ")[2] for repeated in further}) == len(further)
+    assert len(further) <= 1
     assert " ERROR " in message
     assert f"reporter {name}: " in message
 

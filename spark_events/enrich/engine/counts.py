@@ -27,6 +27,7 @@ class Counts:
         cached: rows that got an answer from the cache.
         known: rows whose answer was known from an earlier run.
         durations: of the latest attempts, in seconds.
+        begun: attempts, whether or not they have ended; only grows, so that any thread may read it.
         flying: attempts at this moment.
         peak: the most of them.
         waited: seconds between a call's coming in and its first attempt, in sum.
@@ -44,7 +45,7 @@ class Counts:
         self.durations: list[float] = []
         self._latency: Counter[int] = Counter()
         self._folding = threading.Lock()
-        self.flying = self.peak = 0
+        self.begun = self.flying = self.peak = 0
         self.waited = 0.0
         self.swallowed = self.abandoned = 0
         self.failures: defaultdict[str, int] = defaultdict(int)
@@ -53,6 +54,7 @@ class Counts:
 
     def begin(self) -> None:
         """An attempt begins."""
+        self.begun += 1
         self.flying += 1
         self.peak = max(self.peak, self.flying)
 

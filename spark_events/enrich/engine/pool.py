@@ -212,6 +212,7 @@ class Pool:
             if answer is None:
                 slot.attempted = now
                 counts.waited += now - batch.admitted
+                counts.begun += 1
                 counts.flying = flying = counts.flying + 1
                 if flying > counts.peak:
                     counts.peak = flying

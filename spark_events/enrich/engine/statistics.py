@@ -26,8 +26,7 @@ def counted(counts: Counts, hot: Sequence[HotKey]) -> dict[str, Any]:
     ``latency`` counts attempts by :func:`~spark_events.enrich.engine.histogram.bucket`; ``failures`` rows by type and
     ``kinds`` by kind; ``blocked`` seconds by line; ``hot_keys`` rows by the key's ``repr``.
     """
-    latency = counts.latency()
-    attempts = sum(latency.values()) + counts.flying
+    attempts = counts.begun
     return {
         "rows": counts.rows,
         "calls": attempts - counts.retries,
@@ -43,7 +42,7 @@ def counted(counts: Counts, hot: Sequence[HotKey]) -> dict[str, Any]:
         "abandoned": counts.abandoned,
         "slot_wait": counts.waited,
         "peak_in_flight": counts.peak,
-        "latency": latency,
+        "latency": counts.latency(),
         "failures": dict(counts.failures),
         "kinds": dict(counts.kinds),
         "blocked": dict(counts.blocked),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -68,14 +67,14 @@ def test_what_is_counted_adds_up() -> None:
 
 
 def test_numbers_may_be_asked_for_while_it_runs() -> None:
-    """Also when the durations have been folded many times; at most the attempt that ends just then is missing."""
+    """Also when the durations have been folded many times."""
 
     async def fn(row: int) -> int:
         return row
 
     run = Run(fn)
     seen = [run.numbers["attempts"] for _ in run.engine.run(_chunks())]
-    assert all(later >= earlier - 1 for earlier, later in pairwise(seen))
+    assert seen == sorted(seen)
     assert run.numbers["attempts"] == 20_000
 
 
