@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -75,21 +71,6 @@ def test_what_is_lost_is_counted(run: Run, name: str) -> None:
     """Events that could not be written by the end are counted in the driver's log."""
     lost = [re.search(rf"reporter {name}: (\d+) events were not delivered in time", m) for m in run.own_messages]
     assert [int(found[1]) for found in lost if found] == [len(run.events())], run.own_messages
-
-
-@pytest.fixture(scope="module")
-def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A file system with little room; only root may make one."""
-    folder = tmp_path_factory.mktemp("disk")
-    mounted = shutil.which("mount") and os.geteuid() == 0 and subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)], check=False, capture_output=True
-    ).returncode == 0  # fmt: skip
-    if not mounted:
-        pytest.skip("a small file system cannot be mounted here; /dev/full has to do")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def test_a_disk_that_was_full_gets_everything(lab: Lab, small_disk: Path) -> None:

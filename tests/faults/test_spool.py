@@ -6,9 +6,7 @@ import dataclasses
 import os
 import random
 import resource
-import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -256,22 +254,6 @@ def test_a_stopped_sidecar_goes_on_where_it_was(application: Application) -> Non
     application.finish()
     application.check(400)
     assert not [said for said in application.said if "spool" in said]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with little room; only root may make one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = shutil.which("mount") and os.geteuid() == 0 and subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)], check=False, capture_output=True
-    ).returncode == 0  # fmt: skip
-    if not mounted:
-        pytest.skip("a small file system cannot be mounted here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def test_a_full_disk_is_no_end(begin: Begin, small_disk: Path) -> None:
