@@ -31,19 +31,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnrichService]:
-    with EnrichService(tmp_path_factory.mktemp("service") / "calls.jsonl") as started:
-        yield started
-
-
-@pytest.fixture
-def service(running: EnrichService) -> EnrichService:
-    """With an empty log, answering at once."""
-    running.script()
-    return running
-
-
 def called(service: EnrichService) -> dict[str, int]:
     """How often each key was called."""
     return dict(Counter(call.key for call in service.calls()))

@@ -33,18 +33,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnrichService]:
-    with EnrichService(tmp_path_factory.mktemp("service") / "calls.jsonl") as started:
-        yield started
-
-
-@pytest.fixture
-def service(running: EnrichService) -> EnrichService:
-    running.script()
-    return running
-
-
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """Two files of ten rows: two micro-batches."""

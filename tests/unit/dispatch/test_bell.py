@@ -96,5 +96,8 @@ def test_the_loop_goes_on_where_something_lives_in_it(loop: asyncio.AbstractEven
 
 def test_a_loop_that_is_over_is_no_error(bell: Bell, loop: asyncio.AbstractEventLoop) -> None:
     """Who rings does not know whether anybody is left to hear it."""
+    bell.wait_in_loop()
     loop.close()
     bell.ring()
+    bell.ring()
+    assert loop.is_closed()
