@@ -16,8 +16,10 @@ if TYPE_CHECKING:
         PermanentError,
         SparkEventsError,
         ThrottledError,
+        TransientError,
     )
     from spark_events.event import Event, EventBuilder, Severity
+    from spark_events.reporters.memory import MemoryReporter
     from spark_events.reporters.reporter import Reporter, ReporterFactory
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "EventBuilder",
     "InvalidEventError",
     "InvalidPlanError",
+    "MemoryReporter",
     "MissingExtraError",
     "PermanentError",
     "Reporter",
@@ -37,6 +40,7 @@ __all__ = [
     "Severity",
     "SparkEventsError",
     "ThrottledError",
+    "TransientError",
     "__version__",
     "enrich",
     "enrich_batch",
@@ -45,6 +49,7 @@ __all__ = [
 _PLACES = {
     **dict.fromkeys(("Cache", "CircuitBreaker", "Retry", "enrich", "enrich_batch"), "spark_events.enrich"),
     **dict.fromkeys(("Event", "EventBuilder", "Severity"), "spark_events.event"),
+    "MemoryReporter": "spark_events.reporters.memory",
     **dict.fromkeys(("Reporter", "ReporterFactory"), "spark_events.reporters.reporter"),
 }
 

@@ -28,3 +28,10 @@ def test_what_is_seen_is_a_copy() -> None:
     reporter.report([event(1)])
     reporter.events.clear()
     assert numbers(reporter.events) == [1]
+
+
+def test_it_is_public() -> None:
+    """By the package's own name, which is what tests and notebooks import."""
+    import spark_events
+
+    assert spark_events.MemoryReporter is MemoryReporter
