@@ -14,6 +14,7 @@ from fakes import event, eventually, read_events, sidecar_environment
 from spark_events import Event
 from spark_events.event import Attributes
 from spark_events.reporters.file import FileConfig, FileReporter
+from unit.reporters.writing import two_writers
 
 
 def opened(path: Path) -> FileReporter:
@@ -156,18 +157,7 @@ asyncio.run(main())
 def test_two_drivers_on_one_path_do_not_mix_their_lines(tmp_path: Path) -> None:
     """Every line is whole, none is missing, and each driver's own are in order."""
     path = tmp_path / "events.jsonl"
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path), name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=sidecar_environment(),
-        )
-        for name in ("a", "b")
-    ]
-    for writer in writers:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == b"ready\n"
+    writers = two_writers(WRITER, path)
     for writer in writers:
         writer.communicate(b"go\n", timeout=60)
         assert writer.returncode == 0

@@ -9,19 +9,18 @@ import gzip
 import json
 import logging
 import os
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import event, eventually, numbers, sidecar_environment
+from fakes import event, eventually, numbers
 
 from spark_events import Event
 from spark_events.event import decode_event
 from spark_events.reporters.file import FileConfig, FileReporter
+from unit.reporters.writing import two_writers
 
 
 def opened(path: Path, **changes: Any) -> FileReporter:
@@ -245,18 +244,7 @@ asyncio.run(main())
 def test_two_drivers_and_logrotate_on_one_path_lose_nothing(tmp_path: Path) -> None:
     """Both put files aside, one compresses, and somebody else renames the file now and then."""
     path = tmp_path / "events.jsonl"
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path), name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=sidecar_environment(),
-        )
-        for name in ("a", "b")
-    ]
-    for writer in writers:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == b"ready\n"
+    writers = two_writers(WRITER, path)
     ends = [threading.Thread(target=writer.communicate, args=(b"go\n", 60)) for writer in writers]
     for end in ends:
         end.start()
