@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import signal
 from collections.abc import Iterator
 
 import pytest
 from spark.harness import Lab
 
 import spark_events
+
+# Where the tests run in the background, Ctrl-C is ignored, and every process they start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Hypothesis also tries the constants of modules that are loaded; one that is loaded while a test runs changes what it
 # draws, and the test is called flaky.

@@ -222,9 +222,15 @@ class SpoolBooks(RuleBasedStateMachine):
     def kill(self) -> None:
         """The driver sends again what was not acknowledged, in order."""
         oldest = self.spool.oldest_record()
+        # What the driver has forgotten is not sent again.
+        self.given_up |= {number for number in self._on_no_disk() if oldest is None or number < oldest}
         if self.clerk._database is not None:
             self.clerk._database.close()
         self._end(oldest)
+
+    def _on_no_disk(self) -> set[int]:
+        """Somebody has removed the file that these were safe in, and so far there was no other to write them to."""
+        return {int(one.event.body) for one in self.spool._window.unwritten() if self.removed}
 
     def lost_with_the_process(self) -> bool:
         """A file that was removed while it was open is gone with its process; what is only there cannot be had."""
@@ -236,13 +242,12 @@ class SpoolBooks(RuleBasedStateMachine):
     def end(self) -> None:
         """With time enough, as at the end of an application; what no disk has taken is sent again here, too."""
         oldest = self.spool.oldest_record()
-        on_no_disk = {int(one.event.body) for one in self.spool._window.unwritten() if self.removed}
+        on_no_disk = self._on_no_disk()
         self.spool.close(time.monotonic() + 20)
         counts = self.spool.counts()
         assert counts.held == 0
         assert counts.accepted == counts.delivered + sum(counts.dropped.values()) + counts.spooled
         if counts.dropped.get("shutdown"):
-            # Somebody has removed the file that these were safe in, and until the end there was no other.
             self.given_up |= on_no_disk
         else:
             oldest = None
@@ -335,6 +340,14 @@ STORIES: dict[str, list[tuple[str, dict[str, object]]]] = {
         ("the_file_is_damaged", {}),
         ("disk_fails", FULL),
         ("end", {}),
+    ],
+    "what was in a removed file dies with the process when no other could be written": [
+        ("put", {"count": 1}),
+        ("clerk_works", {}),
+        ("somebody_removes_the_files", {}),
+        ("disk_fails", FULL),
+        ("clerk_works", {}),
+        ("kill", {}),
     ],
     "a removed file that is found damaged can still be read": [
         ("put", {"count": 5}),
