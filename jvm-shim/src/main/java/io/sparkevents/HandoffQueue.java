@@ -285,6 +285,16 @@ final class HandoffQueue {
     }
   }
 
+  /** It has happened before anybody listened: no event, but what a sidecar must know. */
+  void know(Record record) {
+    lock.lock();
+    try {
+      context.apply(record);
+    } finally {
+      lock.unlock();
+    }
+  }
+
   /** No record will come any more; the writer is woken to say so. */
   void finish() {
     lock.lock();
