@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from spark_events._version import __version__
@@ -24,7 +24,6 @@ from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.observation import Observation
 from spark_events.dispatch.store import Entry
 from spark_events.errors import ProtocolError
-from spark_events.event import Event
 from spark_events.pipeline import Pipeline, build
 from spark_events.reporters.reporter import Reporter
 from spark_events.translate.dispatch_reports import final_report, reporter_status
@@ -65,7 +64,6 @@ class Conversation:
         is_driver_gone: whether a source that was closed without a goodbye means that the driver has died.
         own: reporters that no setting makes: by name, what makes them.
         choose: which of the driver's settings count.
-        heard: gets every event as it is told, on the conversation's own thread.
     """
 
     def __init__(
@@ -75,15 +73,13 @@ class Conversation:
         is_driver_gone: Callable[[], bool],
         *,
         own: Mapping[str, Callable[[], Reporter]] | None = None,
-        choose: Callable[[Setting], bool] = lambda _: True,
-        heard: Callable[[Sequence[Event]], None] | None = None,
+        choose: Callable[[list[Setting]], list[Setting]] = lambda settings: settings,
     ) -> None:
         self._source = source
         self._answers = answers
         self._is_driver_gone = is_driver_gone
         self._own = own or {}
         self._choose = choose
-        self._heard = heard
         self._decoder = Decoder()
         self._translator = Translator()
         self._pipeline: Pipeline
@@ -112,8 +108,8 @@ class Conversation:
                 f"the jar on the class path and the package spark_events {__version__} do not belong together;"
                 " take the jar that `spark-events conf` names"
             )
-        given = (Setting(s.key, s.value, s.origin) for s in hello.settings)
-        settings = Settings(setting for setting in given if self._choose(setting))
+        given = [Setting(s.key, s.value, s.origin) for s in hello.settings]
+        settings = Settings(self._choose(given))
         self._pipeline = build(settings, self._hooks(), self._observe, hello.application, self._own)
         self._translator = Translator(self._pipeline.translation, hello.sequence)
         self._acknowledgements = Acknowledgements(self._answers, hello.sequence)
@@ -209,15 +205,10 @@ class Conversation:
         held = self._translator.held_record
         if held is not None and self._held is None:
             self._acknowledgements.hold(held)
-        self._tell(entries, self._last_record)
+        self._pipeline.dispatcher.dispatch(entries, self._last_record)
         self._held = held
         self._acknowledgements.hold(held)
         self._acknowledge()
-
-    def _tell(self, entries: list[Entry], through: int) -> None:
-        self._pipeline.dispatcher.dispatch(entries, through)
-        if self._heard is not None and entries:
-            self._heard([entry.event for entry in entries])
 
     def _restore(self, told: Restored) -> None:
         record = self._decoder.decode(told.record)
@@ -259,7 +250,7 @@ class Conversation:
         dispatcher.drain(deadline - patience * _REPORT_SHARE)
         self._tell_of_breakers()
         report = final_report(account(dispatcher.books()), self._doubtful(), time.time_ns() // 1_000_000)
-        self._tell([Entry(self._last_record, self._translator.emit(report))], self._last_record)
+        dispatcher.dispatch([Entry(self._last_record, self._translator.emit(report))], self._last_record)
         dispatcher.stop(deadline)
         self._acknowledge()
         self._observation.numbers(dispatcher.books, at_once=True)
@@ -282,4 +273,4 @@ class Conversation:
             _LOG.error("the driver has closed the pipe but lives on; its further events are not reported")
             return
         events = self._translator.driver_lost(time.time_ns() // 1_000_000, self._jvm_is_going_down)
-        self._tell([Entry(self._last_record, event) for event in events], 0)
+        self._pipeline.dispatcher.dispatch([Entry(self._last_record, event) for event in events], 0)

@@ -133,7 +133,7 @@ def build(
         hooks: what the deliveries tell, from whatever thread.
         on_watch: called several times a second, from a thread of the dispatcher.
         application: its name, by which what a predecessor has spooled is found; without one nothing is spooled.
-        own: reporters that no setting makes: by name, what makes them.
+        own: reporters that no setting makes: by name, what makes them. They are always active.
 
     Raises:
         ConfigError: with everything that is wrong with the settings.
@@ -158,7 +158,7 @@ def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = 
     dispatcher_config = settings.read(DispatcherConfig, "events.dispatcher")
     configured = list(dict.fromkeys([*settings.names_below(_REPORTER), *own]))
     plans = {name: _read_reporter(settings, name, own.get(name)) for name in configured}
-    active = _active(settings, config, configured)
+    active = list(dict.fromkeys([*_active(settings, config, configured), *own]))
     for name in active:
         if name not in plans:
             known = ", ".join(configured) or "none"

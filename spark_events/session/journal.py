@@ -1,0 +1,137 @@
+"""The last events of a stream, and waiting for one: a reporter that those can ask who are in the same process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from spark_events.errors import StreamStoppedError, WaitTimeoutError
+from spark_events.event import Event
+from spark_events.reporters.reporter import Reporter
+from spark_events.session.choice import Choice
+
+__all__ = ["Journal"]
+
+#: So many of those that did arrive are named by a wait that was in vain.
+_NAMED = 5
+
+
+class Journal(Reporter):
+    """Keeps events and tells those who wait of new ones. Safe to use from every thread.
+
+    Args:
+        size: how many events are kept, the newest ones.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._kept: deque[Event] = deque(maxlen=size)
+        self._count = 0
+        self._is_over = False
+        self._waiting: set[Callable[[], None]] = set()
+
+    @property
+    def events(self) -> list[Event]:
+        """What has been told so far, oldest first."""
+        with self._lock:
+            return list(self._kept)
+
+    def report(self, events: Sequence[Event]) -> None:
+        with self._lock:
+            self._kept.extend(events)
+            self._count += len(events)
+            waiting = list(self._waiting)
+        for notify in waiting:
+            notify()
+
+    def end(self) -> None:
+        """Nothing more will be told: whoever waits learns that."""
+        with self._lock:
+            self._is_over = True
+            waiting = list(self._waiting)
+        for notify in waiting:
+            notify()
+
+    def wait_for(self, choice: Choice, after: Event | None, timeout: float) -> Event:
+        """The first event of a choice, of those that are kept or still come.
+
+        Args:
+            choice: which event.
+            after: only events that were told behind this one.
+            timeout: seconds.
+
+        Raises:
+            WaitTimeoutError: none came in time.
+            StreamStoppedError: none came, and none will.
+        """
+        changed = threading.Event()
+        deadline = time.monotonic() + timeout
+        search = self._search(choice, after)
+        with self._notified(changed.set):
+            while (found := next(search)) is None:
+                if not changed.wait(max(0.0, deadline - time.monotonic())):
+                    raise self._in_vain(choice, timeout)
+                changed.clear()
+        return found
+
+    async def wait_for_async(self, choice: Choice, after: Event | None, timeout: float) -> Event:
+        """The same, for a coroutine; its loop goes on meanwhile."""
+        loop = asyncio.get_running_loop()
+        changed = asyncio.Event()
+        search = self._search(choice, after)
+        deadline = loop.time() + timeout
+        with self._notified(lambda: _in_loop(loop, changed.set)):
+            while (found := next(search)) is None:
+                try:
+                    await asyncio.wait_for(changed.wait(), max(0.0, deadline - loop.time()))
+                except asyncio.TimeoutError:
+                    raise self._in_vain(choice, timeout) from None
+                changed.clear()
+        return found
+
+    @contextmanager
+    def _notified(self, notify: Callable[[], None]) -> Iterator[None]:
+        with self._lock:
+            self._waiting.add(notify)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting.discard(notify)
+
+    def _search(self, choice: Choice, after: Event | None) -> Iterator[Event | None]:
+        """The event that is looked for, or None each time that it has not come yet."""
+        seen, last = 0, -1 if after is None else after.sequence
+        while True:
+            with self._lock:
+                new = list(self._kept)[max(0, len(self._kept) - (self._count - seen)) :]
+                seen, is_over = self._count, self._is_over
+            for event in new:
+                if event.sequence > last and choice.fits(event):
+                    yield event
+            if is_over:
+                raise StreamStoppedError(f"the events have ended, and {choice} has not come; {self._arrived()}")
+            yield None
+
+    def _in_vain(self, choice: Choice, timeout: float) -> WaitTimeoutError:
+        return WaitTimeoutError(f"{choice} has not come within {timeout:g} s; {self._arrived()}")
+
+    def _arrived(self) -> str:
+        events = self.events
+        if not events:
+            return "no event came at all"
+        counts = Counter(event.name for event in events)
+        told = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+        last = "; ".join(f"{event.severity.value} {event.name}: {event.body}" for event in events[-_NAMED:])
+        return f"what did come: {told}; the last of it: {last}"
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    # A loop that was closed has nobody in it who waits.
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(call)
