@@ -19,7 +19,7 @@ def add_event(event: Event | EventBuilder, spark: Any | None = None) -> None:
 
     >>> add_event(EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12))        # doctest: +SKIP
 
-    It goes over Spark's listener bus, and so comes behind what Spark has told before, and before what it tells later. The
+    It goes over Spark's listener bus, and so it has its place among what Spark itself tells. The
     sidecar gets it, and a stream of :func:`spark_events.start`. With an attribute ``spark.streaming.query.id`` it
     gets that query's variables, too. The call returns at once; nobody listening is no error.
 
