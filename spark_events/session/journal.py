@@ -20,20 +20,35 @@ __all__ = ["Journal"]
 _NAMED = 5
 
 
+class _Waiter:
+    """Somebody who waits: what he has not looked at yet, and how he is woken."""
+
+    def __init__(self, events: Sequence[Event], notify: Callable[[], None]) -> None:
+        self.unseen = deque(events)
+        self.notify = notify
+
+    def find(self, choice: Choice, last: int) -> Event | None:
+        """The first that is wanted, of those that have a higher number than ``last``."""
+        while self.unseen:
+            event = self.unseen.popleft()
+            if event.sequence > last and choice.fits(event):
+                return event
+        return None
+
+
 class Journal(Reporter):
     """Keeps events and tells those who wait of new ones. Safe to use from every thread.
 
     Args:
-        size: how many events are kept, the newest ones.
+        size: how many events are kept, the newest ones. Who waits misses none, however few are kept.
     """
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self._lock = threading.Lock()
         self._kept: deque[Event] = deque(maxlen=size)
-        self._count = 0
         self._is_over = False
-        self._waiting: set[Callable[[], None]] = set()
+        self._waiting: set[_Waiter] = set()
 
     @property
     def events(self) -> list[Event]:
@@ -44,18 +59,16 @@ class Journal(Reporter):
     def report(self, events: Sequence[Event]) -> None:
         with self._lock:
             self._kept.extend(events)
-            self._count += len(events)
-            waiting = list(self._waiting)
-        for notify in waiting:
-            notify()
+            for waiter in self._waiting:
+                waiter.unseen.extend(events)
+                waiter.notify()
 
     def end(self) -> None:
         """Nothing more will be told: whoever waits learns that."""
         with self._lock:
             self._is_over = True
-            waiting = list(self._waiting)
-        for notify in waiting:
-            notify()
+            for waiter in self._waiting:
+                waiter.notify()
 
     def wait_for(self, choice: Choice, after: Event | None, timeout: float) -> Event:
         """The first event of a choice, of those that are kept or still come.
@@ -71,9 +84,8 @@ class Journal(Reporter):
         """
         changed = threading.Event()
         deadline = time.monotonic() + timeout
-        search = self._search(choice, after)
-        with self._notified(changed.set):
-            while (found := next(search)) is None:
+        with self._waiter(changed.set) as waiter:
+            while (found := self._look(waiter, choice, after)) is None:
                 if not changed.wait(max(0.0, deadline - time.monotonic())):
                     raise self._in_vain(choice, timeout)
                 changed.clear()
@@ -83,10 +95,9 @@ class Journal(Reporter):
         """The same, for a coroutine; its loop goes on meanwhile."""
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
-        search = self._search(choice, after)
         deadline = loop.time() + timeout
-        with self._notified(lambda: _in_loop(loop, changed.set)):
-            while (found := next(search)) is None:
+        with self._waiter(lambda: _in_loop(loop, changed.set)) as waiter:
+            while (found := self._look(waiter, choice, after)) is None:
                 try:
                     await asyncio.wait_for(changed.wait(), max(0.0, deadline - loop.time()))
                 except asyncio.TimeoutError:
@@ -95,28 +106,23 @@ class Journal(Reporter):
         return found
 
     @contextmanager
-    def _notified(self, notify: Callable[[], None]) -> Iterator[None]:
+    def _waiter(self, notify: Callable[[], None]) -> Iterator[_Waiter]:
         with self._lock:
-            self._waiting.add(notify)
+            waiter = _Waiter(self._kept, notify)
+            self._waiting.add(waiter)
         try:
-            yield
+            yield waiter
         finally:
             with self._lock:
-                self._waiting.discard(notify)
+                self._waiting.discard(waiter)
 
-    def _search(self, choice: Choice, after: Event | None) -> Iterator[Event | None]:
-        """The event that is looked for, or None each time that it has not come yet."""
-        seen, last = 0, -1 if after is None else after.sequence
-        while True:
-            with self._lock:
-                new = list(self._kept)[max(0, len(self._kept) - (self._count - seen)) :]
-                seen, is_over = self._count, self._is_over
-            for event in new:
-                if event.sequence > last and choice.fits(event):
-                    yield event
-            if is_over:
-                raise StreamStoppedError(f"the events have ended, and {choice} has not come; {self._arrived()}")
-            yield None
+    def _look(self, waiter: _Waiter, choice: Choice, after: Event | None) -> Event | None:
+        # Before it is looked: what comes behind this moment notifies.
+        is_over = self._is_over
+        found = waiter.find(choice, -1 if after is None else after.sequence)
+        if found is None and is_over:
+            raise StreamStoppedError(f"the events have ended, and {choice} has not come; {self._arrived()}")
+        return found
 
     def _in_vain(self, choice: Choice, timeout: float) -> WaitTimeoutError:
         return WaitTimeoutError(f"{choice} has not come within {timeout:g} s; {self._arrived()}")

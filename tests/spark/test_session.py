@@ -209,6 +209,23 @@ def test_a_context_that_is_made_again_has_a_stream_of_its_own(rounds: Any) -> No
     assert sum("finished" in body and "Application" in body for body in rounds["bodies"]) == 1
 
 
+def test_a_script_that_just_ends_has_delivered_everything(lab: Lab, tmp_path: Path) -> None:
+    """Neither the stream nor the session was stopped."""
+    script, told = tmp_path / "ends.py", tmp_path / "told.jsonl"
+    script.write_text(
+        "import spark_events\n"
+        "from pyspark.sql import SparkSession\n"
+        "spark = spark_events.configure(SparkSession.builder, sidecar=False).getOrCreate()\n"
+        f"spark_events.start(spark, reporters={{'f': {{'type': 'file', 'path': {str(told)!r}}}}})\n"
+        "for number in range(500):\n"
+        "    spark_events.add_event(spark_events.EventBuilder('a.b', 'Mine').set_attribute('n', number))\n"
+    )
+    done = lab.run("", str(script), program=PYTHON)
+    assert done.process.returncode == 0, done.tail()
+    mine = [event["attributes"]["n"] for event in done.events(told) if event["name"] == "Mine"]
+    assert mine == list(range(500))
+
+
 def test_without_the_jar_the_missing_line_is_named(lab: Lab, tmp_path: Path) -> None:
     """And what to do instead."""
     script = tmp_path / "bare.py"
