@@ -19,11 +19,14 @@ def session_of(spark: Any | None) -> Any:
         SessionError: there is none, or it was stopped.
     """
     if spark is None:
+        from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
 
-        spark = SparkSession.getActiveSession()
-        if spark is None:
-            raise SessionError("no SparkSession is active: start one, or give one as the argument")
+        try:
+            # The thread's own, or else the one that was made first: in a callback's thread nobody has made any.
+            spark = SparkSession.active()
+        except PySparkException:
+            raise SessionError("no SparkSession is active: start one, or give one as the argument") from None
     if not hasattr(spark, "streams") or not hasattr(spark, "conf"):
         raise SessionError(f"spark: given {type(spark).__name__}, allowed is a SparkSession")
     return spark
