@@ -136,6 +136,17 @@ def test_a_stream_beside_the_sidecar_doubles_nothing(beside: tuple[Run, Any]) ->
     assert (last["name"], last["attributes"]["status.new"]) == ("JobStatusChangeEvent", "ENDED")
 
 
+def test_scala_and_java_add_events_too(beside: tuple[Run, Any]) -> None:
+    """With the same builder; the application's variables and the place among the others are the same matter."""
+    done, truth = beside
+    assert truth["added"] is True
+    details = {"orders": 12, "share": 0.5, "last": True, "who": "é"}
+    assert truth["from_the_jvm"] == ["12 orders", "WARN", details]
+    (told,) = done.named("FromTheJvm")
+    assert details.items() <= told["attributes"].items()
+    assert told["attributes"]["spark.app.name"] == "beside"
+
+
 MISTAKES = {
     "no session": ["SessionError: no SparkSession is active"],
     "unknown key": [

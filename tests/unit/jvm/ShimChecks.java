@@ -75,6 +75,32 @@ public final class ShimChecks {
     }
   }
 
+  /** What a program's own event cannot be is refused at once, with the name of what is wrong. */
+  public static void checkEventsThatAreBuilt() {
+    is(Events.builder("shop", "Opened").attribute("people", 3).severity("WARN").body("open").observedAt(1).add(), false);
+    refused("classScope: given  ", () -> Events.builder(" ", "Opened"));
+    refused("name: given null", () -> Events.builder("shop", null));
+    refused("severity: given LOUD, allowed is one of [TRACE", () -> Events.builder("a", "b").severity("LOUD"));
+    refused("observedAt: given -1", () -> Events.builder("a", "b").observedAt(-1));
+    refused("attribute key: given ", () -> Events.builder("a", "b").attribute("", 1));
+    for (Object wrong : new Object[] {null, new int[0], Double.NaN, Float.POSITIVE_INFINITY, 'c', new Object()}) {
+      refused("attribute door: given " + wrong, () -> Events.builder("a", "b").attribute("door", wrong));
+    }
+    for (Object right : new Object[] {"", true, 1, 2L, (short) 3, (byte) 4, 0.5, 0.25f}) {
+      is(Events.builder("a", "b").attribute("door", right).add(), false);
+    }
+  }
+
+  private static void refused(String why, Runnable call) {
+    try {
+      call.run();
+    } catch (IllegalArgumentException refusal) {
+      is(refusal.getMessage().startsWith(why), true);
+      return;
+    }
+    throw new AssertionError("taken, though " + why);
+  }
+
   /** A logger of which only what it is told is known: "level text"; each call passes through the gate. */
   private static Logger logger(ConcurrentLinkedQueue<String> told, Semaphore gate) {
     return (Logger)

@@ -18,7 +18,18 @@ public final class Events {
   private Events() {}
 
   /**
-   * Adds one event, and returns at once.
+   * An event to be built and added.
+   *
+   * @param classScope which part of the program it is about, dotted
+   * @param name what kind of fact
+   * @throws IllegalArgumentException where one of them is empty
+   */
+  public static EventBuilder builder(String classScope, String name) {
+    return new EventBuilder(classScope, name);
+  }
+
+  /**
+   * Adds one event that is JSON already, and returns at once.
    *
    * @param event a JSON object: {@code id} (unique in the application), {@code name}, {@code class_scope}, and
    *     where known {@code body}, {@code severity}, {@code time} (milliseconds since the epoch), {@code attributes}
