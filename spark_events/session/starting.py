@@ -179,9 +179,10 @@ def _caller() -> str:
 
 
 def _forget(ended: EventStream) -> None:
-    with _lock:
-        for application in [key for key, stream in _running.items() if stream is ended]:
-            del _running[application]
+    # Without the lock: whoever holds it may be waiting for this very end.
+    for application, stream in list(_running.items()):
+        if stream is ended:
+            _running.pop(application, None)
 
 
 def _stop_all() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark.harness import Lab, Run
+from spark.harness import Lab, Run, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -235,6 +235,23 @@ def test_a_script_that_just_ends_has_delivered_everything(lab: Lab, tmp_path: Pa
     assert done.process.returncode == 0, done.tail()
     mine = [event["attributes"]["n"] for event in done.events(told) if event["name"] == "Mine"]
     assert mine == list(range(500))
+
+
+def test_a_python_that_is_killed_keeps_nobody_waiting(lab: Lab, tmp_path: Path) -> None:
+    """The JVM ends as it would without a stream, and not after `shutdown.timeout`."""
+    script = tmp_path / "killed.py"
+    script.write_text(
+        "import os, signal, spark_events\n"
+        "from pyspark.sql import SparkSession\n"
+        "settings = {'shutdown.timeout': '10min'}\n"
+        "spark = spark_events.configure(SparkSession.builder, sidecar=False).getOrCreate()\n"
+        "events = spark_events.start(spark, settings=settings)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = lab.start("", str(script), program=PYTHON)
+    assert done.process.wait(120) == -9
+    wait_for("the JVM to be gone", lambda: not done.processes(), 60)
+    assert not done.processes()
 
 
 def test_without_the_jar_the_missing_line_is_named(lab: Lab, tmp_path: Path) -> None:

@@ -21,8 +21,6 @@ public final class InProcess implements Destination {
   private static final ObjectMapper JSON = new ObjectMapper();
   /** So much is fetched at once, if there is so much. */
   private static final int FETCH_BYTES = 64 * 1024;
-  /** Who has not fetched for so long is gone: an interpreter ends without a word. */
-  private static final long SILENCE_NANOS = TimeUnit.SECONDS.toNanos(2);
   private static final long LOOK_MILLIS = 20;
 
   private final SparkContext context;
@@ -38,8 +36,8 @@ public final class InProcess implements Destination {
   private boolean begun;
   private volatile boolean listening;
   private volatile boolean goodbye;
-  private volatile boolean fetching;
-  private volatile long lastFetched = System.nanoTime();
+  /** Serves Python's connection, and ends with it. */
+  private volatile Thread fetcher;
 
   private InProcess(SparkContext context, SparkConf conf, Settings settings) {
     this.context = context;
@@ -94,24 +92,19 @@ public final class InProcess implements Destination {
     if (goodbye || ended.getCount() == 0) {
       return null;
     }
-    fetching = true;
-    try {
-      ByteArrayOutputStream lines = new ByteArrayOutputStream();
-      if (!begun) {
-        begun = true;
-        lines.write(Greeting.line(settings, context.appName(), answers.nextSequence(), 0));
-        feed.begin(lines::write);
-        return lines.toByteArray();
-      }
-      goodbye = feed.next(lines::write, millis);
-      while (!goodbye && lines.size() > 0 && lines.size() < FETCH_BYTES && queue.hasPending()) {
-        goodbye = feed.next(lines::write, 0);
-      }
+    fetcher = Thread.currentThread();
+    ByteArrayOutputStream lines = new ByteArrayOutputStream();
+    if (!begun) {
+      begun = true;
+      lines.write(Greeting.line(settings, context.appName(), answers.nextSequence(), 0));
+      feed.begin(lines::write);
       return lines.toByteArray();
-    } finally {
-      lastFetched = System.nanoTime();
-      fetching = false;
     }
+    goodbye = feed.next(lines::write, millis);
+    while (!goodbye && lines.size() > 0 && lines.size() < FETCH_BYTES && queue.hasPending()) {
+      goodbye = feed.next(lines::write, 0);
+    }
+    return lines.toByteArray();
   }
 
   /** Takes answers, a JSON object each, one a line. */
@@ -173,10 +166,11 @@ public final class InProcess implements Destination {
     }
   }
 
+  /** Waits for Python, as long as there is one: an interpreter that is killed ends without a word. */
   private void awaitEnd() throws InterruptedException {
     while (!ended.await(LOOK_MILLIS, TimeUnit.MILLISECONDS) && !deadline.hasPassed()) {
-      boolean silent = !fetching && System.nanoTime() - lastFetched > SILENCE_NANOS;
-      if (silent && !goodbye) {
+      Thread last = fetcher;
+      if (last == null || !last.isAlive()) {
         return;
       }
     }
