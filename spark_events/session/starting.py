@@ -109,6 +109,8 @@ def _size(history: object) -> int:
 
 def _settings(found: Given, dispatcher: str, settings: Mapping[str, Any] | None) -> dict[str, str]:
     problems: list[str] = []
+    if _JOURNAL in found.names:
+        problems.append(f"reporters: given the name {_JOURNAL!r}, which is that of the stream's own memory")
     values = {**found.settings, **own_settings(settings, problems), "events.dispatcher.type": str(dispatcher)}
     if problems:
         raise ConfigError(problems)

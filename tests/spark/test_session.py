@@ -157,6 +157,7 @@ MISTAKES = {
     "dispatcher": ["ConfigError: events.dispatcher.type: given 'quick', allowed is"],
     "late configure": ["SessionError: the application 'beside' runs already", "spark.stop()"],
     "no reporter": ["ConfigError: reporters: given 3 for '3', allowed is"],
+    "taken name": ["ConfigError: reporters: given the name 'history', which is that of the stream's own memory"],
     "wrong key": ["ConfigError: events.reporter.f.path: required, but not set"],
     "no spark": ["SessionError: spark: given str, allowed is a SparkSession"],
     "twice": ["SessionError: the events of this application are started already, at ", "session_beside.py:", "stop()"],

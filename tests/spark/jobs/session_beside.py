@@ -33,6 +33,7 @@ spark = spark_events.configure(
 ).getOrCreate()
 mistake("late configure", lambda: spark_events.configure(SparkSession.builder))
 mistake("no reporter", lambda: spark_events.start(spark, reporters=[3]))
+mistake("taken name", lambda: spark_events.start(spark, reporters={"history": "log"}))
 mistake("wrong key", lambda: spark_events.start(spark, reporters={"f": {"type": "file"}}))
 mistake("no spark", lambda: spark_events.start("local[2]"))
 
