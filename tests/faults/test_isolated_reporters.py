@@ -85,7 +85,7 @@ def test_it_dies_with_the_sidecar(
         os.kill(driver.process.pid, signal.SIGSTOP)
         process.send_signal(signal.SIGSTOP)
     driver.process.kill()
-    eventually(lambda: is_gone(process), within=5, what="the reporter's process to be gone")
+    assert eventually(lambda: is_gone(process), within=5, what="the reporter's process to be gone")
 
 
 @pytest.mark.parametrize("kind", ["Spins", "HoldsTheLock", "BlocksAsync", "Exits", "Segfaults", "BlocksInOpen"])
@@ -101,7 +101,7 @@ def test_the_end_comes_in_time_and_the_others_have_everything(
     driver.send(goodbye(1_000))
     assert driver.await_exit(within=10) == 0
     assert time.monotonic() - before <= 1.1
-    eventually(lambda: is_gone(process), within=5, what="the reporter's process to be gone")
+    assert eventually(lambda: is_gone(process), within=5, what="the reporter's process to be gone")
     names = [one["name"] for one in read_events(tmp_path / "good.jsonl")]
     assert names.count("JobStatusChangeEvent") == 51
     assert names[-1] == "DispatcherReportEvent"
