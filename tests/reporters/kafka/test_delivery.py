@@ -6,10 +6,10 @@ import json
 
 import pytest
 from fakes import event
-from peers.delivering import Running
-from peers.kafka import Kafka
 
-from reporters.topics import QUICK, Topic
+from reporters.kafka.topics import QUICK, Topic
+from reporters.peers.kafka import Kafka
+from reporters.running import Running
 from spark_events import Event, Severity
 from spark_events.event import Attributes, encode_event
 
@@ -89,7 +89,7 @@ def test_own_settings_reach_librdkafka(topic: Topic) -> None:
 
 def test_a_login_and_tls(kafka: Kafka, topic: Topic) -> None:
     """SASL with a password, and a certificate that is checked."""
-    from peers.kafka import PASSWORD
+    from reporters.peers.kafka import PASSWORD
 
     kafka.allow_eve(topic.name)
     login = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "eve"}

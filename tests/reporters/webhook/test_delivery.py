@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from fakes import ROOT, event
-from peers.delivering import IMPATIENT, Running
-from peers.receiver import Answer, Receiver, Request
 
+from reporters.peers.webhook import Answer, Receiver, Request
+from reporters.running import IMPATIENT, Running
 from spark_events import Event, Severity
 from spark_events.event import Attributes, encode_event
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from fakes import event
-from peers.delivering import IMPATIENT, Running
 
-from reporters.databases import Database, OfPostgreSQL
+from reporters.database.databases import Database, OfPostgreSQL
+from reporters.running import IMPATIENT, Running
 from spark_events import Event, Severity
 from spark_events.event import Attributes
 

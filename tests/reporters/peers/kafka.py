@@ -15,7 +15,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from fakes import ROOT, eventually
 
-from peers.processes import Server, free_port, missing, private_folder
+from reporters.peers.processes import Server, free_port, missing, private_folder
 
 __all__ = ["PASSWORD", "Kafka"]
 
