@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import random
@@ -11,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,37 +19,10 @@ import psutil
 import pytest
 from fakes import START, FakeDriver, application_start, eventually, goodbye, hello, read_events
 
-from spark_events import Event
-from spark_events.config import option, text
-from spark_events.reporters.file import FileConfig, FileReporter
-
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 
 ROUNDS = 40
 DISK_BYTES = 512 * 1024
-
-
-@dataclasses.dataclass(frozen=True)
-class AwayConfig:
-    """The file, and the sign that there is nobody to take it."""
-
-    path: str = option("path", text("the path of a file"), doc="The file.")
-    away: str = option("away", text("the path of a file"), doc="While it is there, the destination is away.")
-
-
-class Away(FileReporter):
-    """A destination that is away as long as a file is there; one event a call, so that there is much to interrupt."""
-
-    Config = AwayConfig
-
-    def __init__(self, config: AwayConfig) -> None:
-        super().__init__(FileConfig(config.path))
-        self._away = Path(config.away)
-
-    def report(self, events: Sequence[Event]) -> None:
-        if self._away.exists():
-            raise ConnectionError("the destination is away")
-        super().report(events)
 
 
 def job(number: int) -> list[dict[str, Any]]:
@@ -76,9 +48,9 @@ class Application:
         self.settings = {
             "events.dispatcher.type": "async-queued",
             "events.reporters": "audit",
-            "events.reporter.audit.type": "faults.test_spool:Away",
+            "events.reporter.audit.type": "spark.reporters.probes:AwayFile",
             "events.reporter.audit.path": str(self.events),
-            "events.reporter.audit.away": str(self.away),
+            "events.reporter.audit.folder": str(folder),
             "events.reporter.audit.retry.initial": "1ms",
             "events.reporter.audit.retry.max": "10ms",
             "events.reporter.audit.circuit-breaker.failures": "1000",
