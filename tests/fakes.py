@@ -287,7 +287,11 @@ class FakeDriver:
         return eventually(look, within=within, what=f"{kind} {fields} in {self.answers}")
 
     def await_exit(self, within: float = PATIENCE) -> int:
-        return self.process.wait(within)
+        """Its exit code. By then all that it has said is in ``answers``, and nobody else can say more in its place."""
+        code = self.process.wait(within)
+        self._reader.join(PATIENCE)
+        assert not self._reader.is_alive(), "the sidecar is gone, but its standard output is still open"
+        return code
 
 
 def hello(settings: dict[str, str], **changes: Any) -> dict[str, Any]:

@@ -100,8 +100,7 @@ class Application:
     def kill(self) -> None:
         """As ``kill -9`` does; what it had said before counts."""
         self.driver.process.kill()
-        self.driver.process.wait()
-        self.driver._reader.join()
+        self.driver.await_exit()
         self.hear()
         self.driver.__exit__()
         self.deaths += 1
@@ -110,7 +109,6 @@ class Application:
         """A goodbye, with time for everything."""
         self.driver.send(goodbye(30_000))
         assert self.driver.await_exit(60) == 0
-        self.driver._reader.join()
         self.hear()
         self.driver.__exit__()
 
