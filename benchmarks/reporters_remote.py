@@ -124,7 +124,7 @@ def _sqlite() -> None:
 
 def _postgresql() -> None:
     import psycopg
-    from peers.postgresql import PASSWORD, PostgreSQL
+    from reporters.peers.postgresql import PASSWORD, PostgreSQL
 
     server = PostgreSQL()
     try:
@@ -191,7 +191,7 @@ def _webhook(loop: asyncio.AbstractEventLoop) -> None:
 
 def _kafka(loop: asyncio.AbstractEventLoop) -> None:
     from confluent_kafka import Producer
-    from peers.kafka import Kafka
+    from reporters.peers.kafka import Kafka
 
     from spark_events.reporters.kafka.config import KafkaConfig
     from spark_events.reporters.kafka.reporter import KafkaReporter

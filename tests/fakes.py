@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
+
 from spark_events import Event, EventBuilder, PermanentError, Reporter, Severity, ThrottledError
 from spark_events.bridge.records import Decoder
 
@@ -30,6 +32,14 @@ def eventually(look: Callable[[], T], *, within: float = PATIENCE, what: str = "
             raise AssertionError(f"not within {within} s: {what or look}; last seen: {seen!r}")
         time.sleep(0.005)
     return seen
+
+
+def is_gone(pid: int) -> bool:
+    """Gone, or dead and only waiting for somebody to ask (PID 1 of a container does not always)."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def event(number: int = 0, severity: Severity | str = Severity.INFO, **attributes: Any) -> Event:
@@ -277,7 +287,11 @@ class FakeDriver:
         return eventually(look, within=within, what=f"{kind} {fields} in {self.answers}")
 
     def await_exit(self, within: float = PATIENCE) -> int:
-        return self.process.wait(within)
+        """Its exit code. By then all that it has said is in ``answers``, and nobody else can say more in its place."""
+        code = self.process.wait(within)
+        self._reader.join(PATIENCE)
+        assert not self._reader.is_alive(), "the sidecar is gone, but its standard output is still open"
+        return code
 
 
 def hello(settings: dict[str, str], **changes: Any) -> dict[str, Any]:

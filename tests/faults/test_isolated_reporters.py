@@ -17,6 +17,7 @@ from fakes import (
     application_start,
     eventually,
     goodbye,
+    is_gone,
     query_started,
     read_events,
     sidecar_environment,
@@ -55,14 +56,6 @@ def its_process(driver: FakeDriver) -> psutil.Process:
     return found[0]
 
 
-def is_gone(process: psutil.Process) -> bool:
-    """Gone, or dead and only waiting for somebody to ask (PID 1 of a container does not always)."""
-    try:
-        return process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def works(process: psutil.Process) -> bool:
     """It has come as far as its reporter: these keep the processor busy, or hang in a call of the C library."""
     return process.cpu_times().user > 1 or Path(f"/proc/{process.pid}/wchan").read_text() == "hrtimer_nanosleep"
@@ -85,7 +78,7 @@ def test_it_dies_with_the_sidecar(
         os.kill(driver.process.pid, signal.SIGSTOP)
         process.send_signal(signal.SIGSTOP)
     driver.process.kill()
-    eventually(lambda: is_gone(process), within=5, what="the reporter's process to be gone")
+    assert eventually(lambda: is_gone(process.pid), within=5, what="the reporter's process to be gone")
 
 
 @pytest.mark.parametrize("kind", ["Spins", "HoldsTheLock", "BlocksAsync", "Exits", "Segfaults", "BlocksInOpen"])
@@ -101,7 +94,7 @@ def test_the_end_comes_in_time_and_the_others_have_everything(
     driver.send(goodbye(1_000))
     assert driver.await_exit(within=10) == 0
     assert time.monotonic() - before <= 1.1
-    eventually(lambda: is_gone(process), within=5, what="the reporter's process to be gone")
+    assert eventually(lambda: is_gone(process.pid), within=5, what="the reporter's process to be gone")
     names = [one["name"] for one in read_events(tmp_path / "good.jsonl")]
     assert names.count("JobStatusChangeEvent") == 51
     assert names[-1] == "DispatcherReportEvent"

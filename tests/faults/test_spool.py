@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import os
 import random
 import resource
@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,37 +19,10 @@ import psutil
 import pytest
 from fakes import START, FakeDriver, application_start, eventually, goodbye, hello, read_events
 
-from spark_events import Event
-from spark_events.config import option, text
-from spark_events.reporters.file import FileConfig, FileReporter
-
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 
 ROUNDS = 40
 DISK_BYTES = 512 * 1024
-
-
-@dataclasses.dataclass(frozen=True)
-class AwayConfig:
-    """The file, and the sign that there is nobody to take it."""
-
-    path: str = option("path", text("the path of a file"), doc="The file.")
-    away: str = option("away", text("the path of a file"), doc="While it is there, the destination is away.")
-
-
-class Away(FileReporter):
-    """A destination that is away as long as a file is there; one event a call, so that there is much to interrupt."""
-
-    Config = AwayConfig
-
-    def __init__(self, config: AwayConfig) -> None:
-        super().__init__(FileConfig(config.path))
-        self._away = Path(config.away)
-
-    def report(self, events: Sequence[Event]) -> None:
-        if self._away.exists():
-            raise ConnectionError("the destination is away")
-        super().report(events)
 
 
 def job(number: int) -> list[dict[str, Any]]:
@@ -75,9 +48,9 @@ class Application:
         self.settings = {
             "events.dispatcher.type": "async-queued",
             "events.reporters": "audit",
-            "events.reporter.audit.type": "faults.test_spool:Away",
+            "events.reporter.audit.type": "spark.reporters.probes:AwayFile",
             "events.reporter.audit.path": str(self.events),
-            "events.reporter.audit.away": str(self.away),
+            "events.reporter.audit.folder": str(folder),
             "events.reporter.audit.retry.initial": "1ms",
             "events.reporter.audit.retry.max": "10ms",
             "events.reporter.audit.circuit-breaker.failures": "1000",
@@ -127,8 +100,7 @@ class Application:
     def kill(self) -> None:
         """As ``kill -9`` does; what it had said before counts."""
         self.driver.process.kill()
-        self.driver.process.wait()
-        self.driver._reader.join()
+        self.driver.await_exit()
         self.hear()
         self.driver.__exit__()
         self.deaths += 1
@@ -137,14 +109,33 @@ class Application:
         """A goodbye, with time for everything."""
         self.driver.send(goodbye(30_000))
         assert self.driver.await_exit(60) == 0
-        self.driver._reader.join()
         self.hear()
         self.driver.__exit__()
+
+    def whole_lines(self) -> list[dict[str, Any]]:
+        """All but those that a death has torn, one at most for each: their events stand whole behind them.
+
+        The kernel may end a write at a page's end when its process is killed.
+        """
+        whole: list[dict[str, Any]] = []
+        behind: list[bytes] = []
+        torn = []
+        for line in reversed(self.events.read_bytes().splitlines()):
+            try:
+                whole.append(json.loads(line))
+                behind.append(line)
+            except ValueError:
+                # What comes again may have another sequence number, which stands behind the event's id.
+                begins = line.partition(b',"sequence":')[0]
+                assert any(other.startswith(begins) for other in behind), f"torn, and not told again: {line!r}"
+                torn.append(line)
+        assert len(torn) <= self.deaths, torn
+        return whole[::-1]
 
     def check(self, jobs: int) -> None:
         """Every event is there, in order, and what is there twice is the same event."""
         first: dict[str, dict[str, Any]] = {}
-        for event in read_events(self.events):
+        for event in self.whole_lines():
             known = first.setdefault(event["event_id"], event)
             assert {**known, "sequence": 0} == {**event, "sequence": 0}
         told = [e for e in first.values() if e["attributes"].get("spark.entity") == "job"]

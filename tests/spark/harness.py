@@ -168,6 +168,12 @@ class Run:
             if event["name"] == name and all(event["attributes"].get(k) == v for k, v in wanted.items())
         ]
 
+    def event_log(self) -> list[dict[str, Any]]:
+        """The lines of Spark's own event log."""
+        files = [path for path in self.folder.rglob("*local-*") if path.is_file()]
+        (path,) = [path for path in files if path.suffix != ".crc" and not path.name.startswith("appstatus")]
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
     def truth(self, name: str = "truth") -> Any:
         """What the job itself has written down."""
         return json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))

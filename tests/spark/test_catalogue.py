@@ -59,9 +59,7 @@ def truth(run: Run) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def spark_log(run: Run) -> list[dict[str, Any]]:
     """Spark's own event log."""
-    files = [path for path in run.folder.rglob("*local-*") if path.is_file()]
-    (path,) = [path for path in files if path.suffix != ".crc" and not path.name.startswith("appstatus")]
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return run.event_log()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +33,7 @@ def run(lab: Lab) -> Run:
 @pytest.fixture(scope="module")
 def spark_log(run: Run) -> list[dict[str, Any]]:
     """Spark's own event log."""
-    files = [path for path in run.folder.rglob("*local-*") if path.is_file()]
-    (path,) = [path for path in files if path.suffix != ".crc" and not path.name.startswith("appstatus")]
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return run.event_log()
 
 
 def edges(run: Run, query: str, subject: str, index: int | None = None) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ def spooled(folder: Path) -> dict[str, str]:
         "events.reporters": "audit",
         "events.reporter.audit.type": "probes:AwayFile",
         "events.reporter.audit.path": str(folder / "events.jsonl"),
-        "events.reporter.audit.away": str(folder / "away"),
+        "events.reporter.audit.folder": str(folder),
         "events.reporter.audit.delivery.guarantee": "at-least-once",
         "events.reporter.audit.spool.directory": str(folder / "spool"),
     }

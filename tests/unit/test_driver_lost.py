@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from fakes import (
     SIDECAR,
@@ -18,6 +17,7 @@ from fakes import (
     application_start,
     eventually,
     hello,
+    is_gone,
     query_started,
     read_events,
     sidecar_environment,
@@ -42,14 +42,6 @@ time.sleep(600)
 def told(path: Path) -> list[dict[str, Any]]:
     """The events of the application, without the dispatcher's report on them."""
     return [e for e in read_events(path) if e["name"] != "DispatcherReportEvent"]
-
-
-def is_gone(pid: int) -> bool:
-    """Gone, or dead and only waiting for somebody to ask (PID 1 of a container does not always)."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def kill_a_driver_that_said(path: Path, *records: dict[str, object], dispatcher: str = "sync") -> float:

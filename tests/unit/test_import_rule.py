@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import json
 import subprocess
 import sys
@@ -88,6 +89,48 @@ def test_imports_point_one_way(module: Path) -> None:
 def test_the_rule_sees_every_form_of_import(source: str, parts: set[str]) -> None:
     """The check itself is not blind."""
     assert imports_of(source) == parts
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def circle_in(sources: dict[str, str]) -> set[str]:
+    """Modules of which each imports the next, and the last the first; none where there is no such circle."""
+    needs: dict[str, set[str]] = {}
+    for module, source in sources.items():
+        named = set()
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                named |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    whole = f"{node.module}.{alias.name}"
+                    named.add(whole if whole in sources else node.module or "")
+        needs[module] = named & sources.keys() - {module}
+    try:
+        graphlib.TopologicalSorter(needs).prepare()
+    except graphlib.CycleError as error:
+        return set(error.args[1])
+    return set()
+
+
+def test_no_two_modules_need_each_other() -> None:
+    """Also within a part, also by an import inside a function or one for types alone."""
+    assert circle_in({module_of(path): path.read_text(encoding="utf-8") for path in MODULES}) == set()
+
+
+@pytest.mark.parametrize(
+    ("sources", "circle"),
+    [
+        ({"p.a": "import p.b", "p.b": "import p.c", "p.c": ""}, set()),
+        ({"p.a": "from p import b, x", "p.b": "def f():\n    from p.a import x"}, {"p.a", "p.b"}),
+        ({"p.a": "if TYPE_CHECKING:\n    import p.b", "p.b": "from p.a import x"}, {"p.a", "p.b"}),
+    ],
+)
+def test_the_rule_sees_every_circle(sources: dict[str, str], circle: set[str]) -> None:
+    """Imports inside functions and for types are seen; a line of modules is none."""
+    assert circle_in(sources) == circle
 
 
 def modules_after(statement: str) -> set[str]:

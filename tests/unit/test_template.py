@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 from fakes import ROOT
 
 from spark_events.config import Option, Settings, options
-from spark_events.dispatch.breaker import BreakerConfig
-from spark_events.dispatch.config import DeliveryConfig
-from spark_events.dispatch.dispatcher import DispatcherConfig
-from spark_events.dispatch.process.config import IsolationConfig
-from spark_events.dispatch.selection import SelectionConfig
-from spark_events.dispatch.spool.config import SpoolConfig
-from spark_events.pipeline import EventsConfig, ReporterConfig, build
+from spark_events.pipeline import build
 from spark_events.reporters.registry import BUILT_IN, factory
-from spark_events.translate.config import SECTIONS
+from unit.declared_keys import SECTIONS_OF_ALL, default_of, of_a_reporter, of_the_driver
 
 TEMPLATE = ROOT / "conf" / "spark-defaults.conf.template"
 _KEY = re.compile(r"# ((?:spark\.)?events\.[A-Za-z0-9.-]+)(?:\s+(\S.*))?")
-SECTIONS_OF_ALL = (DeliveryConfig, SelectionConfig, BreakerConfig, SpoolConfig, IsolationConfig)
 _REPORTER = re.compile(r"events\.reporter\.([^.]+)\.(.+)")
 _NO_DEFAULT = "# (no default)"
 #: Examples that name files or variables of a machine that is not this one, or go with another choice than the default.
@@ -47,27 +38,6 @@ def lines() -> list[Line]:
         if match := _KEY.fullmatch(line):
             found.append(Line(match[1], match[2] or "", before == _NO_DEFAULT))
     return found
-
-
-def of_the_driver() -> Iterator[tuple[str, Option]]:
-    """All keys but those of reporters."""
-    sections = {"events": EventsConfig, "events.dispatcher": DispatcherConfig, **SECTIONS}
-    for prefix, section in sections.items():
-        for declared in options(section):
-            yield f"{prefix}.{declared.key}", declared
-
-
-def of_a_reporter(type_name: str) -> dict[str, Option]:
-    """The keys of a reporter of that type, below its name."""
-    sections = (ReporterConfig, factory(type_name).Config, *SECTIONS_OF_ALL)
-    return {declared.key: declared for section in sections for declared in options(section)}
-
-
-def default_of(declared: Option) -> str | None:
-    """The default as a user writes it; None where there is none to show."""
-    if declared.default is dataclasses.MISSING or declared.default is None:
-        return None
-    return declared.kind.format(declared.default) or None
 
 
 def reporter_types() -> dict[str, str]:

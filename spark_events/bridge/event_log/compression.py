@@ -136,10 +136,7 @@ _SNAPPY_JAVA_HEADER = 16
 
 def _snappy_java(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
     snappy = _library("cramjam", "snappy").snappy
-    while length := file.read(4):
-        at = file.tell() - len(length)
-        if len(length) < 4:
-            raise CutOffError("it ends in the middle of a compressed block")
+    for at, length in _snappy_headers(file):
         if _SNAPPY_JAVA.startswith(length):
             # The header, at the beginning or where one stream was appended to another.
             _exactly(file, _SNAPPY_JAVA_HEADER - 4)
@@ -157,10 +154,7 @@ _SNAPPY_CHECKSUM = 4
 
 def _snappy_framed(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
     snappy = _library("cramjam", "snappy").snappy
-    while header := file.read(4):
-        at = file.tell() - len(header)
-        if len(header) < 4:
-            raise CutOffError("it ends in the middle of a compressed block")
+    for at, header in _snappy_headers(file):
         kind, size = header[0], int.from_bytes(header[1:], "little")
         if kind in _SNAPPY_RESERVED:
             raise DamagedError(f"it cannot be decompressed from byte {at} on: there is no snappy chunk")
@@ -169,6 +163,14 @@ def _snappy_framed(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
             yield data[_SNAPPY_CHECKSUM:]
         elif kind == _SNAPPY_PACKED:
             yield from _snappy_block(snappy, data[_SNAPPY_CHECKSUM:], at, complain)
+
+
+def _snappy_headers(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Where each block begins, and its first four bytes; what follows is read by whoever asks."""
+    while header := file.read(4):
+        if len(header) < 4:
+            raise CutOffError("it ends in the middle of a compressed block")
+        yield file.tell() - 4, header
 
 
 def _snappy_block(snappy: Any, data: bytes, at: int, complain: Complain) -> Iterator[bytes]:

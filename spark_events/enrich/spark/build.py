@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spark_events.enrich.plan import Plan
 from spark_events.enrich.spark.closures import definition_of, pickled
 from spark_events.enrich.spark.keys import arranged
+from spark_events.enrich.spark.mapper import Mapper
 from spark_events.enrich.spark.options import Options, plan_of
 from spark_events.enrich.spark.rate import rate_of_a_task, tasks_at_a_time, warn_of_speculation
 from spark_events.enrich.spark.report import COLUMN
@@ -97,7 +98,7 @@ def mapped(request: Request, task: Task) -> DataFrame:
     elif task.failure_column:
         fields.append(StructField(task.failure_column, failure))
     ship(request.df)
-    return request.df.mapInArrow(task, StructType(fields))
+    return request.df.mapInArrow(Mapper(task), StructType(fields))
 
 
 def _failure_type() -> StructType:

@@ -32,46 +32,38 @@ class Interpreter(Reporter):
 
 
 @dataclasses.dataclass(frozen=True)
-class GatedFileConfig:
+class SignsConfig:
     path: str = option("path", text("the path of a file"), doc="The file.")
-    folder: str = option("folder", text("the path of a folder"), doc="Where it says 'held', and waits for 'go'.")
+    folder: str = option("folder", text("the path of a folder"), doc="Where files are signs, to it and from it.")
 
 
-class GatedFile(FileReporter):
-    """A ``file`` reporter that holds back the end of the application until it is told to go on."""
+class FileWithSigns(FileReporter):
+    """A ``file`` reporter that a test talks with by files in a folder."""
 
-    Config = GatedFileConfig
+    Config = SignsConfig
 
     def __init__(self, config):
         super().__init__(FileConfig(config.path))
-        self._folder = pathlib.Path(config.folder)
+        self.signs = pathlib.Path(config.folder)
+
+
+class GatedFile(FileWithSigns):
+    """Holds back the end of the application: says ``held``, and waits for ``go``."""
 
     async def report(self, events):
         if any(event.name == "JobStatusChangeEvent" and event.attributes["spark.entity"] == "application"
                and event.attributes["status.new"] != "RUNNING" for event in events):  # fmt: skip
-            (self._folder / "held").touch()
-            while not (self._folder / "go").exists():  # noqa: ASYNC110 (a file has no event)
+            (self.signs / "held").touch()
+            while not (self.signs / "go").exists():  # noqa: ASYNC110 (a file has no event)
                 await asyncio.sleep(0.02)
         super().report(events)
 
 
-@dataclasses.dataclass(frozen=True)
-class AwayFileConfig:
-    path: str = option("path", text("the path of a file"), doc="The file.")
-    away: str = option("away", text("the path of a file"), doc="While it is there, the destination is away.")
-
-
-class AwayFile(FileReporter):
-    """A ``file`` reporter whose destination is away as long as a file is there."""
-
-    Config = AwayFileConfig
-
-    def __init__(self, config):
-        super().__init__(FileConfig(config.path))
-        self._away = pathlib.Path(config.away)
+class AwayFile(FileWithSigns):
+    """Its destination is away as long as ``away`` is there."""
 
     def report(self, events):
-        if self._away.exists():
+        if (self.signs / "away").exists():
             raise ConnectionError("the destination is away")
         super().report(events)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -28,35 +28,22 @@ from fakes import (
 from misbehaving import NoException, Untold
 
 from spark_events import Event, PermanentError, Reporter
-from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.store import Entry
+from unit.dispatch.conftest import Begin
 
 QUICK = {"retry_initial": 0.001, "retry_max": 0.002, "timeout": 20.0}
 Start = Callable[..., Delivery]
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
-    """Starts deliveries, and stops them at the end of the test."""
-    started: list[Delivery] = []
+def start(begin: Begin) -> Start:
+    """Starts the delivery of a reporter that is there."""
 
     def _start(reporter: Reporter, capacity: int = 100, **config: Any) -> Delivery:
-        delivery = Delivery(
-            "audit",
-            lambda: reporter,
-            DeliveryConfig(**{**QUICK, **config}),
-            capacity,
-            breaker=BreakerConfig(failures=1000),
-        )
-        started.append(delivery)
-        delivery.start()
-        return delivery
+        return begin("audit", lambda: reporter, capacity, **{**QUICK, **config})
 
-    yield _start
-    for delivery in started:
-        delivery.request_stop(time.monotonic() + 0.5)
-        delivery.join()
+    return _start
 
 
 def entries(count: int, first: int = 0) -> list[Entry]:

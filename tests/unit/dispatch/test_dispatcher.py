@@ -192,7 +192,7 @@ def test_events_that_were_given_up_are_complete() -> None:
     dispatcher = SyncDispatcher(deliveries(FaultyReporter(forever=permanent)), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 2), 2)
-    eventually(lambda: dispatcher.completed_through() == 2)
+    assert eventually(lambda: dispatcher.completed_through() == 2)
     dispatcher.stop(time.monotonic() + 20)
 
 

@@ -14,18 +14,18 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
-from fakes import event, eventually, read_events
+from fakes import event, eventually, is_gone, read_events
 from misbehaving import Untold
 
 from spark_events import Event, PermanentError, Severity, ThrottledError
 from spark_events.config import Setting
-from spark_events.dispatch.breaker import BreakerConfig
-from spark_events.dispatch.delivery import Delivery, DeliveryConfig
+from spark_events.dispatch.delivery import Delivery
 from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.child import Child
 from spark_events.dispatch.process.reporter import ProcessReporter
 from spark_events.dispatch.store import Entry
 from spark_events.errors import ReporterProcessError
+from unit.dispatch.conftest import Begin
 
 #: For a reporter that hangs: a Python starts in less, also on a busy machine, and it can be waited for.
 SHORT = 5.0
@@ -37,29 +37,23 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "events.jsonl"
 
 
+@pytest.fixture(autouse=True)
+def _none_is_left() -> Iterator[None]:
+    """Behind ``begin``: when every delivery has been stopped, no process may be left."""
+    yield
+    eventually(lambda: not children(), what="every process to be gone")
+
+
 @pytest.fixture
-def start(path: Path) -> Iterator[Start]:
-    """Starts a delivery to a process; at the end it is stopped, and no process may be left."""
-    started: list[Delivery] = []
+def start(path: Path, begin: Begin) -> Start:
+    """Starts a delivery to a process."""
 
     def _start(kind: str = "misbehaving:Obedient", **config: Any) -> Delivery:
         settings = [Setting("events.reporter.isolated.path", str(path), "a test")] if kind.endswith("Obedient") else []
-        delivery = Delivery(
-            "isolated",
-            lambda: ProcessReporter("isolated", kind, settings),
-            DeliveryConfig(**{"timeout": 60.0, "retry_initial": 0.001, "retry_max": 0.01, **config}),
-            1000,
-            breaker=BreakerConfig(failures=1000),
-        )
-        started.append(delivery)
-        delivery.start()
-        return delivery
+        times = {"timeout": 60.0, "retry_initial": 0.001, "retry_max": 0.01, **config}
+        return begin("isolated", lambda: ProcessReporter("isolated", kind, settings), 1000, **times)
 
-    yield _start
-    for delivery in started:
-        delivery.request_stop(time.monotonic() + 1)
-        delivery.join()
-    eventually(lambda: not children(), what="every process to be gone")
+    return _start
 
 
 def children() -> list[psutil.Process]:
@@ -74,14 +68,6 @@ def children() -> list[psutil.Process]:
 def child() -> psutil.Process:
     (only,) = eventually(children, what="the reporter's process")
     return only
-
-
-def is_gone(pid: int) -> bool:
-    """Gone, or dead and only waiting for somebody to ask (PID 1 of a container does not always)."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def entries(*events: Event) -> list[Entry]:

@@ -12,7 +12,7 @@ from spark_events.enrich.spark.shipping import archive
 def test_the_archive_holds_the_package_and_tenacity_and_nothing_compiled() -> None:
     """As any zip on a path."""
     names = zipfile.ZipFile(archive()).namelist()
-    assert "spark_events/enrich/spark/task.py" in names
+    assert {f"spark_events/enrich/spark/{name}.py" for name in ("mapper", "task", "partition")} <= set(names)
     assert "spark_events_vendored/tenacity/__init__.py" in names
     assert all(name.endswith(".py") for name in names)
     assert archive() == archive()

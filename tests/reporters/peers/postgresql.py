@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fakes import eventually
 
-from peers.processes import Server, free_port, missing, private_folder
+from reporters.peers.processes import Server, free_port, missing, private_folder
 
 __all__ = ["PASSWORD", "PostgreSQL"]
 

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 from fakes import event, eventually
-from peers.delivering import Running
-from peers.kafka import PASSWORD, Kafka
-from peers.processes import free_port
 
-from reporters.topics import QUICK, Topic
+from reporters.kafka.topics import QUICK, Topic
+from reporters.peers.kafka import PASSWORD, Kafka
+from reporters.peers.processes import free_port
+from reporters.running import Running
 from spark_events import ConfigError
 from spark_events.config import Settings
 from spark_events.pipeline import build

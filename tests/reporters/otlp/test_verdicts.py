@@ -15,9 +15,9 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status as RpcStatus
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
-from otlp.receivers import Collector, GrpcReceiver, HttpReceiver, Response, Status, grpc_receiver, http_receiver
-from otlp.sending import BOTH, GRPC, HTTP, config, delivery, put, send, verdict
 
+from reporters.otlp.sending import BOTH, GRPC, HTTP, config, delivery, put, send, verdict
+from reporters.peers.otlp import Collector, GrpcReceiver, HttpReceiver, Response, Status, grpc_receiver, http_receiver
 from spark_events import PermanentError, ThrottledError
 from spark_events.config import Secret
 from spark_events.reporters.otlp.verdicts import UnavailableError

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from fakes import event
-from peers.delivering import IMPATIENT, Running
 
-from reporters.databases import Database, OfPostgreSQL
+from reporters.awkward import AWKWARD, awkward_event
+from reporters.database.databases import Database, OfPostgreSQL
+from reporters.running import IMPATIENT, Running
 from spark_events import Event, Severity
 from spark_events.event import Attributes
 
@@ -53,22 +54,10 @@ def test_an_event_that_comes_twice_is_one_row(database: Database) -> None:
     assert [body for (body,) in database.ask(BODIES)] == ["0", "1", "2", "3", "4"]
 
 
-AWKWARD = (
-    "line\nbreak \"quotes\" 'single' back\\slash \\u0000 nul:\0 tab\t emoji:🦊 %s :name ; DROP TABLE spark_events --"
-)
-
-
 def test_every_character_arrives(database: Database) -> None:
     """What no database can hold is replaced where it stands; all else comes back as it was."""
-    odd = Event(
-        name="N\0",
-        class_scope="tests",
-        body=f"{AWKWARD}\ud800",
-        severity=Severity.INFO,
-        observed_ts_millis=1,
-        event_id="id\0\ud800",
-        attributes=Attributes({"text": f"{AWKWARD}\udfff", "key\0": "v", 'it\'s "%(x)s"': "w"}),
-    )
+    attributes = {"text": f"{AWKWARD}\udfff", "key\0": "v", 'it\'s "%(x)s"': "w"}
+    odd = awkward_event(attributes, name="N\0", event_id="id\0\ud800", observed_ts_millis=1)
     with Running("database", database.settings) as running:
         running.deliver([odd])
         assert (running.books.delivered, running.books.failures) == (1, 0)

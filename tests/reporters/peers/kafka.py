@@ -15,7 +15,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from fakes import ROOT, eventually
 
-from peers.processes import Server, free_port, missing, private_folder
+from reporters.peers.processes import Server, free_port, missing, private_folder
 
 __all__ = ["PASSWORD", "Kafka"]
 
@@ -103,6 +103,8 @@ offsets.topic.replication.factor=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
 """
 
     def start(self) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from fakes import event
-from otlp.receivers import Collector, plain
-from otlp.sending import BOTH, GRPC, HTTP, config, send
 
+from reporters.otlp.sending import BOTH, GRPC, HTTP, config, send
+from reporters.peers.otlp import Collector, plain
 from spark_events import Event, EventBuilder
 from spark_events._version import __version__
 from spark_events.config import Settings

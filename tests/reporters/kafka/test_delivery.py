@@ -6,14 +6,12 @@ import json
 
 import pytest
 from fakes import event
-from peers.delivering import Running
-from peers.kafka import Kafka
 
-from reporters.topics import QUICK, Topic
-from spark_events import Event, Severity
-from spark_events.event import Attributes, encode_event
-
-AWKWARD = 'line\nbreak "quotes" back\\slash nul:\0 emoji:🦊'
+from reporters.awkward import AWKWARD, awkward_event
+from reporters.kafka.topics import QUICK, Topic
+from reporters.peers.kafka import Kafka
+from reporters.running import Running
+from spark_events.event import encode_event
 
 
 def test_an_event_is_a_message_with_a_key_and_headers(topic: Topic) -> None:
@@ -60,15 +58,7 @@ def test_events_of_one_query_are_in_one_partition_and_in_order(kafka: Kafka) -> 
 
 def test_every_character_arrives(topic: Topic) -> None:
     """Lone surrogates become question marks, in the key and the headers as well."""
-    odd = Event(
-        name="N",
-        class_scope="s",
-        body=f"{AWKWARD}\ud800",
-        severity=Severity.INFO,
-        observed_ts_millis=2**63 - 1,
-        event_id="i\ud800",
-        attributes=Attributes({"spark.app.id": "a\udfff\n🦊", "text": AWKWARD}),
-    )
+    odd = awkward_event({"spark.app.id": "a\udfff\n🦊", "text": AWKWARD}, event_id="i\ud800")
     with Running("kafka", topic.settings) as running:
         running.deliver([odd])
         assert running.books.failures == 0
@@ -89,7 +79,7 @@ def test_own_settings_reach_librdkafka(topic: Topic) -> None:
 
 def test_a_login_and_tls(kafka: Kafka, topic: Topic) -> None:
     """SASL with a password, and a certificate that is checked."""
-    from peers.kafka import PASSWORD
+    from reporters.peers.kafka import PASSWORD
 
     kafka.allow_eve(topic.name)
     login = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "eve"}

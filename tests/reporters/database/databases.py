@@ -7,8 +7,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any, Protocol
 
-from peers.postgresql import PASSWORD, PostgreSQL
-
+from reporters.peers.postgresql import PASSWORD, PostgreSQL
 from spark_events import Event, EventBuilder, Severity
 from spark_events.event import AttributeValue
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from peers.delivering import Running
-
-from reporters.databases import Database, told
+from reporters.database.databases import Database, told
+from reporters.running import Running
 from spark_events import Event, Severity
 
 

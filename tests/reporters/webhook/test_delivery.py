@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from fakes import ROOT, event
-from peers.delivering import IMPATIENT, Running
-from peers.receiver import Answer, Receiver, Request
 
+from reporters.awkward import AWKWARD, awkward_event
+from reporters.peers.webhook import Answer, Receiver, Request
+from reporters.running import IMPATIENT, Running
 from spark_events import Event, Severity
-from spark_events.event import Attributes, encode_event
+from spark_events.event import encode_event
 
 ABOUT = {"spark.app.id": "app 1/ü", "spark.app.name": "shop", "spark.streaming.query.name": "clicks"}
-AWKWARD = 'line\nbreak "quotes" back\\slash nul:\0 emoji:🦊 <!channel> & {{x}} ${body}'
 
 
 def sent(*events: Event, **settings: str) -> list[Request]:
@@ -53,15 +53,7 @@ def test_one_connection_is_used_for_all_requests() -> None:
 
 def test_every_character_arrives() -> None:
     """JSON has a place for all but lone surrogates, which become question marks."""
-    odd = Event(
-        name="N",
-        class_scope="s",
-        body=f"{AWKWARD}\ud800",
-        severity=Severity.INFO,
-        observed_ts_millis=2**63 - 1,
-        event_id="i",
-        attributes=Attributes({"k\udfff": AWKWARD}),
-    )
+    odd = awkward_event({"k\udfff": AWKWARD})
     for format in ("json", "json-each", "slack", "cloudevents", "cloudevents-batch"):
         (request,) = sent(odd, format=format)
         assert "emoji:🦊" in request.body.decode()

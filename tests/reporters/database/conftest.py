@@ -1,4 +1,4 @@
-"""Peers that are started once for all tests; each test has a database, a topic of its own in them."""
+"""A server that is started once for all tests; each test has a database of its own in it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from peers.kafka import Kafka
-from peers.postgresql import PostgreSQL
 
-from reporters.databases import Database, OfPostgreSQL, OfSQLite
-from reporters.topics import Topic
+from reporters.database.databases import Database, OfPostgreSQL, OfSQLite
+from reporters.peers.postgresql import PostgreSQL
 
 _NUMBERS = itertools.count()
 
@@ -46,22 +44,3 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
         return OfSQLite(tmp_path / "events.db")
     found: OfPostgreSQL = request.getfixturevalue("in_postgresql")
     return found
-
-
-@pytest.fixture(scope="session")
-def kafka() -> Iterator[Kafka]:
-    """A Kafka broker."""
-    broker = Kafka()
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.remove()
-
-
-@pytest.fixture
-def topic(kafka: Kafka) -> Topic:
-    """An empty topic of a broker that runs."""
-    if not kafka.server.is_running:
-        kafka.start()
-    return Topic(kafka, f"events{next(_NUMBERS)}")

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from fakes import FakeDriver, application_start, event, eventually, goodbye
-from otlp.receivers import Collector, Response, grpc_receiver, http_receiver
-from otlp.sending import BOTH, GRPC, HTTP, config, delivery, put
+
+from reporters.otlp.sending import BOTH, GRPC, HTTP, config, delivery, put
+from reporters.peers.otlp import Collector, Response, grpc_receiver, http_receiver
 
 pytestmark = pytest.mark.faults
 
@@ -108,7 +109,8 @@ def test_an_attempt_that_is_given_up_is_given_up_in_truth(protocol: str) -> None
 def test_what_was_delivered_before_a_failure_is_not_delivered_again(protocol: str) -> None:
     """A batch goes in several requests; one of them fails for a moment."""
     import grpc
-    from otlp.receivers import Status
+
+    from reporters.peers.otlp import Status
 
     failing = {"left": 2}
 

@@ -14,11 +14,11 @@ from urllib.parse import quote
 import psycopg
 import pytest
 from fakes import event, eventually, sidecar_environment
-from peers.delivering import IMPATIENT, Running
-from peers.postgresql import PASSWORD
-from peers.processes import free_port
 
-from reporters.databases import Database, OfPostgreSQL, OfSQLite
+from reporters.database.databases import Database, OfPostgreSQL, OfSQLite
+from reporters.peers.postgresql import PASSWORD
+from reporters.peers.processes import free_port
+from reporters.running import IMPATIENT, Running
 from spark_events import ConfigError, PermanentError
 from spark_events.config import Secret, Settings
 from spark_events.pipeline import build

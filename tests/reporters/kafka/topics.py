@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from peers.delivering import IMPATIENT
-from peers.kafka import Kafka
+from reporters.peers.kafka import Kafka
+from reporters.running import IMPATIENT
 
 __all__ = ["QUICK", "Topic"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import trustme
 from fakes import event
-from otlp.receivers import Collector
-from otlp.sending import BOTH, config, send, verdict
 
+from reporters.otlp.sending import BOTH, config, send, verdict
+from reporters.peers.otlp import Collector
 from spark_events.reporters.otlp.verdicts import UnavailableError
 
 

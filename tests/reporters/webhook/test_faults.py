@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import trustme
 from fakes import event
-from peers.delivering import IMPATIENT, Running
-from peers.processes import free_port
-from peers.receiver import Answer, Receiver, Request
 
+from reporters.peers.processes import free_port
+from reporters.peers.webhook import Answer, Receiver, Request
+from reporters.running import IMPATIENT, Running
 from spark_events import ConfigError, PermanentError, ThrottledError
 from spark_events.config import Settings
 from spark_events.errors import TransientError

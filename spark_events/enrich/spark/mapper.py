@@ -1,0 +1,66 @@
+"""What Spark's workers call: a task and Arrow batches in, the same batches with answers out."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from spark_events.enrich.spark.shipped import find_tenacity
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from spark_events.enrich.engine.engine import Definition
+    from spark_events.enrich.plan import Plan
+    from spark_events.enrich.spark.task import Task
+
+__all__ = ["Mapper"]
+
+_QUERY_ID = "sql.streaming.queryId"
+_BATCH_ID = "streaming.sql.batchId"
+
+#: Plans of this process by what they were pickled to. A plan that is unpickled for every task would bring a new
+#: function each time, with module state of its own.
+_plans: dict[bytes, Plan] = {}
+_MOST_PLANS = 16
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mapper:
+    """A task, as ``mapInArrow`` calls it."""
+
+    task: Task
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """In Spark's task thread."""
+        find_tenacity()
+        # The engine needs tenacity, so it cannot be imported before.
+        from spark_events.enrich.spark.partition import Partition
+
+        plan = _plan(self.task.pickled)
+        definition: Definition = pickle.loads(self.task.definition)
+        yield from Partition(self.task, plan, definition, *_place()).run(batches)
+
+
+def _plan(pickled: bytes) -> Plan:
+    found = _plans.pop(pickled, None)
+    if found is None:
+        found = pickle.loads(pickled)
+    _plans[pickled] = found
+    while len(_plans) > _MOST_PLANS:
+        del _plans[next(iter(_plans))]
+    return found
+
+
+def _place() -> Sequence[Any]:
+    """The partition's number, and the scope as Spark tells it to the task."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return 0, ""
+    query = context.getLocalProperty(_QUERY_ID) or ""
+    batch = context.getLocalProperty(_BATCH_ID) or ""
+    return context.partitionId(), f"{query}/{batch}" if query else ""

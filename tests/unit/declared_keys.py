@@ -1,0 +1,47 @@
+"""Every key that the code declares, for the tests that compare a text with them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from spark_events.config import Option, options
+from spark_events.dispatch.breaker import BreakerConfig
+from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.dispatcher import DispatcherConfig
+from spark_events.dispatch.process.config import IsolationConfig
+from spark_events.dispatch.selection import SelectionConfig
+from spark_events.dispatch.spool.config import SpoolConfig
+from spark_events.pipeline import EventsConfig, ReporterConfig
+from spark_events.reporters.registry import factory
+from spark_events.translate.config import SECTIONS
+
+__all__ = ["SECTIONS_OF_ALL", "default_of", "of_a_reporter", "of_every_reporter", "of_the_driver"]
+
+SECTIONS_OF_ALL = (DeliveryConfig, SelectionConfig, BreakerConfig, SpoolConfig, IsolationConfig)
+
+
+def of_the_driver() -> Iterator[tuple[str, Option]]:
+    """All keys but those of reporters."""
+    sections = {"events": EventsConfig, "events.dispatcher": DispatcherConfig, **SECTIONS}
+    for prefix, section in sections.items():
+        for declared in options(section):
+            yield f"{prefix}.{declared.key}", declared
+
+
+def of_every_reporter() -> dict[str, Option]:
+    """The keys that a reporter has whatever its type, below its name."""
+    return {declared.key: declared for section in (ReporterConfig, *SECTIONS_OF_ALL) for declared in options(section)}
+
+
+def of_a_reporter(type_name: str) -> dict[str, Option]:
+    """The keys of a reporter of that type, below its name."""
+    sections = (ReporterConfig, factory(type_name).Config, *SECTIONS_OF_ALL)
+    return {declared.key: declared for section in sections for declared in options(section)}
+
+
+def default_of(declared: Option) -> str | None:
+    """The default as a user writes it; None where there is none to show."""
+    if declared.default is dataclasses.MISSING or declared.default is None:
+        return None
+    return declared.kind.format(declared.default) or None

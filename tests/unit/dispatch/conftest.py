@@ -1,0 +1,31 @@
+"""What tests of one reporter's delivery share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from spark_events import Reporter
+from spark_events.dispatch.breaker import BreakerConfig
+from spark_events.dispatch.delivery import Delivery, DeliveryConfig
+
+Begin = Callable[..., Delivery]
+
+
+@pytest.fixture
+def begin() -> Iterator[Begin]:
+    """Starts deliveries that are never left alone, and stops them at the end of the test."""
+    begun: list[Delivery] = []
+
+    def _begin(name: str, make: Callable[[], Reporter], capacity: int, **config: Any) -> Delivery:
+        begun.append(Delivery(name, make, DeliveryConfig(**config), capacity, breaker=BreakerConfig(failures=1000)))
+        begun[-1].start()
+        return begun[-1]
+
+    yield _begin
+    for delivery in begun:
+        delivery.request_stop(time.monotonic() + 0.5)
+        delivery.join()
