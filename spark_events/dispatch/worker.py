@@ -17,7 +17,7 @@ import tenacity
 from spark_events.dispatch.bell import Bell
 from spark_events.dispatch.breaker import Breaker
 from spark_events.dispatch.config import DeliveryConfig
-from spark_events.dispatch.interruption import Interrupted, interrupt
+from spark_events.dispatch.interruption import Interrupted, Interruptible, let_go_of_logging
 from spark_events.errors import PermanentError, ThrottledError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
@@ -77,6 +77,7 @@ class Worker:
         self._source = source
         self._loop = asyncio.new_event_loop()
         self._work = Bell(self._loop)
+        self._call = Interruptible()
         self._stopping = False
         self._abandoned = False
         self._deadline = float("inf")
@@ -116,7 +117,7 @@ class Worker:
         self._abandoned = True
         self.request_stop(0.0)
         # One that waits is no trouble, one that spins takes the interpreter from everybody else.
-        interrupt(self._thread)
+        self._call.interrupt()
 
     def join(self, timeout: float) -> None:
         """Waits for the thread."""
@@ -124,11 +125,13 @@ class Worker:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        with contextlib.suppress(Interrupted):
+        try:
             try:
                 self._loop.run_until_complete(self._deliver())
             finally:
                 self._loop.close()
+        except Interrupted:
+            let_go_of_logging()
 
     async def _deliver(self) -> None:
         opened = await self._persistently(self._reporter.open, "cannot be opened")
@@ -245,11 +248,12 @@ class Worker:
     async def _attempt(self, call: Call) -> None:
         self.busy_since = time.monotonic()
         try:
-            # A plain method is over when it returns: there is nothing left to wait for, or to cancel.
-            if (rest := _begin(call)) is not None:
-                # Its connections may live in the loop, also between the calls.
-                self._work.wait_in_loop()
-                await asyncio.wait_for(_end(rest), self._config.timeout)
+            with self._call:
+                # A plain method is over when it returns: there is nothing left to wait for, or to cancel.
+                if (rest := _begin(call)) is not None:
+                    # Its connections may live in the loop, also between the calls.
+                    self._work.wait_in_loop()
+                    await asyncio.wait_for(_end(rest), self._config.timeout)
         except asyncio.CancelledError as error:
             # Nobody cancels a delivery: the reporter did it to itself.
             raise RuntimeError("cancelled by the reporter itself") from error
