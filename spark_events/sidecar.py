@@ -24,6 +24,7 @@ from spark_events.bridge.records import Decoder, Goodbye, Hello, JvmShutdown, Re
 from spark_events.config import Setting, Settings
 from spark_events.dispatch.books import account
 from spark_events.dispatch.delivery import Hooks
+from spark_events.dispatch.interruption import Uninterrupted
 from spark_events.dispatch.observation import Observation
 from spark_events.dispatch.store import Entry
 from spark_events.errors import ConfigError, ProtocolError
@@ -253,6 +254,15 @@ class _DriverLog(logging.Handler):
     def __init__(self, answers: Answers) -> None:
         super().__init__()
         self._answers = answers
+
+    def createLock(self) -> None:
+        # The answers have one that is never left taken; logging's own is, by a thread interrupted at the wrong moment.
+        self.lock = None
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        with Uninterrupted():
+            self.emit(record)
+        return True
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name == DRIVER_LOGGER:
