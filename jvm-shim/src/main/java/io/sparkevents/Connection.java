@@ -80,7 +80,11 @@ final class Connection {
   /** Hands the record over; waits until it has arrived, where somebody wants that. */
   void hand(Record record) {
     try {
-      gate.pass(record.kind, queue.offer(record));
+      boolean awaited = gate.awaits(record.kind);
+      long seq = queue.offer(record, awaited);
+      if (awaited) {
+        gate.pass(seq);
+      }
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
     }

@@ -52,9 +52,15 @@ final class SyncGate {
     awaited = named;
   }
 
-  void pass(String kind, long seq) throws InterruptedException {
+  /** Whether records of that kind are waited for, at this moment. */
+  boolean awaits(String kind) {
     Set<String> kinds = awaited;
-    if (seq == 0 || (kinds != null && !kinds.contains(kind)) || !queue.isAnswered(behind)) {
+    return (kinds == null || kinds.contains(kind)) && queue.isAnswered(behind);
+  }
+
+  /** Waits for the answers to a record that was taken (0: none was) and is of such a kind. */
+  void pass(long seq) throws InterruptedException {
+    if (seq == 0) {
       return;
     }
     if (!queue.awaitAnswered(seq, timeoutMillis + GRACE_MILLIS) && !queue.isClosed()) {
