@@ -33,6 +33,7 @@ final class Feed {
       for (Record known : queue.rewind()) {
         writeRestored(sidecar, known);
       }
+      queue.open(sidecar::writeAtOnce);
       while (!sidecar.hasEnded()) {
         queue.take(next, IDLE_MILLIS);
         sayDrops();
@@ -61,6 +62,8 @@ final class Feed {
       }
     } catch (IOException brokenPipe) {
       return false;
+    } finally {
+      queue.open(null);
     }
     return false;
   }
