@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import logging
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import tenacity
@@ -275,28 +274,32 @@ class Worker:
 
 def _begin(call: Call) -> Awaitable[None] | None:
     """Calls; what is returned is to be awaited."""
-    with _no_exit():
+    with _no_exit:
         result = call()
-        return result if inspect.isawaitable(result) else None
+        return result if result is not None and inspect.isawaitable(result) else None
 
 
 async def _end(rest: Awaitable[None]) -> None:
-    with _no_exit():
+    with _no_exit:
         await rest
 
 
-@contextlib.contextmanager
-def _no_exit() -> Iterator[None]:
+class _NoExit:
     """A library that wants to end the process must not end the delivery for good."""
-    try:
-        yield
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise RuntimeError(f"the reporter called for an exit: {type(error).__name__}: {error}") from error
-    except (Exception, asyncio.CancelledError, GeneratorExit, Interrupted):
-        raise
-    except BaseException as error:
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, (Exception, asyncio.CancelledError, GeneratorExit, Interrupted)):
+            return
+        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+            raise RuntimeError(f"the reporter called for an exit: {type(error).__name__}: {error}") from error
         # Nor must one that raises what is no Exception: nobody up from here would catch it.
         raise RuntimeError(f"the reporter raised what is no Exception: {_describe(error)}") from error
+
+
+# One for all calls: it knows nothing of any of them.
+_no_exit = _NoExit()
 
 
 def _describe(error: BaseException) -> str:
