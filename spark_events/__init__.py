@@ -10,17 +10,22 @@ if TYPE_CHECKING:
     from spark_events.errors import (
         ConfigError,
         EnrichmentError,
+        InvalidChoiceError,
         InvalidEventError,
         InvalidPlanError,
         MissingExtraError,
         PermanentError,
+        SessionError,
         SparkEventsError,
+        StreamStoppedError,
         ThrottledError,
         TransientError,
+        WaitTimeoutError,
     )
     from spark_events.event import Event, EventBuilder, Severity
     from spark_events.reporters.memory import MemoryReporter
     from spark_events.reporters.reporter import Reporter, ReporterFactory
+    from spark_events.session import EventStream, add_event, configure, jar_path, spark_conf, start
 
 __all__ = [
     "Cache",
@@ -29,6 +34,8 @@ __all__ = [
     "EnrichmentError",
     "Event",
     "EventBuilder",
+    "EventStream",
+    "InvalidChoiceError",
     "InvalidEventError",
     "InvalidPlanError",
     "MemoryReporter",
@@ -37,13 +44,21 @@ __all__ = [
     "Reporter",
     "ReporterFactory",
     "Retry",
+    "SessionError",
     "Severity",
     "SparkEventsError",
+    "StreamStoppedError",
     "ThrottledError",
     "TransientError",
+    "WaitTimeoutError",
     "__version__",
+    "add_event",
+    "configure",
     "enrich",
     "enrich_batch",
+    "jar_path",
+    "spark_conf",
+    "start",
 ]
 
 _PLACES = {
@@ -51,6 +66,9 @@ _PLACES = {
     **dict.fromkeys(("Event", "EventBuilder", "Severity"), "spark_events.event"),
     "MemoryReporter": "spark_events.reporters.memory",
     **dict.fromkeys(("Reporter", "ReporterFactory"), "spark_events.reporters.reporter"),
+    **dict.fromkeys(
+        ("EventStream", "add_event", "configure", "jar_path", "spark_conf", "start"), "spark_events.session"
+    ),
 }
 
 

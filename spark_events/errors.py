@@ -8,15 +8,19 @@ from typing import Any
 __all__ = [
     "ConfigError",
     "EnrichmentError",
+    "InvalidChoiceError",
     "InvalidEventError",
     "InvalidPlanError",
     "MissingExtraError",
     "PermanentError",
     "ProtocolError",
     "ReporterProcessError",
+    "SessionError",
     "SparkEventsError",
+    "StreamStoppedError",
     "ThrottledError",
     "TransientError",
+    "WaitTimeoutError",
 ]
 
 
@@ -34,6 +38,10 @@ class ConfigError(SparkEventsError):
 
 class InvalidEventError(SparkEventsError, ValueError):
     """An event that cannot be built: the message names the field or the attribute."""
+
+
+class InvalidChoiceError(SparkEventsError, ValueError):
+    """A choice of events that cannot be: the message names the argument, what was given and what is allowed."""
 
 
 class InvalidPlanError(SparkEventsError, ValueError):
@@ -79,6 +87,18 @@ class ProtocolError(SparkEventsError):
 
 class ReporterProcessError(SparkEventsError):
     """A reporter with ``isolation=process`` has raised something, or its process has died; the message says which."""
+
+
+class SessionError(SparkEventsError, RuntimeError):
+    """This Spark session cannot do what was asked; the message says why, and what would help."""
+
+
+class StreamStoppedError(SessionError):
+    """The events have ended, and with them what was asked for."""
+
+
+class WaitTimeoutError(SparkEventsError, TimeoutError):
+    """The event that was waited for has not come in time; the message says what did."""
 
 
 class PermanentError(SparkEventsError):

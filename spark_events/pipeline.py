@@ -25,7 +25,7 @@ from spark_events.translate.causes import CAUSES
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.config import read as read_translation
 
-__all__ = ["EventsConfig", "Pipeline", "ReporterConfig", "build"]
+__all__ = ["EventsConfig", "Pipeline", "ReporterConfig", "build", "read"]
 
 _REPORTER = "events.reporter"
 _DEFAULT_REPORTER = "log"
@@ -79,13 +79,11 @@ class ReporterConfig:
 class _Plan:
     """What makes a reporter, and everything that is configured for it."""
 
-    factory: ReporterFactory
-    own: object
+    make: Callable[[], Reporter]
     delivery: DeliveryConfig = dataclasses.field(default_factory=DeliveryConfig)
     selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
     breaker: BreakerConfig = dataclasses.field(default_factory=BreakerConfig)
     spool: SpoolConfig = dataclasses.field(default_factory=SpoolConfig)
-    isolation: IsolationConfig = dataclasses.field(default_factory=IsolationConfig)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,11 +109,22 @@ class Pipeline:
         return [kind for kind, effects in CAUSES.items() if any(self.dispatcher.awaits(*one) for one in effects)]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Plans:
+    """Everything that the settings ask for; nothing of it is made."""
+
+    config: EventsConfig
+    dispatcher: DispatcherConfig
+    translation: TranslateConfig
+    reporters: Mapping[str, _Plan]
+
+
 def build(
     settings: Settings,
     hooks: Hooks | None = None,
     on_watch: Callable[[], None] = lambda: None,
     application: str | None = None,
+    own: Mapping[str, Callable[[], Reporter]] | None = None,
 ) -> Pipeline:
     """Reads every setting and makes what they ask for.
 
@@ -124,15 +133,32 @@ def build(
         hooks: what the deliveries tell, from whatever thread.
         on_watch: called several times a second, from a thread of the dispatcher.
         application: its name, by which what a predecessor has spooled is found; without one nothing is spooled.
+        own: reporters that no setting makes: by name, what makes them. They are always active.
 
     Raises:
         ConfigError: with everything that is wrong with the settings.
     """
+    plans = read(settings, own)
+    size = plans.dispatcher.queue_size
+    deliveries = [_make(settings, name, plan, size, hooks, application) for name, plan in plans.reporters.items()]
+    settings.check()
+    made = tuple(delivery for delivery in deliveries if delivery is not None)
+    makers = {name: plan.make for name, plan in plans.reporters.items()}
+    return Pipeline(plans.config, plans.translation, create(plans.dispatcher, made, on_watch), made, makers)
+
+
+def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = None) -> _Plans:
+    """Reads every setting, and makes nothing of it.
+
+    Raises:
+        ConfigError: with everything that is wrong with the settings.
+    """
+    own = own or {}
     config = settings.read(EventsConfig, "events")
     dispatcher_config = settings.read(DispatcherConfig, "events.dispatcher")
-    configured = settings.names_below(_REPORTER)
-    plans = {name: _read_reporter(settings, name) for name in configured}
-    active = _active(settings, config, configured)
+    configured = list(dict.fromkeys([*settings.names_below(_REPORTER), *own]))
+    plans = {name: _read_reporter(settings, name, own.get(name)) for name in configured}
+    active = list(dict.fromkeys([*_active(settings, config, configured), *own]))
     for name in active:
         if name not in plans:
             known = ", ".join(configured) or "none"
@@ -143,15 +169,10 @@ def build(
     settings.check()
     assert config is not None
     assert dispatcher_config is not None
-    chosen = [(name, plan) for name in active if (plan := plans[name]) is not None]
+    chosen = {name: plan for name in active if (plan := plans[name]) is not None}
     # One line in spark-defaults.conf is enough to see events in the driver's log.
-    chosen = chosen or [(_DEFAULT_REPORTER, _Plan(LogReporter, LogReporter.Config()))]
-    makers = {name: _maker(settings, name, plan) for name, plan in chosen}
-    size = dispatcher_config.queue_size
-    deliveries = [_make(settings, name, plan, makers[name], size, hooks, application) for name, plan in chosen]
-    settings.check()
-    made = tuple(delivery for delivery in deliveries if delivery is not None)
-    return Pipeline(config, translation, create(dispatcher_config, made, on_watch), made, makers)
+    chosen = chosen or {_DEFAULT_REPORTER: _Plan(partial(LogReporter, LogReporter.Config()))}
+    return _Plans(config, dispatcher_config, translation, chosen)
 
 
 def _active(settings: Settings, config: EventsConfig | None, configured: list[str]) -> list[str]:
@@ -162,36 +183,36 @@ def _active(settings: Settings, config: EventsConfig | None, configured: list[st
     return [name.strip() for name in given.split(",") if name.strip()]
 
 
-def _read_reporter(settings: Settings, name: str) -> _Plan | None:
+def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] | None) -> _Plan | None:
     prefix = f"{_REPORTER}.{name}"
-    reporter = settings.read(ReporterConfig, prefix)
-    if reporter is None:
-        # Which keys are right depends on the type: without it they are not judged.
-        settings.ignore_below(prefix)
-        return None
-    own = settings.read(reporter.factory.Config, prefix)
+    if make is None:
+        reporter = settings.read(ReporterConfig, prefix)
+        if reporter is None:
+            # Which keys are right depends on the type: without it they are not judged.
+            settings.ignore_below(prefix)
+            return None
+        config = settings.read(reporter.factory.Config, prefix)
+        make = None if config is None else partial(reporter.factory, config)
     delivery = settings.read(DeliveryConfig, prefix)
     selection = settings.read(SelectionConfig, prefix)
     breaker = settings.read(BreakerConfig, prefix)
     spool = settings.read(SpoolConfig, prefix)
     isolation = settings.read(IsolationConfig, prefix)
-    if own is None or delivery is None or selection is None or breaker is None or spool is None or isolation is None:
+    if make is None or delivery is None or selection is None or breaker is None or spool is None or isolation is None:
         return None
-    return _Plan(reporter.factory, own, delivery, selection, breaker, spool, isolation)
-
-
-def _maker(settings: Settings, name: str, plan: _Plan) -> Callable[[], Reporter]:
-    if plan.isolation.isolation == "thread":
-        return partial(plan.factory, plan.own)
-    prefix = f"{_REPORTER}.{name}"
-    return partial(ProcessReporter, name, resolve(settings.value(f"{prefix}.type") or ""), settings.below(prefix))
+    if isolation.isolation == "process":
+        given = settings.value(f"{prefix}.type")
+        if given is None:
+            settings.complain(f"{prefix}.isolation: given 'process', but an object of this process cannot leave it")
+            return None
+        make = partial(ProcessReporter, name, resolve(given), settings.below(prefix))
+    return _Plan(make, delivery, selection, breaker, spool)
 
 
 def _make(
     settings: Settings,
     name: str,
     plan: _Plan,
-    maker: Callable[[], Reporter],
     capacity: int,
     hooks: Hooks | None,
     application: str | None,
@@ -200,7 +221,7 @@ def _make(
     if plan.delivery.guarantee == "at-least-once" and application is not None:
         store = partial(Spool, capacity, partial(Clerk, application, name, plan.spool))
     try:
-        return Delivery(name, maker, plan.delivery, capacity, hooks, plan.selection, plan.breaker, store)
+        return Delivery(name, plan.make, plan.delivery, capacity, hooks, plan.selection, plan.breaker, store)
     except Exception as error:
         settings.complain(f"{_REPORTER}.{name}: it cannot be made: {type(error).__name__}: {error}")
         return None

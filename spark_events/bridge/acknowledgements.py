@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from spark_events.bridge.pipe import Answers
+from spark_events.bridge.answers import Answers
 
 __all__ = ["Acknowledgements"]
 

@@ -1,17 +1,13 @@
-"""The two ends of the pipe to the driver: records come in as lines, answers go out as lines."""
+"""The pipe that records come through, line by line."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import select
-import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
 
-import msgspec
-
-__all__ = ["Answers", "RecordPipe"]
+__all__ = ["RecordPipe", "line_writer"]
 
 #: As much as a pipe holds. More would be room that is mapped and unmapped with each read, for nothing: 30 µs.
 _CHUNK_BYTES = 64 * 1024
@@ -61,29 +57,13 @@ class RecordPipe:
         return []
 
 
-class Answers:
-    """Lines to the driver. Safe to use from every thread; a driver that is gone is no error."""
+def line_writer(fd: int) -> Callable[[bytes], None]:
+    """What writes whole lines to a file descriptor; a reader that is gone is no error."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._lock = threading.Lock()
-        self._encode = msgspec.json.Encoder().encode
-        self._acknowledged = 0
-
-    def acknowledge(self, through: int, sequence: int) -> None:
-        """Every record up to ``through`` is done with; ``sequence`` is the next event's number."""
-        with self._lock:
-            if through > self._acknowledged:
-                self._acknowledged = through
-                self._write({"kind": "ack", "through": through, "sequence": sequence})
-
-    def send(self, kind: str, **fields: Any) -> None:
-        """Any other answer."""
-        with self._lock:
-            self._write({"kind": kind, **fields})
-
-    def _write(self, answer: Mapping[str, Any]) -> None:
-        line = memoryview(self._encode(answer) + b"\n")
+    def write(line: bytes) -> None:
+        rest = memoryview(line)
         with contextlib.suppress(OSError):
-            while line:
-                line = line[os.write(self._fd, line) :]
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+
+    return write

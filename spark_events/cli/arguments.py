@@ -7,8 +7,8 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
-from spark_events.cli.defaults import default_path, read_properties, settings_of
 from spark_events.config import Settings
+from spark_events.config.defaults import default_path, read_properties, settings_of
 from spark_events.errors import SparkEventsError
 from spark_events.event import Severity
 

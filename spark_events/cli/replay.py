@@ -13,9 +13,9 @@ from pathlib import Path
 from spark_events.bridge.event_log.files import EventLog, find_logs, looks_like_a_log
 from spark_events.bridge.event_log.reader import EventLogReader
 from spark_events.cli.arguments import add_min_severity
-from spark_events.cli.defaults import default_path, read_settings
 from spark_events.cli.outlets import JsonLines, Outlet, Reporters
 from spark_events.cli.progress import Progress
+from spark_events.config.defaults import default_path, read_settings
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event, Severity
 from spark_events.pipeline import build

@@ -56,6 +56,12 @@ class EventDispatcher(Protocol):
             through: the last record that has been translated, whether or not it made an event.
         """
 
+    def attach(self, delivery: Delivery) -> None:
+        """Adds a reporter, which gets what is dispatched from now on; nobody waits for its answers."""
+
+    def detach(self, delivery: Delivery) -> None:
+        """Takes a reporter out that was attached; what it still holds is dropped."""
+
     def completed_through(self) -> int:
         """The last record of which, and of all before, no event would be lost with this process."""
 
@@ -104,6 +110,17 @@ class AsyncQueuedDispatcher:
         for delivery in self._deliveries:
             delivery.start()
         self._watch.start()
+
+    def attach(self, delivery: Delivery) -> None:
+        delivery.start()
+        with self._lock:
+            self._deliveries = (*self._deliveries, delivery)
+
+    def detach(self, delivery: Delivery) -> None:
+        with self._lock:
+            self._deliveries = tuple(one for one in self._deliveries if one is not delivery)
+        delivery.request_stop(time.monotonic())
+        delivery.join()
 
     def _watch_over(self) -> None:
         """Looks after reporters that block their threads: nobody else is free to notice."""

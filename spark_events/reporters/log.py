@@ -5,23 +5,21 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-import re
 import sys
 from collections.abc import Sequence
-from datetime import datetime
 from typing import ClassVar
 
 from spark_events.config import choice, option
 from spark_events.errors import PermanentError
 from spark_events.event import Event, Severity, encode_event
+from spark_events.event.display import moment
+from spark_events.event.text import on_one_line, plain
 from spark_events.reporters.reporter import Reporter
 
 __all__ = ["DRIVER_LOGGER", "LogConfig", "LogReporter", "format_event", "severity_of"]
 
 #: What is logged there, the sidecar hands to the driver, whose logger has the same name.
 DRIVER_LOGGER = "io.sparkevents.Events"
-# Line breaks of every kind, and what a terminal would obey.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _WIDTH = max(len(severity.value) for severity in Severity)
 _LEVELS = {severity: 10 * rank or 5 for rank, severity in enumerate(Severity)}
 _SEVERITIES = {level: severity for severity, level in _LEVELS.items()}
@@ -49,24 +47,16 @@ def format_event(event: Event, *, time_format: str = "%y/%m/%d %H:%M:%S", in_col
     >>> print(format_event(event))                                                # doctest: +SKIP
     26/01/31 10:00:00 INFO  BatchCommitEvent: Query 'clicks' committed batch 41 in 900 ms: 1,200 rows
     """
-    try:
-        moment = datetime.fromtimestamp(event.observed_ts_millis / 1000).strftime(time_format)
-    except (ValueError, OverflowError, OSError):
-        # Beyond the years that a calendar has; still an event.
-        moment = str(event.observed_ts_millis)
     severity = event.severity.value.ljust(_WIDTH)
     if in_colour and event.severity in _COLOURS:
         severity = f"\x1b[{_COLOURS[event.severity]}m{severity}\x1b[0m"
-    return f"{_plain(moment)} {severity} {_plain(f'{event.name}: {event.body}')}"
+    when = on_one_line(moment(event.observed_ts_millis, time_format))
+    return f"{when} {severity} {on_one_line(f'{event.name}: {event.body}')}"
 
 
 def severity_of(level: int) -> str:
     """The severity that a level of Python's logging stands for."""
     return str(_SEVERITIES.get(level, Severity.INFO).value)
-
-
-def _plain(text: str) -> str:
-    return _CONTROL.sub(" ", text)
 
 
 class LogReporter(Reporter):
@@ -98,19 +88,14 @@ class LogReporter(Reporter):
     def _hand_to_driver(self, logger: logging.Logger, events: Sequence[Event]) -> None:
         for event in events:
             # The driver's log has a time and a level of its own.
-            line = self._line(event) if self._is_json else _plain(f"{event.name}: {event.body}")
+            line = self._line(event) if self._is_json else on_one_line(f"{event.name}: {event.body}")
             level = _LEVELS[event.severity]
-            logger.handle(logger.makeRecord(logger.name, level, "", 0, _sound(line), (), None))
+            logger.handle(logger.makeRecord(logger.name, level, "", 0, plain(line), (), None))
 
     def _line(self, event: Event) -> str:
         if self._is_json:
             return encode_event(event).decode()
         return format_event(event, in_colour=self._in_colour)
-
-
-def _sound(text: str) -> str:
-    """Without the lone surrogates, which UTF-8 cannot hold."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _shows_colours(fd: int) -> bool:

@@ -30,8 +30,10 @@ ALLOWED = {
     "dispatch": LEAVES | {"reporters"},
 }
 ALLOWED["pipeline"] = LEAVES | {"bridge", "translate", "dispatch", "reporters", "enrich"}
-ALLOWED["sidecar"] = ALLOWED["session"] = ALLOWED["pipeline"] | {"pipeline"}
-ALLOWED["cli"] = ALLOWED["sidecar"] | {"sidecar", "session", "jars"}
+ALLOWED["conversation"] = ALLOWED["pipeline"] | {"pipeline"}
+ALLOWED["sidecar"] = ALLOWED["conversation"] | {"conversation"}
+ALLOWED["session"] = ALLOWED["sidecar"] | {"jars"}
+ALLOWED["cli"] = ALLOWED["session"] | {"sidecar", "session"}
 # The façade shows what a user needs; it must stay light, which is tested below.
 ALLOWED["__init__"] = LEAVES | {"reporters", "enrich", "session"}
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from spark_events.bridge.acknowledgements import Acknowledgements
-from spark_events.bridge.pipe import Answers
+from spark_events.bridge.answers import Answers
+from spark_events.bridge.pipe import line_writer
 
 
 class Told:
@@ -40,7 +41,7 @@ def told() -> Iterator[Told]:
 
 def test_an_acknowledgement_carries_the_number_after_its_record(told: Told) -> None:
     """A successor counts on from the last record that is done with, not from the last that was read."""
-    acknowledgements = Acknowledgements(Answers(told.write), 1)
+    acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1)
     for record, following in ((1, 3), (2, 3), (3, 7)):
         acknowledgements.translated(record, following)
     acknowledgements.complete(2, 0)
@@ -51,7 +52,7 @@ def test_an_acknowledgement_carries_the_number_after_its_record(told: Told) -> N
 
 def test_what_is_held_back_is_answered_but_not_acknowledged(told: Told) -> None:
     """A driver that waits goes on; one that must send again still has what was held."""
-    acknowledgements = Acknowledgements(Answers(told.write), 1)
+    acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1)
     for record in range(1, 6):
         acknowledgements.translated(record, record + 1)
     acknowledgements.hold(3)

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_events.bridge.pipe import Answers, RecordPipe
+from spark_events.bridge.answers import Answers
+from spark_events.bridge.pipe import RecordPipe, line_writer
 
 
 class Pipe:
@@ -116,7 +117,7 @@ def answers_in(pipe: Pipe) -> list[dict[str, object]]:
 
 def test_acknowledgements_only_go_forward(pipe: Pipe) -> None:
     """What was acknowledged once is not taken back, and not said twice."""
-    answers = Answers(pipe.write_end)
+    answers = Answers(line_writer(pipe.write_end))
     for through in (0, 3, 3, 2, -1, 5):
         answers.acknowledge(through, sequence=through + 1)
     assert answers_in(pipe) == [
@@ -127,14 +128,14 @@ def test_acknowledgements_only_go_forward(pipe: Pipe) -> None:
 
 def test_other_answers_carry_their_fields(pipe: Pipe) -> None:
     """An answer is one line of JSON, whatever its texts hold."""
-    answers = Answers(pipe.write_end)
+    answers = Answers(line_writer(pipe.write_end))
     answers.send("log", level="ERROR", message="two\nlines é")
     assert answers_in(pipe) == [{"kind": "log", "level": "ERROR", "message": "two\nlines é"}]
 
 
 def test_a_driver_that_is_gone_is_no_error(pipe: Pipe) -> None:
     """Nobody reads any more: answers are for nobody, and nothing is raised."""
-    answers = Answers(pipe.write_end)
+    answers = Answers(line_writer(pipe.write_end))
     pipe.close(pipe.read_end)
     answers.send("log", message="x")
     answers.acknowledge(1, 2)
@@ -144,7 +145,7 @@ def test_a_driver_that_is_gone_is_no_error(pipe: Pipe) -> None:
 
 def test_answers_of_many_threads_do_not_mix(pipe: Pipe) -> None:
     """Each answer is a whole line, whoever sends at the same time."""
-    answers = Answers(pipe.write_end)
+    answers = Answers(line_writer(pipe.write_end))
     text = "x" * 300
 
     def send(number: int) -> None:

@@ -11,7 +11,7 @@ import org.slf4j.LoggerFactory;
  * before the listeners, or the listener. Where both are configured, the second one gets nothing, and so
  * nothing is told twice.
  */
-final class Connection {
+final class Connection implements Destination {
   private static final Logger LOG = LoggerFactory.getLogger(EventsListener.class);
 
   /** The one that is open, and for whom; a JVM has one SparkContext at a time. */
@@ -77,21 +77,18 @@ final class Connection {
     return required ? sidecar.awaitStarted() : null;
   }
 
-  /** Hands the record over; waits until it has arrived, where somebody wants that. */
-  void hand(Record record) {
+  @Override
+  public void hand(Record record) {
     try {
-      boolean awaited = gate.awaits(record.kind);
-      long seq = queue.offer(record, awaited);
-      if (awaited) {
-        gate.pass(seq);
-      }
+      gate.pass(record);
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
     }
   }
 
-  /** The last record: nobody waits for it alone, because the end waits for everything. */
-  void close(Record last) {
+  /** Nobody waits for the last record alone, because the end waits for everything. */
+  @Override
+  public void close(Record last) {
     queue.offer(last);
     close();
   }

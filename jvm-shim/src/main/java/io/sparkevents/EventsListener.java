@@ -1,6 +1,7 @@
 package io.sparkevents;
 
 import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerApplicationEnd;
 import org.apache.spark.scheduler.SparkListenerApplicationStart;
@@ -25,7 +26,7 @@ public final class EventsListener extends SparkListener {
   private static final Logger LOG = LoggerFactory.getLogger(EventsListener.class);
 
   /** Null where there is nothing to do. */
-  private final Connection connection;
+  private final Destination destination;
   private final Records records;
   private final StageRecords stages;
   private boolean complained;
@@ -35,10 +36,10 @@ public final class EventsListener extends SparkListener {
     this(conf, Connection.open(conf));
   }
 
-  EventsListener(SparkConf conf, Connection connection) {
+  EventsListener(SparkConf conf, Destination destination) {
     Redaction redaction = new Redaction(conf.get("spark.redaction.regex", Redaction.SPARK_DEFAULT));
     JobProperties properties = new JobProperties(redaction);
-    this.connection = connection;
+    this.destination = destination;
     records = new Records(conf, redaction, properties);
     stages = new StageRecords(properties);
   }
@@ -48,13 +49,18 @@ public final class EventsListener extends SparkListener {
     hand(() -> records.applicationStart(event));
   }
 
+  /** The application as it would have been told at its start, for one who came later. */
+  Record application(SparkContext context) {
+    return records.application(context);
+  }
+
   @Override
   public void onApplicationEnd(SparkListenerApplicationEnd event) {
-    if (connection == null) {
+    if (destination == null) {
       return;
     }
     try {
-      connection.close(records.applicationEnd(event));
+      destination.close(records.applicationEnd(event));
     } catch (Throwable defect) {
       complainOnce(defect);
     }
@@ -83,13 +89,13 @@ public final class EventsListener extends SparkListener {
   @Override
   public void onTaskStart(SparkListenerTaskStart event) {
     // No capture here, nor below: there may be thousands of tasks a second.
-    if (connection == null) {
+    if (destination == null) {
       return;
     }
     try {
       Record record = stages.taskStarted(event);
       if (record != null) {
-        connection.hand(record);
+        destination.hand(record);
       }
     } catch (Throwable defect) {
       complainOnce(defect);
@@ -98,13 +104,13 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onTaskEnd(SparkListenerTaskEnd event) {
-    if (connection == null) {
+    if (destination == null) {
       return;
     }
     try {
       Record record = stages.taskEnded(event);
       if (record != null) {
-        connection.hand(record);
+        destination.hand(record);
       }
     } catch (Throwable defect) {
       complainOnce(defect);
@@ -118,6 +124,10 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onOtherEvent(SparkListenerEvent event) {
+    if (event instanceof Marker) {
+      ((Marker) event).passes(this);
+      return;
+    }
     hand(() -> event instanceof AddedEvent ? ((AddedEvent) event).record() : StreamingRecords.of(event));
   }
 
@@ -127,13 +137,13 @@ public final class EventsListener extends SparkListener {
   }
 
   private void hand(Capture capture) {
-    if (connection == null) {
+    if (destination == null) {
       return;
     }
     try {
       Record record = capture.get();
       if (record != null) {
-        connection.hand(record);
+        destination.hand(record);
       }
     } catch (Throwable defect) {
       complainOnce(defect);

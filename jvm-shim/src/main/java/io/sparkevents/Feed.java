@@ -8,17 +8,22 @@ import java.util.List;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Writes what the queue holds into the pipe of one sidecar after the other. Used by the supervisor's thread. */
+/** What the queue holds, as the lines that a sidecar reads. Used by one thread, whoever writes or fetches them. */
 final class Feed {
+  /** Where the lines go. */
+  interface Sink {
+    void write(byte[] line) throws IOException;
+  }
+
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
   private static final byte[] RESTORED =
       "{\"kind\":\"restored\",\"record\":".getBytes(StandardCharsets.US_ASCII);
   private static final byte[] END = "}\n".getBytes(StandardCharsets.US_ASCII);
-  private static final long IDLE_MILLIS = 1_000;
 
   private final HandoffQueue queue;
   private final int queueSize;
   private final Deadline deadline;
+  private final List<Record> next = new ArrayList<>();
 
   Feed(HandoffQueue queue, int queueSize, Deadline deadline) {
     this.queue = queue;
@@ -26,55 +31,46 @@ final class Feed {
     this.deadline = deadline;
   }
 
-  /** Writes until the process ends (false) or all is said (true). */
-  boolean run(SidecarProcess sidecar) throws InterruptedException {
-    List<Record> next = new ArrayList<>();
-    try {
-      for (Record known : queue.rewind()) {
-        writeRestored(sidecar, known);
+  /** First of all: what one who is new must know of the past. */
+  void begin(Sink sink) throws IOException {
+    next.clear();
+    for (Record known : queue.rewind()) {
+      byte[] line = line(known);
+      if (line != null) {
+        sink.write(RESTORED);
+        sink.write(Arrays.copyOf(line, line.length - 1)); // without its newline
+        sink.write(END);
       }
-      queue.open(sidecar::writeAtOnce);
-      while (!sidecar.hasEnded()) {
-        queue.take(next, IDLE_MILLIS);
-        sayDrops();
-        for (Record record : next) {
-          byte[] line = line(record);
-          if (line == null) {
-            queue.giveUp(record);
-          } else {
-            sidecar.write(line);
-          }
-        }
-        if (!queue.hasPending()) {
-          sidecar.flush();
-        }
-        if (next.isEmpty() && queue.isFinished()) {
-          sidecar.write(
-              Record.json(
-                  json -> {
-                    json.writeStringField("kind", "goodbye");
-                    json.writeNumberField("within_ms", deadline.millisLeft());
-                  }));
-          sidecar.flush();
-          return true;
-        }
-        next.clear();
-      }
-    } catch (IOException brokenPipe) {
-      return false;
-    } finally {
-      queue.open(null);
     }
-    return false;
   }
 
-  private static void writeRestored(SidecarProcess sidecar, Record known) throws IOException {
-    byte[] line = line(known);
-    if (line != null) {
-      sidecar.write(RESTORED);
-      sidecar.write(Arrays.copyOf(line, line.length - 1)); // without its newline
-      sidecar.write(END);
+  /**
+   * Writes what comes next; waits for it at most {@code millis}.
+   *
+   * @return whether that was the goodbye, behind which nothing comes
+   */
+  boolean next(Sink sink, long millis) throws IOException, InterruptedException {
+    next.clear();
+    queue.take(next, millis);
+    sayDrops();
+    for (Record record : next) {
+      byte[] line = line(record);
+      if (line == null) {
+        queue.giveUp(record);
+      } else {
+        sink.write(line);
+      }
     }
+    if (!next.isEmpty() || !queue.isFinished()) {
+      return false;
+    }
+    sink.write(
+        Record.json(
+            json -> {
+              json.writeStringField("kind", "goodbye");
+              json.writeNumberField("within_ms", deadline.millisLeft());
+            }));
+    return true;
   }
 
   /** The record's text, or null: one that cannot be written must not end the others' way. */

@@ -287,6 +287,11 @@ final class HandoffQueue {
     underLock(() -> shortcut = way);
   }
 
+  /** It has happened before anybody listened: no event, but what a sidecar must know. */
+  void know(Record record) {
+    underLock(() -> context.apply(record));
+  }
+
   /** No record will come any more; the writer is woken to say so. */
   void finish() {
     underLock(

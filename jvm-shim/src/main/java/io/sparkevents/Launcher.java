@@ -1,6 +1,5 @@
 package io.sparkevents;
 
-import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -9,8 +8,6 @@ import java.util.Map;
 
 /** Finds the Python that can run the sidecar, and starts it. Used by the supervisor's thread. */
 final class Launcher {
-  private static final int PROTOCOL = 1;
-
   private final Settings settings;
   private final String application;
   private final Answers answers;
@@ -101,7 +98,7 @@ final class Launcher {
     process = started;
     String objection;
     try {
-      started.greet(Record.json(this::writeHello));
+      started.greet(Greeting.line(settings, application, answers.nextSequence(), restarts.count()));
       objection = awaitReady(started);
     } catch (IOException unwritable) {
       objection = unwritable.toString();
@@ -140,22 +137,5 @@ final class Launcher {
           answers.receive(answer);
       }
     }
-  }
-
-  private void writeHello(JsonGenerator json) throws IOException {
-    json.writeStringField("kind", "hello");
-    json.writeNumberField("protocol", PROTOCOL);
-    json.writeStringField("application", application);
-    json.writeNumberField("sequence", answers.nextSequence());
-    json.writeNumberField("restarts", restarts.count());
-    json.writeArrayFieldStart("settings");
-    for (Settings.Setting setting : settings.all()) {
-      json.writeStartObject();
-      json.writeStringField("key", setting.givenKey);
-      json.writeStringField("value", setting.value);
-      json.writeStringField("origin", setting.origin);
-      json.writeEndObject();
-    }
-    json.writeEndArray();
   }
 }

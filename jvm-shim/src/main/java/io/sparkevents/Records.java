@@ -1,6 +1,7 @@
 package io.sparkevents;
 
 import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.JobResult;
 import org.apache.spark.scheduler.SparkListenerApplicationEnd;
 import org.apache.spark.scheduler.SparkListenerApplicationStart;
@@ -22,8 +23,21 @@ final class Records {
   }
 
   Record applicationStart(SparkListenerApplicationStart event) {
-    String id = orNull(event.appId());
-    String attempt = orNull(event.appAttemptId());
+    return application(
+        orNull(event.appId()), event.appName(), orNull(event.appAttemptId()), event.sparkUser(), event.time());
+  }
+
+  /** The same of an application that runs. */
+  Record application(SparkContext running) {
+    return application(
+        running.applicationId(),
+        running.appName(),
+        orNull(running.applicationAttemptId()),
+        running.sparkUser(),
+        running.startTime());
+  }
+
+  private Record application(String id, String name, String attempt, String user, long time) {
     String version = org.apache.spark.package$.MODULE$.SPARK_VERSION();
     return new Record(
         "application_start",
@@ -31,10 +45,10 @@ final class Records {
         Context.Change.begin("application"),
         json -> {
           json.writeStringField("app_id", id);
-          json.writeStringField("app_name", redaction.redact("spark.app.name", event.appName()));
+          json.writeStringField("app_name", redaction.redact("spark.app.name", name));
           json.writeStringField("attempt_id", attempt);
-          json.writeStringField("user", event.sparkUser());
-          json.writeNumberField("time", event.time());
+          json.writeStringField("user", user);
+          json.writeNumberField("time", time);
           json.writeStringField("spark_version", version);
           json.writeStringField("host", host);
         });

@@ -88,6 +88,11 @@ final class Settings {
     settings.put(key, new Setting(givenKey, value.trim(), origin));
   }
 
+  /** Replaces what the application is configured with. */
+  void override(String key, String value, String origin) {
+    put(key, key, value, origin);
+  }
+
   /** Why the settings could not be read, or null. */
   String problem() {
     return problem;

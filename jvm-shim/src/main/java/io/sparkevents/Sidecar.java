@@ -1,5 +1,6 @@
 package io.sparkevents;
 
+import java.io.IOException;
 import java.util.List;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
@@ -16,6 +17,7 @@ final class Sidecar {
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
   /** A process that was killed is gone a moment later, and so is the thread that waited for it. */
   private static final long KILL_MILLIS = 50;
+  private static final long IDLE_MILLIS = 1_000;
 
   private final Settings settings;
   private final HandoffQueue queue;
@@ -138,7 +140,7 @@ final class Sidecar {
       }
       ready = true;
       firstStart.countDown();
-      if (feed.run(process) && drained(process)) {
+      if (feed(process) && drained(process)) {
         return;
       }
       process.destroy();
@@ -160,6 +162,28 @@ final class Sidecar {
           pause);
       finishing.await(pause, TimeUnit.MILLISECONDS);
     }
+  }
+
+  /** Writes into the pipe until the process ends (false) or all is said (true). */
+  private boolean feed(SidecarProcess process) throws InterruptedException {
+    try {
+      feed.begin(process::write);
+      queue.open(process::writeAtOnce);
+      while (!process.hasEnded()) {
+        boolean over = feed.next(process::write, IDLE_MILLIS);
+        if (over || !queue.hasPending()) {
+          process.flush();
+        }
+        if (over) {
+          return true;
+        }
+      }
+    } catch (IOException brokenPipe) {
+      return false;
+    } finally {
+      queue.open(null);
+    }
+    return false;
   }
 
   /** After the goodbye the sidecar ends by itself; one that died before it had done its work did not. */

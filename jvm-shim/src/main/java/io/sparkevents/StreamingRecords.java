@@ -1,5 +1,7 @@
 package io.sparkevents;
 
+import java.time.Instant;
+import java.time.temporal.ChronoUnit;
 import java.util.UUID;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.sql.streaming.StreamingQueryListener.QueryIdleEvent;
@@ -33,15 +35,24 @@ final class StreamingRecords {
   }
 
   private static Record started(QueryStartedEvent event) {
+    return started(event.id().toString(), event.runId().toString(), event.name(), event.timestamp());
+  }
+
+  /** The same of a query that runs already; since when is not known. */
+  static Record running(String id, String runId, String name) {
+    return started(id, runId, name, Instant.now().truncatedTo(ChronoUnit.MILLIS).toString());
+  }
+
+  private static Record started(String id, String runId, String name, String timestamp) {
     return new Record(
         "query_started",
         Record.Worth.LIFECYCLE,
-        Context.Change.begin("run:" + event.runId()),
+        Context.Change.begin("run:" + runId),
         json -> {
-          json.writeStringField("id", event.id().toString());
-          json.writeStringField("run_id", event.runId().toString());
-          json.writeStringField("name", event.name());
-          json.writeStringField("timestamp", event.timestamp());
+          json.writeStringField("id", id);
+          json.writeStringField("run_id", runId);
+          json.writeStringField("name", name);
+          json.writeStringField("timestamp", timestamp);
         });
   }
 

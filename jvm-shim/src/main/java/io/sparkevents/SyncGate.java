@@ -52,17 +52,17 @@ final class SyncGate {
     awaited = named;
   }
 
-  /** Whether records of that kind are waited for, at this moment. */
-  boolean awaits(String kind) {
+  /** Puts the record into the queue, and waits for the answers where somebody wants that. */
+  void pass(Record record) throws InterruptedException {
     Set<String> kinds = awaited;
-    return (kinds == null || kinds.contains(kind)) && queue.isAnswered(behind);
+    boolean waits = (kinds == null || kinds.contains(record.kind)) && queue.isAnswered(behind);
+    long seq = queue.offer(record, waits);
+    if (waits && seq != 0) {
+      await(seq);
+    }
   }
 
-  /** Waits for the answers to a record that was taken (0: none was) and is of such a kind. */
-  void pass(long seq) throws InterruptedException {
-    if (seq == 0) {
-      return;
-    }
+  private void await(long seq) throws InterruptedException {
     if (!queue.awaitAnswered(seq, timeoutMillis + GRACE_MILLIS) && !queue.isClosed()) {
       behind = seq;
       if (!warned) {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_events.cli.defaults import default_path, read_settings
+from spark_events.config.defaults import default_path, read_settings
 from spark_events.errors import SparkEventsError
 
 

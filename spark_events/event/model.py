@@ -6,28 +6,20 @@ import enum
 import math
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 
 from spark_events.errors import InvalidEventError
+from spark_events.event.display import as_card, as_line
+from spark_events.event.text import plain
 
-__all__ = [
-    "AttributeValue",
-    "Attributes",
-    "Event",
-    "EventBuilder",
-    "Severity",
-    "decode_event",
-    "encode_event",
-    "encode_lines",
-    "without_surrogates",
-]
-
-AttributeValue: TypeAlias = str | int | float | bool
+__all__ = ["AttributeValue", "Attributes", "Event", "EventBuilder", "Severity"]
 
 _INT64 = 1 << 63
+
+AttributeValue: TypeAlias = str | int | float | bool
 
 
 class Severity(enum.Enum):
@@ -97,55 +89,14 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """The same as ``EventBuilder(class_scope, name)``."""
         return EventBuilder(class_scope, name)
 
+    def __repr__(self) -> str:
+        return f"<Event {as_line(self.observed_ts_millis, self.severity.value, self.name, self.body)}>"
 
-def _attributes(_: type, value: Any) -> Attributes:
-    return Attributes(value)
-
-
-_ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(Event, dec_hook=_attributes)
-
-
-def encode_event(event: Event) -> bytes:
-    """The event as one JSON object, in UTF-8 and without line breaks."""
-    try:
-        return _ENCODER.encode(event)
-    except UnicodeEncodeError:
-        return _ENCODER.encode(without_surrogates(event))
-
-
-def encode_lines(events: Sequence[Event]) -> bytes:
-    """Events as lines of JSON, each with its line break."""
-    try:
-        return _ENCODER.encode_lines(events)
-    except UnicodeEncodeError:
-        return b"".join(encode_event(event) + b"\n" for event in events)
-
-
-def decode_event(data: bytes) -> Event:
-    """The inverse of :func:`encode_event`.
-
-    Raises:
-        msgspec.MsgspecError: it is not an event.
-    """
-    return _DECODER.decode(data)
-
-
-def without_surrogates(event: Event) -> Event:
-    """The event as UTF-8 can hold it. Only one that was made without a builder has lone surrogates."""
-    attributes = {
-        _plain(key): _plain(value) if isinstance(value, str) else value for key, value in event.attributes.items()
-    }
-    return Event(
-        name=_plain(event.name),
-        class_scope=_plain(event.class_scope),
-        body=_plain(event.body),
-        severity=event.severity,
-        observed_ts_millis=event.observed_ts_millis,
-        event_id=_plain(event.event_id),
-        sequence=event.sequence,
-        attributes=Attributes(attributes),
-    )
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        facts = {"class_scope": self.class_scope, "event_id": self.event_id, "sequence": self.sequence}
+        moment = self.observed_ts_millis
+        return as_card(moment, self.severity.value, self.name, self.body, {**facts, **self.attributes})
 
 
 class EventBuilder:
@@ -177,7 +128,7 @@ class EventBuilder:
         """A sentence for people; without one it is the event's name."""
         if not isinstance(body, str):
             raise InvalidEventError(f"body: given {body!r}, allowed is a str")
-        self._body = _plain(body)
+        self._body = plain(body)
         return self
 
     def set_severity(self, severity: Severity | str) -> EventBuilder:
@@ -226,12 +177,7 @@ class EventBuilder:
 def _text(what: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise InvalidEventError(f"{what}: given {value!r}, allowed is a str that is not empty")
-    return _plain(value)
-
-
-def _plain(value: str) -> str:
-    """A str that is nothing but a str, without the lone surrogates that UTF-8 cannot hold."""
-    return value.encode("utf-8", "replace").decode()
+    return plain(value)
 
 
 def _attribute(key: str, value: Any) -> AttributeValue:
@@ -239,7 +185,7 @@ def _attribute(key: str, value: Any) -> AttributeValue:
     if isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return _plain(value)
+        return plain(value)
     if isinstance(value, int):
         if -_INT64 <= value < _INT64:
             return int(value)

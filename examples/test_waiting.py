@@ -1,0 +1,46 @@
+"""A test that waits for an event, and not for a time: ``pytest examples/test_waiting.py``.
+
+With ``processAllAvailable`` a test knows that a query has done its work; with events it knows what became of it, also
+when the query has failed, and a test that waited in vain says what came instead.
+"""
+
+import pytest
+from pyspark.sql import SparkSession
+
+import spark_events
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """With the listener, and without a sidecar."""
+    builder = SparkSession.builder.appName("tests").master("local[2]").config("spark.ui.enabled", "false")
+    session = spark_events.configure(builder, sidecar=False).getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def events(spark):
+    """From the test's beginning to its end."""
+    with spark_events.start(spark) as stream:
+        yield stream
+
+
+def test_every_order_is_counted_once(spark, events, tmp_path):
+    """Two files are two batches, and each of them is committed with its rows."""
+    for number, lines in enumerate(['{"id": 1}\n{"id": 2}\n', '{"id": 3}\n']):
+        (tmp_path / f"{number}.json").write_text(lines)
+    orders = spark.readStream.schema("id int").option("maxFilesPerTrigger", 1).json(str(tmp_path))
+    query = orders.writeStream.queryName("count").format("memory").trigger(availableNow=True).start()
+    events.wait_for("JobStatusChangeEvent", where=lambda e: e.body == "Query 'count' finished", timeout=60)
+    commits = [event for event in events.history if event.name == "BatchCommitEvent"]
+    assert sorted(commit.attributes["rows.input"] for commit in commits) == [1, 2]
+    assert query.exception() is None
+
+
+def test_a_failure_names_its_cause(spark, events):
+    """The event has what a person would look for in the log."""
+    rates = spark.readStream.format("rate").option("rowsPerSecond", 10).load()
+    rates.selectExpr("assert_true(value < 0, 'no negative orders')").writeStream.format("noop").queryName("bad").start()
+    failure = events.wait_for("JobFailureEvent", min_severity="ERROR", timeout=60)
+    assert "no negative orders" in failure.attributes["exception.message"]

@@ -1,0 +1,34 @@
+package io.sparkevents;
+
+import java.io.IOException;
+
+/** The first line that is said to Python, whether it runs beside the driver or is the driver's own. */
+final class Greeting {
+  private static final int PROTOCOL = 1;
+
+  private Greeting() {}
+
+  /**
+   * @param sequence the number of the next event
+   * @param restarts how many sidecars there were before
+   */
+  static byte[] line(Settings settings, String application, long sequence, int restarts) throws IOException {
+    return Record.json(
+        json -> {
+          json.writeStringField("kind", "hello");
+          json.writeNumberField("protocol", PROTOCOL);
+          json.writeStringField("application", application);
+          json.writeNumberField("sequence", sequence);
+          json.writeNumberField("restarts", restarts);
+          json.writeArrayFieldStart("settings");
+          for (Settings.Setting setting : settings.all()) {
+            json.writeStartObject();
+            json.writeStringField("key", setting.givenKey);
+            json.writeStringField("value", setting.value);
+            json.writeStringField("origin", setting.origin);
+            json.writeEndObject();
+          }
+          json.writeEndArray();
+        });
+  }
+}

@@ -1,0 +1,194 @@
+package io.sparkevents;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.Iterator;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
+
+/**
+ * The same conversation as with a sidecar, with the Python that drives this application: {@code
+ * spark_events.start}. That Python fetches the records, and says what it has to say, by py4j and on
+ * threads of its own; nothing is ever called in Python, least of all from a listener's thread.
+ */
+public final class InProcess implements Destination {
+  private static final ObjectMapper JSON = new ObjectMapper();
+  /** So much is fetched at once, if there is so much. */
+  private static final int FETCH_BYTES = 64 * 1024;
+  /** Who has not fetched for so long is gone: an interpreter ends without a word. */
+  private static final long SILENCE_NANOS = TimeUnit.SECONDS.toNanos(2);
+  private static final long LOOK_MILLIS = 20;
+
+  private final SparkContext context;
+  private final Settings settings;
+  private final HandoffQueue queue;
+  private final SyncGate gate;
+  private final EventLog events = new EventLog();
+  private final Answers answers;
+  private final Deadline deadline = new Deadline();
+  private final Feed feed;
+  private final EventsListener listener;
+  private final CountDownLatch ended = new CountDownLatch(1);
+  private boolean begun;
+  private volatile boolean listening;
+  private volatile boolean goodbye;
+  private volatile boolean fetching;
+  private volatile long lastFetched = System.nanoTime();
+
+  private InProcess(SparkContext context, SparkConf conf, Settings settings) {
+    this.context = context;
+    this.settings = settings;
+    queue = new HandoffQueue(settings.queueSize(), settings.synchronous());
+    gate = SyncGate.of(settings, queue);
+    answers = new Answers(queue, gate, new Statistics(), events);
+    feed = new Feed(queue, settings.queueSize(), deadline);
+    listener = new EventsListener(conf, this);
+  }
+
+  /**
+   * Prepares the conversation; nothing is listened to before {@link #listen}.
+   *
+   * @param request a JSON object: {@code settings}, which win over those of the application, and {@code queries}, the
+   *     streaming queries that run already, each with {@code id}, {@code run_id} and {@code name}
+   * @throws IllegalStateException where the settings cannot be read
+   */
+  public static InProcess open(SparkContext context, String request) throws IOException {
+    JsonNode asked = JSON.readTree(request);
+    SparkConf conf = context.conf();
+    Settings settings = Settings.read(conf, System.getenv());
+    if (settings.problem() != null) {
+      throw new IllegalStateException(settings.problem());
+    }
+    Iterator<String> given = asked.path("settings").fieldNames();
+    while (given.hasNext()) {
+      String key = given.next();
+      settings.override(key, asked.path("settings").path(key).asText(), "spark_events.start");
+    }
+    InProcess made = new InProcess(context, conf, settings);
+    made.queue.know(made.listener.application(context));
+    for (JsonNode query : asked.path("queries")) {
+      String name = query.path("name").isTextual() ? query.path("name").asText() : null;
+      made.queue.know(StreamingRecords.running(query.path("id").asText(), query.path("run_id").asText(), name));
+    }
+    return made;
+  }
+
+  /** From now on, what happens in Spark is told. */
+  public void listen() {
+    listening = true;
+    context.addSparkListener(listener);
+  }
+
+  /**
+   * The next lines; waits for them at most {@code millis}. For one thread.
+   *
+   * @return no bytes when there was nothing, null when all has been said
+   */
+  public byte[] fetch(long millis) throws IOException, InterruptedException {
+    if (goodbye || ended.getCount() == 0) {
+      return null;
+    }
+    fetching = true;
+    try {
+      ByteArrayOutputStream lines = new ByteArrayOutputStream();
+      if (!begun) {
+        begun = true;
+        lines.write(Greeting.line(settings, context.appName(), answers.nextSequence(), 0));
+        feed.begin(lines::write);
+        return lines.toByteArray();
+      }
+      goodbye = feed.next(lines::write, millis);
+      while (!goodbye && lines.size() > 0 && lines.size() < FETCH_BYTES && queue.hasPending()) {
+        goodbye = feed.next(lines::write, 0);
+      }
+      return lines.toByteArray();
+    } finally {
+      lastFetched = System.nanoTime();
+      fetching = false;
+    }
+  }
+
+  /** Takes answers, a JSON object each, one a line. */
+  public void answer(byte[] lines) throws IOException {
+    for (String line : new String(lines, StandardCharsets.UTF_8).split("\n")) {
+      answers.receive(JSON.readValue(line, Map.class));
+    }
+  }
+
+  @Override
+  public void hand(Record record) {
+    try {
+      gate.pass(record);
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  /** On the listener's thread: the application is not over before its last events are delivered. */
+  @Override
+  public void close(Record last) {
+    queue.offer(last);
+    finish();
+    try {
+      awaitEnd();
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
+    }
+    queue.close();
+  }
+
+  /**
+   * Nothing more is listened to; everything that has happened up to now is still told, then the goodbye. Called by the
+   * Python that wants to stop.
+   */
+  public void stop() throws InterruptedException {
+    if (listening && !context.isStopped()) {
+      awaitBus();
+      context.removeSparkListener(listener);
+    }
+    finish();
+  }
+
+  private void finish() {
+    if (!deadline.isSet()) {
+      deadline.setAfter(settings.shutdownTimeoutMillis());
+    }
+    queue.finish();
+  }
+
+  /** Waits until the bus has brought everything that happened before. */
+  private void awaitBus() throws InterruptedException {
+    Marker marker = new Marker(listener);
+    Deadline patience = new Deadline();
+    patience.setAfter(settings.shutdownTimeoutMillis());
+    context.listenerBus().post(marker);
+    while (!marker.await(LOOK_MILLIS) && !patience.hasPassed() && !context.isStopped()) {
+      continue;
+    }
+  }
+
+  private void awaitEnd() throws InterruptedException {
+    while (!ended.await(LOOK_MILLIS, TimeUnit.MILLISECONDS) && !deadline.hasPassed()) {
+      boolean silent = !fetching && System.nanoTime() - lastFetched > SILENCE_NANOS;
+      if (silent && !goodbye) {
+        return;
+      }
+    }
+  }
+
+  /** Python has done its work, or cannot go on: whoever waits goes on. */
+  public void end() throws InterruptedException {
+    if (listening && !context.isStopped()) {
+      context.removeSparkListener(listener);
+    }
+    events.close(deadline.isSet() ? deadline.millisLeft() : 0);
+    queue.close();
+    ended.countDown();
+  }
+}

@@ -1,0 +1,40 @@
+"""What is said to the driver, as lines of JSON."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+__all__ = ["Answers"]
+
+
+class Answers:
+    """Lines to the driver. Safe to use from every thread.
+
+    Args:
+        write: takes one line after the other, each with its line break.
+    """
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._send = write
+        self._lock = threading.Lock()
+        self._encode = msgspec.json.Encoder().encode
+        self._acknowledged = 0
+
+    def acknowledge(self, through: int, sequence: int) -> None:
+        """Every record up to ``through`` is done with; ``sequence`` is the next event's number."""
+        with self._lock:
+            if through > self._acknowledged:
+                self._acknowledged = through
+                self._write({"kind": "ack", "through": through, "sequence": sequence})
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """Any other answer."""
+        with self._lock:
+            self._write({"kind": kind, **fields})
+
+    def _write(self, answer: Mapping[str, Any]) -> None:
+        self._send(self._encode(answer) + b"\n")

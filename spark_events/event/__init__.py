@@ -1,0 +1,16 @@
+"""The event: one fact an operator acts on. The model is Flink's (FLIP-481), the manners are Python's."""
+
+from spark_events.event.codec import decode_event, encode_event, encode_lines, without_surrogates
+from spark_events.event.model import Attributes, AttributeValue, Event, EventBuilder, Severity
+
+__all__ = [
+    "AttributeValue",
+    "Attributes",
+    "Event",
+    "EventBuilder",
+    "Severity",
+    "decode_event",
+    "encode_event",
+    "encode_lines",
+    "without_surrogates",
+]

@@ -1,0 +1,63 @@
+"""An event as one line of JSON, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from spark_events.event.model import Attributes, Event
+from spark_events.event.text import plain
+
+__all__ = ["decode_event", "encode_event", "encode_lines", "without_surrogates"]
+
+
+def _attributes(_: type, value: Any) -> Attributes:
+    return Attributes(value)
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Event, dec_hook=_attributes)
+
+
+def encode_event(event: Event) -> bytes:
+    """The event as one JSON object, in UTF-8 and without line breaks."""
+    try:
+        return _ENCODER.encode(event)
+    except UnicodeEncodeError:
+        return _ENCODER.encode(without_surrogates(event))
+
+
+def encode_lines(events: Sequence[Event]) -> bytes:
+    """Events as lines of JSON, each with its line break."""
+    try:
+        return _ENCODER.encode_lines(events)
+    except UnicodeEncodeError:
+        return b"".join(encode_event(event) + b"\n" for event in events)
+
+
+def decode_event(data: bytes) -> Event:
+    """The inverse of :func:`encode_event`.
+
+    Raises:
+        msgspec.MsgspecError: it is not an event.
+    """
+    return _DECODER.decode(data)
+
+
+def without_surrogates(event: Event) -> Event:
+    """The event as UTF-8 can hold it. Only one that was made without a builder has lone surrogates."""
+    attributes = {
+        plain(key): plain(value) if isinstance(value, str) else value for key, value in event.attributes.items()
+    }
+    return Event(
+        name=plain(event.name),
+        class_scope=plain(event.class_scope),
+        body=plain(event.body),
+        severity=event.severity,
+        observed_ts_millis=event.observed_ts_millis,
+        event_id=plain(event.event_id),
+        sequence=event.sequence,
+        attributes=Attributes(attributes),
+    )

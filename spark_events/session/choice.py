@@ -1,0 +1,71 @@
+"""Which events somebody wants: by name, scope, severity, and whatever else he looks at."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from spark_events.dispatch.selection import Filter, SelectionConfig
+from spark_events.errors import InvalidChoiceError
+from spark_events.event import Event, Severity
+
+__all__ = ["Choice"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+    """Events of certain names and scopes (with ``*``), as severe as a severity at least, for which a test holds."""
+
+    names: tuple[str, ...]
+    class_scope: str
+    min_severity: Severity
+    where: Callable[[Event], object] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        names: tuple[object, ...],
+        class_scope: object = "*",
+        min_severity: object = Severity.TRACE,
+        where: Callable[[Event], object] | None = None,
+    ) -> Choice:
+        """Checks what a caller gave.
+
+        Raises:
+            InvalidChoiceError: a name that is no str or empty, a severity there is not, a test that is no function.
+        """
+        for what, value in [*(("name", name) for name in names), ("class_scope", class_scope)]:
+            if not isinstance(value, str) or not value.strip():
+                raise InvalidChoiceError(f"{what}: given {value!r}, allowed is a str, in which * stands for anything")
+        if where is not None and not callable(where):
+            raise InvalidChoiceError(f"where: given {where!r}, allowed is a function of an event")
+        wanted = tuple(str(name) for name in names) or ("*",)
+        return cls(wanted, str(class_scope), _severity(min_severity), where)
+
+    @property
+    def selection(self) -> SelectionConfig:
+        """The same for a reporter, without the test."""
+        return SelectionConfig(includes=(Filter(self.class_scope, self.names),), min_severity=self.min_severity)
+
+    def fits(self, event: Event) -> bool:
+        """Whether it is one of these; raises what the test raises."""
+        if event.severity < self.min_severity or not Filter(self.class_scope, self.names).matches(
+            event.class_scope, event.name
+        ):
+            return False
+        return self.where is None or bool(self.where(event))
+
+    def __str__(self) -> str:
+        severity = "" if self.min_severity is Severity.TRACE else f" of {self.min_severity.value} or worse"
+        scope = "" if self.class_scope == "*" else f" of {self.class_scope}"
+        test = "" if self.where is None else " for which `where` holds"
+        names = "any event" if self.names == ("*",) else " or ".join(self.names)
+        return f"{names}{scope}{severity}{test}"
+
+
+def _severity(given: object) -> Severity:
+    try:
+        return Severity(given.upper() if isinstance(given, str) else given)
+    except ValueError:
+        allowed = ", ".join(severity.value for severity in Severity)
+        raise InvalidChoiceError(f"min_severity: given {given!r}, allowed is one of {allowed}") from None

@@ -1,0 +1,132 @@
+"""What people write for ``reporters=``, as settings and as reporters that are there already."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+from spark_events.errors import ConfigError
+from spark_events.reporters.reporter import Reporter
+
+__all__ = ["Given", "Reporters", "given", "settings_of"]
+
+#: Names with what each is, or only what they are: a type, its keys, a class, or a reporter that was made already.
+Reporters: TypeAlias = Mapping[str, Any] | Iterable[Any]
+
+_PREFIX = "events.reporter"
+
+
+class Given(NamedTuple):
+    """The active reporters: their names, the settings of those that settings make, and the others."""
+
+    names: tuple[str, ...]
+    settings: dict[str, str]
+    own: dict[str, Callable[[], Reporter]]
+
+
+def given(reporters: Reporters) -> Given:
+    """Reads what a caller gave.
+
+    Raises:
+        ConfigError: with everything that is no reporter.
+    """
+    names: list[str] = []
+    settings: dict[str, str] = {}
+    own: dict[str, Callable[[], Reporter]] = {}
+    problems: list[str] = []
+    for name, what in _named(reporters, problems):
+        names.append(name)
+        if isinstance(what, Reporter):
+            # Should it block its thread, the same one is tried again in another.
+            own[name] = partial(_itself, what)
+        elif isinstance(what, type) and issubclass(what, Reporter):
+            if _has_a_path(what):
+                settings[f"{_PREFIX}.{name}.type"] = f"{what.__module__}:{what.__qualname__}"
+            else:
+                own[name] = partial(_made, what)
+        elif isinstance(what, str):
+            settings[f"{_PREFIX}.{name}.type"] = what
+        elif isinstance(what, Mapping):
+            settings.update(settings_of(what, f"{_PREFIX}.{name}", problems))
+        else:
+            problems.append(
+                f"reporters: given {what!r} for {name!r}, allowed is a type such as 'file', a dict of its keys,"
+                " a class of reporters, or a reporter"
+            )
+    if problems:
+        raise ConfigError(problems)
+    return Given(tuple(names), settings, own)
+
+
+def settings_of(values: Mapping[Any, Any], prefix: str, problems: list[str]) -> dict[str, str]:
+    """Keys and values as settings are: text, below a prefix; what is nested has dotted keys."""
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        whole = f"{prefix}.{key}" if prefix else str(key)
+        if not isinstance(key, str) or not key.strip():
+            problems.append(f"{prefix}: given the key {key!r}, allowed is a str")
+        elif isinstance(value, Mapping):
+            found.update(settings_of(value, whole, problems))
+        elif (text := _text(value)) is None:
+            problems.append(f"{whole}: given {value!r} of type {type(value).__name__}, allowed is text or a number")
+        else:
+            found[whole] = text
+    return found
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, timedelta):
+        return f"{round(value.total_seconds() * 1000)}ms"
+    if isinstance(value, (list, tuple)):
+        parts = [_text(part) for part in value]
+        return None if None in parts else ",".join(part for part in parts if part is not None)
+    return str(value) if isinstance(value, (str, int, float, os.PathLike)) else None
+
+
+def _named(reporters: object, problems: list[str]) -> Iterator[tuple[str, Any]]:
+    if isinstance(reporters, (str, Reporter, type)):
+        reporters = [reporters]
+    if isinstance(reporters, Mapping):
+        for name, what in reporters.items():
+            if isinstance(name, str) and name and "." not in name:
+                yield name, what
+            else:
+                problems.append(f"reporters: given the name {name!r}, allowed is a str without dots")
+        return
+    if not isinstance(reporters, Iterable):
+        problems.append(f"reporters: given {reporters!r}, allowed is a list of reporters, or a dict of them by name")
+        return
+    taken: dict[str, int] = {}
+    for what in reporters:
+        name = _name(what)
+        taken[name] = taken.get(name, 0) + 1
+        yield name if taken[name] == 1 else f"{name}-{taken[name]}", what
+
+
+def _name(what: Any) -> str:
+    """A name for a reporter that was given none: what kind it is."""
+    if isinstance(what, Mapping):
+        what = what.get("type", "reporter")
+    if isinstance(what, Reporter):
+        what = type(what)
+    name = what.__name__ if isinstance(what, type) else str(what).rpartition(":")[2].rpartition(".")[2]
+    short = name.removesuffix("Reporter") or name
+    return short[:1].lower() + short[1:]
+
+
+def _has_a_path(what: type) -> bool:
+    """Whether another process finds the class by its name."""
+    return what.__module__ != "__main__" and "<locals>" not in what.__qualname__
+
+
+def _itself(reporter: Reporter) -> Reporter:
+    return reporter
+
+
+def _made(factory: type[Reporter]) -> Reporter:
+    return factory(factory.Config())

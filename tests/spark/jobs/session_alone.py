@@ -1,0 +1,112 @@
+"""Events inside the driver's own Python, without a sidecar: what people do at a notebook."""
+
+import asyncio
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import spark_events
+from spark_events import EventBuilder, MemoryReporter
+
+folder = Path(sys.argv[1])
+truth: dict = {}
+never = {"reporter.never.type": "file", "reporter.never.path": str(folder / "never.jsonl")}
+spark = spark_events.configure(SparkSession.builder.appName("alone"), settings=never, sidecar=False).getOrCreate()
+truth["is_configured"] = spark.conf.get("spark.extraListeners"), spark.conf.get("spark.events.sidecar.enabled")
+
+memory = MemoryReporter()
+before = spark.readStream.format("rate").load().writeStream.format("noop").queryName("early").start()
+events = spark_events.start(spark, reporters={"memory": memory, "audit": {"type": "file", "path": folder / "e.jsonl"}})
+
+# A query that ran before anybody listened is known by its name.
+commit = events.wait_for("BatchCommitEvent", timeout=60)
+truth["early"] = commit.attributes["spark.streaming.query.name"], commit.attributes["spark.app.name"]
+before.stop()
+
+calls: list = []
+pages: list = []
+broken: list = []
+blocked = threading.Event()
+release = threading.Event()
+
+
+@events.on("JobStatusChangeEvent", min_severity="INFO")
+def plain(event):
+    calls.append((event.event_id, threading.current_thread() is threading.main_thread()))
+
+
+@events.on("JobFailureEvent", min_severity="ERROR")
+async def page(event):
+    await asyncio.sleep(0)
+    pages.append(event.attributes["exception.message"])
+
+
+@events.on
+def raises(event):
+    broken.append(event.event_id)
+    raise ValueError("a callback's own mistake")
+
+
+@events.on("JobStatusChangeEvent", timeout=0.5)
+def blocks(event):
+    blocked.set()
+    release.wait()
+
+
+def divide(row):
+    return 1 // row.id
+
+
+try:
+    spark.range(1).rdd.map(divide).collect()
+except Exception as error:
+    truth["raised"] = type(error).__name__
+failure = events.wait_for("JobFailureEvent", where=lambda e: e.attributes["spark.entity"] == "job", timeout=30)
+truth["failure"] = failure.attributes["failure.root_cause"], failure.severity.value
+blocked.wait(30)
+
+# In its place among what Spark tells.
+spark.sparkContext.parallelize([1], 1).count()
+spark_events.add_event(EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12).set_severity("WARN"))
+spark.sparkContext.parallelize([1], 1).count()
+mine = events.wait_for("OrdersImported", timeout=30)
+truth["mine"] = mine.attributes["orders"], mine.attributes["spark.app.name"], mine.severity.value
+jobs = [e for e in memory.events if e.name == "JobStatusChangeEvent" and e.attributes["spark.entity"] == "job"]
+truth["order"] = [
+    any(job.sequence < mine.sequence and job.attributes["status.new"] == "FINISHED" for job in jobs[-4:]),
+    events.wait_for("JobStatusChangeEvent", after=mine, timeout=30).sequence > mine.sequence,
+]
+
+
+async def waits():
+    task = asyncio.ensure_future(events.wait_for_async("Later", timeout=30))
+    await asyncio.sleep(0.05)
+    spark_events.add_event(EventBuilder("shop.orders", "Later"))
+    return (await task).name
+
+
+truth["awaited"] = asyncio.run(waits())
+try:
+    events.wait_for("NeverHappens", timeout=0.3)
+except spark_events.WaitTimeoutError as error:
+    truth["in_vain"] = str(error)
+
+release.set()
+began = time.monotonic()
+spark.stop()
+truth["stop_seconds"] = time.monotonic() - began
+truth["is_running"] = events.is_running
+truth["memory"] = [(e.name, e.event_id) for e in memory.events]
+truth["history"] = [(e.name, e.event_id) for e in events.history]
+truth["calls"], truth["pages"], truth["broken"] = calls, pages, broken
+truth["last"] = events.history[-2].body, events.history[-1].body
+try:
+    events.wait_for("NeverHappens", timeout=30)
+except spark_events.StreamStoppedError as error:
+    truth["ended"] = str(error)
+truth["threads"] = [thread.name for thread in threading.enumerate() if thread.name.startswith("spark-events")]
+(folder / "truth.json").write_text(json.dumps(truth))

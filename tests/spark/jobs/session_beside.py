@@ -1,0 +1,58 @@
+"""A stream beside the sidecar, and errors that a user makes; at its end Python just ends."""
+
+import json
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import spark_events
+from spark_events import EventBuilder, MemoryReporter
+
+folder = Path(sys.argv[1])
+truth: dict = {}
+mistakes: dict = {}
+
+
+def mistake(name, call):
+    try:
+        call()
+    except Exception as error:
+        mistakes[name] = f"{type(error).__name__}: {error}"
+    else:
+        mistakes[name] = "nothing was raised"
+
+
+audit = {"audit": {"type": "file", "path": folder / "events.jsonl"}}
+mistake("no session", spark_events.start)
+mistake("unknown key", lambda: spark_events.spark_conf({"a": {"type": "file", "path": "x", "ptah": 1}}))
+mistake("object", lambda: spark_events.spark_conf([MemoryReporter()]))
+mistake("dispatcher", lambda: spark_events.spark_conf(dispatcher="quick"))
+spark = spark_events.configure(
+    SparkSession.builder.appName("beside"), audit, settings={"shutdown.timeout": "20s"}
+).getOrCreate()
+mistake("late configure", lambda: spark_events.configure(SparkSession.builder))
+mistake("no reporter", lambda: spark_events.start(spark, reporters=[3]))
+mistake("wrong key", lambda: spark_events.start(spark, reporters={"f": {"type": "file"}}))
+mistake("no spark", lambda: spark_events.start("local[2]"))
+
+events = spark_events.start(spark, dispatcher="sync")
+mistake("twice", lambda: spark_events.start(spark))
+mistake("not a function", lambda: events.on("JobFailureEvent")(3))
+mistake("no argument", lambda: events.on("JobFailureEvent")(lambda: None))
+mistake("severity", lambda: events.on("JobFailureEvent", min_severity="LOUD"))
+mistake("name", lambda: events.on(""))
+mistake("timeout", lambda: events.wait_for("X", timeout=-1))
+mistake("off", lambda: events.off(print))
+mistake("attribute", lambda: spark_events.add_event(EventBuilder("a.b", "C").set_attribute("wrong", [1])))
+mistake("no event", lambda: spark_events.add_event({"name": "C"}))
+
+spark.sparkContext.parallelize(range(4), 2).count()
+spark_events.add_event(EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12))
+truth["mine"] = events.wait_for("OrdersImported", timeout=30).event_id
+events.stop()
+# After the stream's end, the sidecar goes on.
+spark_events.add_event(EventBuilder("shop.orders", "AfterTheStream"))
+truth["history"] = [(e.name, e.event_id) for e in events.history if e.name != "DispatcherReportEvent"]
+truth["mistakes"] = mistakes
+(folder / "truth.json").write_text(json.dumps(truth))

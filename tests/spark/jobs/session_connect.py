@@ -1,0 +1,68 @@
+"""A client of Spark Connect: what it sees, what it says that it cannot see, and what it cannot do."""
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import spark_events
+from spark_events import EventBuilder
+
+folder, port = Path(sys.argv[1]), sys.argv[2]
+truth: dict = {}
+said: list = []
+
+
+class Says(logging.Handler):
+    def emit(self, record):
+        said.append(record.getMessage())
+
+
+logging.getLogger("spark_events").addHandler(Says())
+builder = SparkSession.builder.remote(f"sc://127.0.0.1:{port}")
+try:
+    spark_events.configure(builder)
+except spark_events.SessionError as error:
+    truth["configure"] = str(error)
+spark = builder.getOrCreate()
+truth["kind"] = type(spark).__module__
+try:
+    spark_events.add_event(EventBuilder("a.b", "C"), spark)
+except spark_events.SessionError as error:
+    truth["add"] = str(error)
+try:
+    events = spark_events.start(spark, reporters={"audit": {"type": "file", "path": folder / "client.jsonl"}})
+except spark_events.SessionError as error:
+    truth["start"] = str(error)
+    (folder / "truth.json").write_text(json.dumps(truth))
+    sys.exit(0)
+truth["said"] = said
+calls: list = []
+
+
+@events.on("JobStatusChangeEvent")
+def seen(event):
+    calls.append(event.body)
+
+
+rate = spark.readStream.format("rate").load()
+query = rate.writeStream.format("noop").queryName("good").start()
+truth["commit"] = events.wait_for("BatchCommitEvent", timeout=60).body
+query.stop()
+failing = rate.selectExpr("assert_true(value > 100000)")
+query = failing.writeStream.format("noop").queryName("bad").start()
+failure = events.wait_for("JobFailureEvent", timeout=60)
+truth["failure"] = failure.severity.value, failure.attributes["spark.streaming.query.name"], failure.body
+events.stop()
+truth["calls"] = calls
+truth["history"] = [(e.name, e.body) for e in events.history]
+truth["applications"] = sorted({e.attributes.get("spark.app.id", "") for e in events.history})
+truth["app_id"] = spark.conf.get("spark.app.id")
+# Once stopped, nothing more comes.
+query = rate.writeStream.format("noop").queryName("unseen").start()
+query.stop()
+truth["later"] = len(events.history)
+(folder / "truth.json").write_text(json.dumps(truth))
+spark.stop()

@@ -1,0 +1,116 @@
+"""Starts and stops in one process: again and again, with new contexts, in a fork, from threads."""
+
+import gc
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+from pyspark.sql import SparkSession
+
+import spark_events
+from spark_events import EventBuilder, MemoryReporter
+
+folder = Path(sys.argv[1])
+rounds = int(sys.argv[2])
+truth: dict = {}
+
+
+def session():
+    return spark_events.configure(SparkSession.builder, sidecar=False).getOrCreate()
+
+
+def counts(spark):
+    gc.collect()
+    jvm = spark._jvm
+    jvm.java.lang.System.gc()
+    me = psutil.Process()
+    (java,) = [child for child in me.children() if "java" in child.name()]
+    beans = jvm.java.lang.management.ManagementFactory
+    own = [str(t.getName()) for t in jvm.Thread.getAllStackTraces().keySet() if t.getName().startswith("spark-events")]
+    return {
+        "threads": threading.active_count(),
+        "descriptors": me.num_fds(),
+        "processes": len(me.children(recursive=True)),
+        "jvm_threads": beans.getThreadMXBean().getThreadCount(),
+        "jvm_descriptors": java.num_fds(),
+        "jvm_own_threads": own,
+    }
+
+
+def once(spark, number):
+    with spark_events.start(spark) as events:
+
+        @events.on("Mine")
+        def uses_spark(event):
+            spark.sparkContext.applicationId  # noqa: B018 (py4j opens a connection for the thread)
+
+        spark_events.add_event(EventBuilder("a.b", "Mine").set_attribute("round", number))
+        return events.wait_for("Mine", timeout=30).attributes["round"]
+
+
+spark = session()
+warm = [once(spark, number) for number in range(3)]
+truth["before"] = counts(spark)
+truth["rounds"] = [once(spark, number) for number in range(rounds)]
+truth["after"] = counts(spark)
+
+# Two sessions of one application are one application.
+first = spark_events.start(spark)
+try:
+    spark_events.start(spark.newSession())
+except spark_events.SessionError as error:
+    truth["second"] = str(error)
+replaced = spark_events.start(spark.newSession(), replace=True)
+truth["replaced"] = first.is_running, replaced.is_running
+
+# A fork has none of it, and its end ends nothing here.
+child = os.fork()
+if child == 0:
+    replaced.stop()
+    os._exit(0 if not replaced.is_running else 1)
+truth["fork"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), replaced.is_running
+spark_events.add_event(EventBuilder("a.b", "AfterTheFork"))
+truth["after_fork"] = replaced.wait_for("AfterTheFork", timeout=30).name
+
+# Threads: every event once.
+memory = MemoryReporter()
+replaced.stop()
+events = spark_events.start(spark, reporters=[memory])
+
+
+def adds(thread):
+    for number in range(50):
+        spark_events.add_event(EventBuilder("a.b", "FromAThread").set_attribute("n", thread * 50 + number), spark)
+
+
+adders = [threading.Thread(target=adds, args=(thread,)) for thread in range(4)]
+for adder in adders:
+    adder.start()
+for adder in adders:
+    adder.join()
+events.stop()
+truth["from_threads"] = [e.attributes["n"] for e in memory.events if e.name == "FromAThread"]
+
+# A context that is stopped and made again in one process.
+spark.stop()
+try:
+    spark_events.start(spark)
+except spark_events.SessionError as error:
+    truth["stopped"] = str(error)
+try:
+    spark_events.add_event(EventBuilder("a.b", "Nobody"), spark)
+except spark_events.SessionError as error:
+    truth["stopped_add"] = str(error)
+applications = []
+for _ in range(2):
+    spark = session()
+    events = spark_events.start(spark)
+    spark_events.add_event(EventBuilder("a.b", "Mine"))
+    applications.append(events.wait_for("Mine", timeout=30).attributes["spark.app.id"])
+    spark.stop()
+truth["applications"] = applications
+truth["bodies"] = [event.body for event in events.history]
+(folder / "truth.json").write_text(json.dumps(truth))

@@ -1,0 +1,101 @@
+"""In a real notebook kernel: cells that run twice, and what they show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from spark.harness import SMALL_SPARK, environment
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+_CELL_SECONDS = 120
+
+Cell = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
+    """Runs a cell in one kernel; returns its result by MIME type, with what it printed as ``stdout``."""
+    manager = pytest.importorskip("jupyter_client.manager")
+    pytest.importorskip("ipykernel")
+    folder = tmp_path_factory.mktemp("notebook")
+    (folder / "spark-defaults.conf").write_text("".join(f"{key}  {value}\n" for key, value in SMALL_SPARK.items()))
+    env = environment({"SPARK_CONF_DIR": str(folder), "IPYTHONDIR": str(folder), "JUPYTER_RUNTIME_DIR": str(folder)})
+    kernel, client = manager.start_new_kernel(kernel_name="python3", env=env, cwd=str(folder))
+
+    def run(code: str) -> dict[str, Any]:
+        shown: dict[str, Any] = {"stdout": ""}
+
+        def hook(message: Any) -> None:
+            content = message["content"]
+            if message["msg_type"] in ("execute_result", "display_data"):
+                shown.update(content["data"])
+            elif message["msg_type"] == "stream" and content["name"] == "stdout":
+                shown["stdout"] += content["text"]
+            elif message["msg_type"] == "error":
+                shown["error"] = "\n".join(content["traceback"])
+
+        reply = client.execute_interactive(code, output_hook=hook, timeout=_CELL_SECONDS)
+        assert reply["content"]["status"] == "ok", shown.get("error")
+        return shown
+
+    try:
+        run(
+            "from pyspark.sql import SparkSession\n"
+            "import spark_events\n"
+            "spark = spark_events.configure(SparkSession.builder.appName('notebook'), sidecar=False).getOrCreate()"
+        )
+        yield run
+    finally:
+        client.stop_channels()
+        kernel.shutdown_kernel()
+
+
+START = "events = spark_events.start(spark)\nheard = []"
+CALLBACK = "@events.on('Mine')\ndef hears(event):\n    heard.append(event.attributes['n'])"
+ADD = (
+    "event = spark_events.EventBuilder('shop.orders', 'Mine').set_attribute('n', {n}).set_body('<b>12</b> orders')\n"
+    "spark_events.add_event(event)\n"
+    "found = events.wait_for('Mine', where=lambda e: e.attributes['n'] == {n}, timeout=30)"
+)
+
+
+def test_cells_that_run_twice_double_nothing(cell: Cell) -> None:
+    """The stream takes the place of the one before, the callback of the one of its name; and so do both again."""
+    cell(START)
+    cell(CALLBACK)
+    cell(CALLBACK)
+    cell(ADD.format(n=1))
+    cell("first = events")
+    cell(START)
+    cell(ADD.format(n=2))
+    cell(CALLBACK)
+    cell(ADD.format(n=3))
+    shown = cell("events.stop()\nprint(first.is_running, sorted(heard))")
+    # The callback went over to the second stream, and has put the second event into the second list.
+    assert shown["stdout"].split("\n")[0] == "False [2, 3]"
+
+
+def test_a_cell_can_await(cell: Cell) -> None:
+    """The kernel's own loop runs on."""
+    cell(START)
+    shown = cell(
+        "spark_events.add_event(spark_events.EventBuilder('a.b', 'Awaited'))\n"
+        "print((await events.wait_for_async('Awaited', timeout=30)).name)"
+    )
+    assert shown["stdout"] == "Awaited\n"
+
+
+def test_events_show_themselves(cell: Cell) -> None:
+    """As HTML in which nothing is active, and as a line of text; so does the stream."""
+    cell(START)
+    cell(ADD.format(n=4))
+    shown = cell("found")
+    assert "&lt;b&gt;12&lt;/b&gt; orders" in shown["text/html"]
+    assert "<b>12</b>" not in shown["text/html"]
+    assert shown["text/plain"].endswith(" INFO Mine: <b>12</b> orders>")
+    stream = cell("events")
+    assert stream["text/plain"].startswith("<EventStream running, started at ")
+    assert "&lt;b&gt;12&lt;/b&gt; orders" in stream["text/html"]

@@ -1,0 +1,83 @@
+"""Spark Connect: the server is where the listener belongs; a client sees its own queries."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from spark.harness import JOBS, Lab, Run, environment, file_reporter, spark_version, two_lines
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(spark_version() < (4,), reason="PySpark 3.5 brings no Connect server"),
+]
+
+SERVER = ("spark-submit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer")
+
+
+@pytest.fixture(scope="module")
+def told(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Any]:
+    """A server with the two lines, and what a client of it has seen."""
+    pytest.importorskip("grpc")
+    folder = tmp_path_factory.mktemp("client")
+    defaults = {**two_lines(), **file_reporter(folder / "server.jsonl"), "spark.connect.grpc.binding.port": "0"}
+    server = lab.start("", "spark-internal", program=SERVER, defaults=defaults)
+    started = server.wait_for("the server", lambda: re.search(r"server started at: \S*:(\d+)\s", server.log), 150)
+    command = [sys.executable, str(JOBS / "session_connect.py"), str(folder), started[1]]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, done.stderr[-4000:]
+    server.end()
+    truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
+    truth["server"] = server.events(folder / "server.jsonl")
+    truth["client"] = server.events(folder / "client.jsonl")
+    return server, truth
+
+
+def test_the_server_reports_everything(told: tuple[Run, Any]) -> None:
+    """Its jobs, the client's queries, and their failure."""
+    _, truth = told
+    bodies = [event["body"] for event in truth["server"]]
+    assert any(body.startswith("Application ") and body.endswith(" started") for body in bodies)
+    assert {"Query 'good' started", "Query 'good' finished", "Query 'unseen' started"} <= set(bodies)
+    failures = [e for e in truth["server"] if e["name"] == "JobFailureEvent"]
+    assert "bad" in [e["attributes"].get("spark.streaming.query.name") for e in failures]
+
+
+def test_a_client_sees_its_own_queries(told: tuple[Run, Any]) -> None:
+    """From their start to their end, with the server's application; callbacks and reporters as everywhere."""
+    _, truth = told
+    assert truth["kind"] == "pyspark.sql.connect.session"
+    assert truth["commit"].startswith("Query 'good' committed batch ")
+    assert truth["failure"][:2] == ["ERROR", "bad"]
+    assert truth["calls"] == [
+        "Query 'good' started",
+        "Query 'good' finished",
+        "Query 'bad' started",
+        "Query 'bad' went from RUNNING to FAILED",
+    ]
+    assert truth["applications"] == [truth["app_id"]]
+    assert [[e["name"], e["body"]] for e in truth["client"]] == truth["history"]
+    assert truth["later"] == len(truth["history"])
+
+
+def test_it_tells_the_same_facts_as_the_server(told: tuple[Run, Any]) -> None:
+    """With the same identifiers, so that what both report is reported once where it is counted by them."""
+    _, truth = told
+    queries = [e for e in truth["client"] if e["attributes"].get("spark.entity") == "query"]
+    assert len(queries) >= 4
+    assert {e["event_id"] for e in queries} <= {e["event_id"] for e in truth["server"]}
+
+
+def test_what_it_cannot_do_it_says(told: tuple[Run, Any]) -> None:
+    """Once, when it starts; and at once, where something is asked of it."""
+    _, truth = told
+    (said,) = [one for one in truth["said"] if "Connect" in one]
+    assert "sees its own streaming queries" in said
+    assert "jobs, stages, others' queries and the application itself are seen by the server alone" in said
+    assert truth["configure"].startswith("a client of Spark Connect cannot have the listener")
+    assert truth["add"].startswith("a client of Spark Connect cannot add events")

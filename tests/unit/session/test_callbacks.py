@@ -1,0 +1,151 @@
+"""Callbacks as reporters: never twice with the same event, whatever they do; and nobody else is harmed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fakes import event
+
+from spark_events import Event, InvalidChoiceError
+from spark_events.config import Settings
+from spark_events.dispatch.delivery import Hooks
+from spark_events.dispatch.dispatcher import EventDispatcher
+from spark_events.dispatch.store import Entry
+from spark_events.pipeline import build
+from spark_events.session.callbacks import Callback, delivery_of, name_of
+from spark_events.session.choice import Choice
+from spark_events.session.journal import Journal
+
+ANY = Choice.of(())
+
+
+@pytest.fixture
+def dispatcher() -> Iterator[EventDispatcher]:
+    """Running, with a history as its only reporter."""
+    pipeline = build(Settings(), own={"history": lambda: Journal(100)})
+    pipeline.dispatcher.start()
+    yield pipeline.dispatcher
+    pipeline.dispatcher.stop(time.monotonic() + 1)
+
+
+def subscribe(dispatcher: EventDispatcher, function: Callback, timeout: float = 5, **choice: Any) -> Any:
+    delivery = delivery_of(name_of(function), function, Choice.of((), **choice), timeout, 100, lambda: None)(Hooks())
+    dispatcher.attach(delivery)
+    return delivery
+
+
+def tell(dispatcher: EventDispatcher, count: int, first: int = 0) -> None:
+    dispatcher.dispatch([Entry(n + 1, event(n)) for n in range(first, first + count)], first + count)
+
+
+def test_each_event_once_in_order_in_one_thread(dispatcher: EventDispatcher) -> None:
+    """Plain and async."""
+    plain: list[tuple[str, int]] = []
+    slow: list[str] = []
+
+    async def awaits(one: Event) -> None:
+        await asyncio.sleep(0)
+        slow.append(one.body)
+
+    first = subscribe(dispatcher, lambda one: plain.append((one.body, threading.get_ident())))
+    second = subscribe(dispatcher, awaits)
+    tell(dispatcher, 20)
+    assert first.wait_until_settled(20)
+    assert second.wait_until_settled(20)
+    assert [text for text, _ in plain] == slow == [str(n) for n in range(20)]
+    assert len({thread for _, thread in plain}) == 1
+
+
+def test_what_it_raises_is_logged_with_its_line_and_the_next_event_comes(
+    dispatcher: EventDispatcher, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also a timeout that it raises itself, which is not one of ours."""
+    called: list[str] = []
+
+    def raises(one: Event) -> None:
+        called.append(one.body)
+        raise TimeoutError("its own")
+
+    delivery = subscribe(dispatcher, raises)
+    tell(dispatcher, 3)
+    assert delivery.wait_until_settled(20)
+    assert called == ["0", "1", "2"]
+    assert delivery.books().dropped == {"rejected": 3}
+    assert 'raise TimeoutError("its own")' in caplog.text
+    assert "callbacks.py" not in caplog.text.replace("test_callbacks.py", "")
+
+
+def test_an_async_one_that_takes_too_long_is_cancelled(dispatcher: EventDispatcher) -> None:
+    """Its event counts as lost, and is not tried again."""
+    cancelled: list[str] = []
+
+    async def hangs(one: Event) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(one.body)
+            raise
+
+    delivery = subscribe(dispatcher, hangs, timeout=0.05)
+    tell(dispatcher, 2)
+    assert delivery.wait_until_settled(20)
+    assert cancelled == ["0", "1"]
+    assert delivery.books().dropped == {"rejected": 2}
+
+
+def test_a_plain_one_that_blocks_is_not_called_again_with_the_same_event(dispatcher: EventDispatcher) -> None:
+    """Its thread is given up, and another one gets the next event; others have got everything meanwhile."""
+    release = threading.Event()
+    called: list[str] = []
+    quick: list[str] = []
+
+    def blocks(one: Event) -> None:
+        called.append(one.body)
+        if one.body == "0":
+            release.wait()
+
+    delivery = subscribe(dispatcher, blocks, timeout=0.05)
+    other = subscribe(dispatcher, lambda one: quick.append(one.body))
+    tell(dispatcher, 3)
+    assert other.wait_until_settled(1)
+    assert quick == ["0", "1", "2"]
+    assert delivery.wait_until_settled(20)
+    release.set()
+    assert called == ["0", "1", "2"]
+    assert delivery.hung == 1
+
+
+def test_only_what_was_chosen(dispatcher: EventDispatcher) -> None:
+    """By scope and severity; nothing at all once it is taken out."""
+    called: list[str] = []
+    delivery = subscribe(dispatcher, lambda one: called.append(one.body), min_severity="ERROR")
+    every = subscribe(dispatcher, lambda one: called.append("every"), class_scope="*")
+    tell(dispatcher, 1)
+    assert every.wait_until_settled(20)
+    dispatcher.detach(every)
+    tell(dispatcher, 1, first=1)
+    assert delivery.books().accepted == 0
+    assert called == ["every"]
+
+
+@pytest.mark.parametrize(
+    ("function", "timeout", "message"),
+    [
+        (3, 1, "callback: given 3, allowed is a function of one event"),
+        (lambda: None, 1, "cannot be called with one argument, the event"),
+        (lambda one, two: None, 1, "cannot be called with one argument, the event"),
+        (print, 0, "timeout: given 0, allowed are seconds, more than 0"),
+        (print, "1s", "timeout: given '1s', allowed are seconds"),
+        (print, float("nan"), "timeout: given nan"),
+    ],
+)
+def test_what_is_no_callback_is_refused(function: Any, timeout: Any, message: str) -> None:
+    """At once, and not with the first event."""
+    with pytest.raises(InvalidChoiceError) as caught:
+        delivery_of("it", function, ANY, timeout, 1, lambda: None)
+    assert message in str(caught.value)

@@ -1,0 +1,138 @@
+"""What people write for reporters and settings, and what Spark is told."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_events import ConfigError, MemoryReporter, Reporter, SessionError, configure, jar_path, spark_conf
+from spark_events.session.reporters import given
+
+
+class Own(Reporter):
+    """Can be imported by its name."""
+
+    def report(self, events: Any) -> None:
+        return
+
+
+class Builder:
+    """As far as `configure` needs one of PySpark's."""
+
+    def __init__(self, **options: str) -> None:
+        self._options = {key.replace("_", "."): value for key, value in options.items()}
+
+    def config(self, key: str, value: str) -> Builder:
+        self._options[key] = value
+        return self
+
+
+@pytest.fixture(autouse=True)
+def no_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """spark-defaults.conf is this folder's."""
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_nothing_given_is_one_log_reporter() -> None:
+    """The listener, the jar, the Python that runs, and never making Spark wait."""
+    assert spark_conf() == {
+        "spark.extraListeners": "io.sparkevents.EventsListener",
+        "spark.driver.extraClassPath": jar_path(),
+        "spark.events.dispatcher.type": "async-queued",
+        "spark.events.python": sys.executable,
+        "spark.events.sidecar.enabled": "true",
+    }
+
+
+def test_reporters_by_name() -> None:
+    """Types, keys of every kind of value, nested ones, and classes."""
+    audit = {
+        "type": "file",
+        "path": Path("/tmp/e.jsonl"),
+        "timeout": timedelta(seconds=1.5),
+        "filter": {"min-severity": "WARN", "includes": "*:Job*"},
+        "batch.size": 7,
+    }
+    told = spark_conf({"audit": audit, "console": "log", "mine": Own}, "sync")
+    assert told["spark.events.reporters"] == "audit,console,mine"
+    assert told["spark.events.dispatcher.type"] == "sync"
+    assert {key: value for key, value in told.items() if ".reporter." in key} == {
+        "spark.events.reporter.audit.type": "file",
+        "spark.events.reporter.audit.path": "/tmp/e.jsonl",
+        "spark.events.reporter.audit.timeout": "1500ms",
+        "spark.events.reporter.audit.filter.min-severity": "WARN",
+        "spark.events.reporter.audit.filter.includes": "*:Job*",
+        "spark.events.reporter.audit.batch.size": "7",
+        "spark.events.reporter.console.type": "log",
+        "spark.events.reporter.mine.type": f"{__name__}:Own",
+    }
+
+
+def test_reporters_in_a_list_are_named_by_what_they_are() -> None:
+    """Two of a kind have a number."""
+    found = given(["log", {"type": "log", "format": "json"}, Own, MemoryReporter(), MemoryReporter()])
+    assert found.names == ("log", "log-2", "own", "memory", "memory-2")
+    assert set(found.own) == {"memory", "memory-2"}
+    assert isinstance(found.own["memory"](), MemoryReporter)
+
+
+def test_a_class_that_has_no_path_stays_in_this_process() -> None:
+    """One of a notebook's cell, say."""
+
+    class Local(Own):
+        pass
+
+    found = given([Local])
+    assert isinstance(found.own["local"](), Local)
+    with pytest.raises(ConfigError, match="'local' is an object of this process, or of a class without a path"):
+        spark_conf([Local])
+
+
+@pytest.mark.parametrize("key", ["shutdown.timeout", "events.shutdown.timeout", "spark.events.shutdown.timeout"])
+def test_settings_in_any_form(key: str) -> None:
+    """As they stand in spark-defaults.conf, or shorter."""
+    assert spark_conf(settings={key: "3s"})["spark.events.shutdown.timeout"] == "3s"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"reporters": {"a": "flie"}}, "events.reporter.a.type: given 'flie'"),
+        ({"reporters": {"a": {"type": "file"}}}, "events.reporter.a.path: required, but not set"),
+        ({"reporters": {"a.b": "log"}}, "reporters: given the name 'a.b', allowed is a str without dots"),
+        ({"reporters": {"a": 3}}, "reporters: given 3 for 'a', allowed is a type such as 'file'"),
+        ({"reporters": 3}, "reporters: given 3, allowed is a list of reporters, or a dict of them by name"),
+        ({"reporters": {"a": {"type": "file", "path": None}}}, "events.reporter.a.path: given None of type NoneType"),
+        ({"reporters": {"a": {3: "x"}}}, "events.reporter.a: given the key 3, allowed is a str"),
+        ({"dispatcher": "fast"}, "events.dispatcher.type: given 'fast', allowed is one of sync, async-queued"),
+        ({"settings": {"shutdwon.timeout": "3s"}}, "did you mean events.shutdown.timeout?"),
+    ],
+)
+def test_a_mistake_is_said_at_once(arguments: dict[str, Any], message: str) -> None:
+    """With the key it belongs to."""
+    with pytest.raises(ConfigError) as caught:
+        spark_conf(**arguments)
+    assert message in str(caught.value)
+
+
+def test_configure_keeps_what_is_there(no_defaults: Path) -> None:
+    """Other listeners and other jars, of the builder or else of spark-defaults.conf; twice is the same as once."""
+    (no_defaults / "spark-defaults.conf").write_text(
+        "spark.extraListeners  com.example.Other\nspark.driver.extraClassPath  /theirs.jar\n"
+    )
+    builder = configure(configure(Builder()))
+    assert builder._options["spark.extraListeners"] == "com.example.Other,io.sparkevents.EventsListener"
+    assert builder._options["spark.driver.extraClassPath"] == f"/theirs.jar:{jar_path()}"
+    builder = configure(Builder(spark_extraListeners="com.example.Third"))
+    assert builder._options["spark.extraListeners"] == "com.example.Third,io.sparkevents.EventsListener"
+
+
+def test_a_client_of_connect_is_told_where_the_listener_belongs() -> None:
+    """Its server's configuration."""
+    with pytest.raises(SessionError, match="it belongs to the server"):
+        configure(Builder(spark_remote="sc://localhost"))

@@ -1,0 +1,74 @@
+"""How an event shows itself: on one line, and in a notebook, whatever its texts hold."""
+
+from __future__ import annotations
+
+import html.parser
+
+import pytest
+
+from spark_events import Event, EventBuilder
+
+EVIL = "<script>alert('x')</script>&amp;\n\x1b[31m\ud800 \"quoted\""
+
+
+def build(body: str, severity: str = "ERROR") -> Event:
+    return (
+        EventBuilder("shop.<b>", "Opened").set_body(body).set_severity(severity)
+        .set_observed_ts_millis(1_770_000_000_000).set_attribute("<i>key", EVIL).set_attribute("people", 3).build()
+    )  # fmt: skip
+
+
+class Tags(html.parser.HTMLParser):
+    """Which tags there are, that they are closed, and the text between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.open.append(tag)
+        self.seen.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_a_line_has_what_a_person_needs_first() -> None:
+    """Moment, severity, name and body; no other line is begun, no terminal is steered."""
+    shown = repr(build(EVIL))
+    assert shown.startswith("<Event 2026-02-0")
+    assert " ERROR Opened: <script>" in shown
+    assert shown.isprintable()
+
+
+def test_a_notebook_shows_everything_and_runs_nothing() -> None:
+    """Each attribute and what else an event has; all tags are ours, and closed."""
+    event = build(EVIL)
+    tags = Tags()
+    tags.feed(event._repr_html_())
+    assert tags.open == []
+    assert tags.seen == {"div", "span", "b", "small", "details", "summary", "table", "tr", "th", "td"}
+    for part in ("ERROR", "Opened", event.event_id, "shop.<b>", "<i>key", "people", "3", "5 details"):
+        assert part in tags.text
+    assert tags.text.count("<script>alert('x')</script>&amp;") == 2
+    tags.text.encode()
+
+
+@pytest.mark.parametrize("severity", ["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"])
+def test_every_severity_has_its_colour(severity: str) -> None:
+    """Whatever is bad stands out."""
+    shown = build("x", severity)._repr_html_()
+    assert f'font-weight:bold">{severity}</span>' in shown
+    assert ("#d03030" in shown) == (severity == "ERROR")
+
+
+def test_a_moment_beyond_the_calendar_is_shown_as_it_is() -> None:
+    """An event that cannot be shown would be worse."""
+    event = EventBuilder("a", "b").set_observed_ts_millis(2**62).build()
+    assert str(2**62) in repr(event)
+    assert str(2**62) in event._repr_html_()
