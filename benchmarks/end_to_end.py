@@ -1,7 +1,8 @@
 """How many events a second come from the listener to a file: the real shim, sidecar and file reporter.
 
 ``benchmarks/java/EndToEndBenchmark.java`` says what is compared, and how. Afterwards the file is read: every
-event is there, once, in order.
+event is there, once, in order. ``END_TO_END_ROUNDS`` (9); ``END_TO_END_PYTHON``: another interpreter for the sidecar,
+one that was built with its optimisations, say.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def run() -> None:
     with tempfile.TemporaryDirectory() as folder:
         events = Path(folder, "events.jsonl")
         print(f"load before: {os.getloadavg()[0]:.2f}, on {os.cpu_count()} processors")
-        run_java("EndToEndBenchmark", [sys.executable, events, Path(folder, "copy"), str(_ROUNDS)])
+        python = os.environ.get("END_TO_END_PYTHON", sys.executable)
+        run_java("EndToEndBenchmark", [python, events, folder, str(_ROUNDS)])
         _check(events)
 
 

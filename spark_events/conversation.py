@@ -38,6 +38,8 @@ _SLICE = 128
 _REPORT_SHARE = 0.1
 #: Of the time the driver waits at its end, this much is kept for what comes behind the last answer.
 _EXIT_SECONDS = 0.1
+#: What is said to the sidecar itself.
+_SPECIAL = frozenset({Goodbye, Restored, JvmShutdown, Unknown})
 _LOG = logging.getLogger(__name__)
 
 
@@ -165,7 +167,7 @@ class Conversation:
         entries: list[Entry] = []
         for line in lines:
             record = decode(line)
-            if isinstance(record, (Goodbye, Restored, JvmShutdown, Unknown)):
+            if type(record) in _SPECIAL:
                 special = self._understand(record)
                 if special is None:
                     continue
@@ -187,7 +189,7 @@ class Conversation:
         if lines:
             self._dispatch(entries)
 
-    def _understand(self, record: Goodbye | Restored | JvmShutdown | Unknown) -> JvmShutdown | Unknown | None:
+    def _understand(self, record: object) -> JvmShutdown | Unknown | None:
         """What is said to the sidecar itself; returns what is to be translated and acknowledged all the same."""
         if isinstance(record, Goodbye):
             self._goodbye = record
@@ -198,6 +200,7 @@ class Conversation:
         if isinstance(record, JvmShutdown):
             self._jvm_is_going_down = True
             return record
+        assert isinstance(record, Unknown)
         return self._skip(record)
 
     def _dispatch(self, entries: list[Entry]) -> None:

@@ -16,6 +16,7 @@ from typing import NoReturn
 from spark_events.bridge.answers import Answers
 from spark_events.bridge.pipe import RecordPipe, line_writer
 from spark_events.conversation import Conversation
+from spark_events.dispatch.interruption import Uninterrupted
 from spark_events.errors import ConfigError, ProtocolError
 from spark_events.reporters.log import DRIVER_LOGGER, severity_of
 
@@ -35,6 +36,15 @@ class _DriverLog(logging.Handler):
     def __init__(self, answers: Answers) -> None:
         super().__init__()
         self._answers = answers
+
+    def createLock(self) -> None:
+        # The answers have one that is never left taken; logging's own is, by a thread interrupted at the wrong moment.
+        self.lock = None
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        with Uninterrupted():
+            self.emit(record)
+        return True
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name == DRIVER_LOGGER:

@@ -17,8 +17,9 @@ import org.apache.spark.SparkConf;
  * acknowledged waits. (A driver's would not; what is measured is the way, not what it sheds.) A round
  * ends with the acknowledgement of its last record, which the sidecar gives when the file has been
  * written. Rounds alternate with bare ones: the same records' lines, made beforehand, through a pipe to
- * {@code cat}, which writes them to a file. Arguments: the Python of the sidecar, the file of the
- * events, the file for {@code cat}, the number of rounds.
+ * {@code cat}, which writes them to a file, and to a Python that does nothing but decode, encode and write
+ * each. Arguments: the Python of the sidecar, the file of the events, a folder for the copies, the number
+ * of rounds.
  */
 public final class EndToEndBenchmark {
   private static final int WARM_UP = 3;
@@ -30,23 +31,58 @@ public final class EndToEndBenchmark {
   private final Connection connection;
   private final EventsListener listener;
   private final ProcessHandle sidecar;
-  private final Process cat;
-  private final OutputStream toCat;
-  private final File copy;
+  private final Bare cat;
+  private final Bare python;
   private final byte[][] lines;
   private int calls;
-  private long bytes;
 
-  private EndToEndBenchmark(String python, String events, File copy) throws Exception {
-    SparkConf conf = Jobs.conf(python, events, "async-queued");
+  /** A process that the same lines go through. */
+  private static final class Bare {
+    final Process process;
+    final OutputStream input;
+    final File copy;
+    final double[] perSecond;
+    private long bytes;
+
+    Bare(File copy, int rounds, String... command) throws IOException {
+      this.copy = copy;
+      perSecond = new double[rounds];
+      process = new ProcessBuilder(command).redirectOutput(copy).start();
+      input = new BufferedOutputStream(process.getOutputStream(), 64 * 1024);
+    }
+
+    double through(byte[][] lines) throws IOException {
+      long start = System.nanoTime();
+      for (byte[] line : lines) {
+        input.write(line);
+        bytes += line.length;
+      }
+      input.flush();
+      while (copy.length() < bytes) {
+        LockSupport.parkNanos(NAP_NANOS);
+      }
+      return lines.length * 1e9 / (System.nanoTime() - start);
+    }
+
+    long nanos() {
+      return process.toHandle().info().totalCpuDuration().get().toNanos();
+    }
+
+    void end() throws Exception {
+      input.close();
+      process.waitFor();
+    }
+  }
+
+  private EndToEndBenchmark(String interpreter, String events, File folder, int rounds) throws Exception {
+    SparkConf conf = Jobs.conf(interpreter, events, "async-queued");
     connection = Connection.open(conf);
     listener = new EventsListener(conf, connection);
     sidecar = ProcessHandle.current().children().findFirst().get();
     listener.onApplicationStart(Jobs.applicationStart());
     lines = Jobs.lines(conf, CALLS);
-    this.copy = copy;
-    cat = new ProcessBuilder("cat").redirectOutput(copy).start();
-    toCat = new BufferedOutputStream(cat.getOutputStream(), 64 * 1024);
+    cat = new Bare(new File(folder, "cat"), rounds, "cat");
+    python = new Bare(new File(folder, "python"), rounds, interpreter, "-m", "benchmarks._bare", folder + "/python");
   }
 
   private double throughSidecar() throws Exception {
@@ -64,55 +100,52 @@ public final class EndToEndBenchmark {
     return CALLS * 1e9 / (System.nanoTime() - start);
   }
 
-  private double throughCat() throws IOException {
-    long start = System.nanoTime();
-    for (byte[] line : lines) {
-      toCat.write(line);
-      bytes += line.length;
-    }
-    toCat.flush();
-    while (copy.length() < bytes) {
-      LockSupport.parkNanos(NAP_NANOS);
-    }
-    return CALLS * 1e9 / (System.nanoTime() - start);
-  }
-
   private void run(int rounds) throws Exception {
     double[] ours = new double[rounds];
-    double[] bare = new double[rounds];
     double[] ratios = new double[rounds];
     long here = 0;
     long there = 0;
+    long bare = 0;
     for (int round = -WARM_UP; round < rounds; round++) {
       long hereBefore = nanosHere();
       long thereBefore = nanosThere();
       double perSecond = throughSidecar();
       if (round < 0) {
-        throughCat();
+        cat.through(lines);
+        python.through(lines);
         continue;
       }
       here += nanosHere() - hereBefore;
       there += nanosThere() - thereBefore;
       ours[round] = perSecond;
-      bare[round] = throughCat();
-      ratios[round] = bare[round] / perSecond;
+      cat.perSecond[round] = cat.through(lines);
+      long bareBefore = python.nanos();
+      python.perSecond[round] = python.through(lines);
+      bare += python.nanos() - bareBefore;
+      ratios[round] = python.perSecond[round] / perSecond;
     }
     listener.onApplicationEnd(new org.apache.spark.scheduler.SparkListenerApplicationEnd(0L, scala.Option.empty()));
-    toCat.close();
-    cat.waitFor();
+    cat.end();
+    python.end();
     Arrays.sort(ours);
-    Arrays.sort(bare);
-    Arrays.sort(ratios);
     System.out.printf(
         "listener to file: median %,.0f events/s (%,.0f to %,.0f in %d rounds of %,d)%n",
         ours[rounds / 2], ours[0], ours[rounds - 1], rounds, CALLS);
     System.out.printf(
-        "pipe to cat, the same lines: median %,.0f lines/s; median of the rounds' ratios %.1f%n",
-        bare[rounds / 2], ratios[rounds / 2]);
+        "the same lines to cat: median %,.0f a second; to a Python that decodes, encodes and writes: %,.0f,"
+            + " median of the rounds' ratios %.1f%n",
+        median(cat.perSecond), median(python.perSecond), median(ratios));
     double events = (double) rounds * CALLS * 1_000;
     System.out.printf(
-        "processor time an event: %.1f µs in the JVM (Spark's events are made there, too), %.1f µs in the sidecar%n",
-        here / events, there / events);
+        "processor time an event: %.1f µs in the JVM (Spark's events are made there, too), %.1f µs in the sidecar,"
+            + " %.1f µs in the bare Python%n",
+        here / events, there / events, bare / events);
+  }
+
+  private static double median(double[] values) {
+    double[] sorted = values.clone();
+    Arrays.sort(sorted);
+    return sorted[sorted.length / 2];
   }
 
   private static long nanosHere() {
@@ -125,7 +158,8 @@ public final class EndToEndBenchmark {
   }
 
   public static void main(String[] arguments) throws Exception {
-    new EndToEndBenchmark(arguments[0], arguments[1], new File(arguments[2])).run(Integer.parseInt(arguments[3]));
+    int rounds = Integer.parseInt(arguments[3]);
+    new EndToEndBenchmark(arguments[0], arguments[1], new File(arguments[2]), rounds).run(rounds);
     System.out.flush();
   }
 }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from spark_events.dispatch.delivery import Delivery
 from spark_events.event import Severity
 
-__all__ = ["Awaited"]
+__all__ = ["Awaited", "oldest_of"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,8 +48,7 @@ class Awaited:
 
     def oldest_record(self) -> int | None:
         """The oldest record that one of them has still to answer for; None when there is none."""
-        awaited = (one for one in self._deliveries if one.name not in self._late and not one.is_held_back)
-        return min((record for one in awaited if (record := one.oldest_record()) is not None), default=None)
+        return oldest_of([one for one in self._deliveries if one.name not in self._late and not one.is_held_back])
 
     def _name(self, name: str) -> None:
         if name not in self._named:
@@ -60,3 +59,14 @@ class Awaited:
                 name,
                 self._timeout,
             )
+
+
+def oldest_of(deliveries: Sequence[Delivery]) -> int | None:
+    """The oldest record of which one of them still holds an event; None when there is none."""
+    # A loop, for it is asked after every batch.
+    oldest: int | None = None
+    for delivery in deliveries:
+        record = delivery.oldest_record()
+        if record is not None and (oldest is None or record < oldest):
+            oldest = record
+    return oldest

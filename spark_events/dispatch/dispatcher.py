@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from spark_events.config import choice, integer, option, positive_duration
-from spark_events.dispatch.awaited import Awaited
+from spark_events.dispatch.awaited import Awaited, oldest_of
 from spark_events.dispatch.books import Books
 from spark_events.dispatch.delivery import Delivery
 from spark_events.dispatch.store import Entry
@@ -149,8 +149,8 @@ class AsyncQueuedDispatcher:
 
     def completed_through(self) -> int:
         with self._lock:
-            oldest = (delivery.oldest_record() for delivery in self._deliveries)
-            return min((record - 1 for record in oldest if record is not None), default=self._dispatched)
+            oldest = oldest_of(self._deliveries)
+            return self._dispatched if oldest is None else oldest - 1
 
     def answered_through(self) -> int:
         if not self._awaited:

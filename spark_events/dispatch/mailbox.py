@@ -176,6 +176,8 @@ class Mailbox:
     def oldest_record(self) -> int | None:
         """The oldest record of which an event is still here; None when there is none."""
         with self._lock:
+            if not self._waiting and not self._in_flight:
+                return None
             heads = [line[0][1].record for line in self._lines.values() if line]
             heads += [entry.record for _, entry in self._in_flight[:1]]
             return min([*heads, *self._early.values()], default=None)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import logging
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import tenacity
@@ -17,7 +16,7 @@ import tenacity
 from spark_events.dispatch.bell import Bell
 from spark_events.dispatch.breaker import Breaker
 from spark_events.dispatch.config import DeliveryConfig
-from spark_events.dispatch.interruption import Interrupted, interrupt
+from spark_events.dispatch.interruption import Interrupted, Interruptible, let_go_of_logging
 from spark_events.errors import PermanentError, ThrottledError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
@@ -77,6 +76,7 @@ class Worker:
         self._source = source
         self._loop = asyncio.new_event_loop()
         self._work = Bell(self._loop)
+        self._call = Interruptible()
         self._stopping = False
         self._abandoned = False
         self._deadline = float("inf")
@@ -116,7 +116,7 @@ class Worker:
         self._abandoned = True
         self.request_stop(0.0)
         # One that waits is no trouble, one that spins takes the interpreter from everybody else.
-        interrupt(self._thread)
+        self._call.interrupt()
 
     def join(self, timeout: float) -> None:
         """Waits for the thread."""
@@ -124,11 +124,13 @@ class Worker:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        with contextlib.suppress(Interrupted):
+        try:
             try:
                 self._loop.run_until_complete(self._deliver())
             finally:
                 self._loop.close()
+        except Interrupted:
+            let_go_of_logging()
 
     async def _deliver(self) -> None:
         opened = await self._persistently(self._reporter.open, "cannot be opened")
@@ -245,11 +247,12 @@ class Worker:
     async def _attempt(self, call: Call) -> None:
         self.busy_since = time.monotonic()
         try:
-            # A plain method is over when it returns: there is nothing left to wait for, or to cancel.
-            if (rest := _begin(call)) is not None:
-                # Its connections may live in the loop, also between the calls.
-                self._work.wait_in_loop()
-                await asyncio.wait_for(_end(rest), self._config.timeout)
+            with self._call:
+                # A plain method is over when it returns: there is nothing left to wait for, or to cancel.
+                if (rest := _begin(call)) is not None:
+                    # Its connections may live in the loop, also between the calls.
+                    self._work.wait_in_loop()
+                    await asyncio.wait_for(_end(rest), self._config.timeout)
         except asyncio.CancelledError as error:
             # Nobody cancels a delivery: the reporter did it to itself.
             raise RuntimeError("cancelled by the reporter itself") from error
@@ -271,28 +274,32 @@ class Worker:
 
 def _begin(call: Call) -> Awaitable[None] | None:
     """Calls; what is returned is to be awaited."""
-    with _no_exit():
+    with _no_exit:
         result = call()
-        return result if inspect.isawaitable(result) else None
+        return result if result is not None and inspect.isawaitable(result) else None
 
 
 async def _end(rest: Awaitable[None]) -> None:
-    with _no_exit():
+    with _no_exit:
         await rest
 
 
-@contextlib.contextmanager
-def _no_exit() -> Iterator[None]:
+class _NoExit:
     """A library that wants to end the process must not end the delivery for good."""
-    try:
-        yield
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise RuntimeError(f"the reporter called for an exit: {type(error).__name__}: {error}") from error
-    except (Exception, asyncio.CancelledError, GeneratorExit, Interrupted):
-        raise
-    except BaseException as error:
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, (Exception, asyncio.CancelledError, GeneratorExit, Interrupted)):
+            return
+        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+            raise RuntimeError(f"the reporter called for an exit: {type(error).__name__}: {error}") from error
         # Nor must one that raises what is no Exception: nobody up from here would catch it.
         raise RuntimeError(f"the reporter raised what is no Exception: {_describe(error)}") from error
+
+
+# One for all calls: it knows nothing of any of them.
+_no_exit = _NoExit()
 
 
 def _describe(error: BaseException) -> str:

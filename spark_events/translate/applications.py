@@ -51,7 +51,8 @@ class Applications:
         self.illegal = 0
         self._diagnostics = diagnostics
         self.scope_variables: dict[str, AttributeValue] = {}
-        self.identity: tuple[str, str] = ("", "")
+        # What the key of every one of its facts begins with.
+        self.identity = _identity(None, None)
         self._name = "?"
         self._status = Status(APPLICATION)
 
@@ -66,7 +67,7 @@ class Applications:
             self.illegal += 1
             return
         self._name = record.app_name
-        self.identity = (record.app_id or "", record.attempt_id or "")
+        self.identity = _identity(record.app_id, record.attempt_id)
         self.scope_variables = present(
             {
                 "spark.app.id": record.app_id,
@@ -130,6 +131,10 @@ class Applications:
         if running_queries:
             body += f" while running {', '.join(running_queries)}"
         yield _change(old, "LOST", at, body, Severity.FATAL, {"end.reason": "DRIVER_DIED"})
+
+
+def _identity(app_id: str | None, attempt_id: str | None) -> str:
+    return f"{app_id or ''}\x1f{attempt_id or ''}"
 
 
 def _change(

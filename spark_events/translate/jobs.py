@@ -11,11 +11,11 @@ from spark_events.translate.draft import Draft, present
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.origin import Origin
 from spark_events.translate.queries import Queries
-from spark_events.translate.status import JOB, Status
 
 __all__ = ["Jobs"]
 
 _SCOPE = "spark.job"
+_INFO = Severity.INFO
 #: Jobs that are over and still known, so that an end that is told twice is reported once.
 _REMEMBERED = 4_096
 #: Jobs that run; so many at a time there are only where the ends of most were lost.
@@ -37,64 +37,65 @@ class Jobs:
         self._queries = queries
         self._diagnostics = diagnostics
         self._streaming = streaming
-        self._running: OrderedDict[int, tuple[Status, Origin]] = OrderedDict()
+        self._running: OrderedDict[int, Origin] = OrderedDict()
         self._over: OrderedDict[int, None] = OrderedDict()
 
     def started(self, record: JobStart) -> Iterator[Draft]:
         """A job runs."""
-        if record.job_id in self._running or record.job_id in self._over:
+        job_id = record.job_id
+        if job_id in self._running or job_id in self._over:
             self.illegal += 1
             return
-        status = Status(JOB, "RUNNING")
         origin = Origin(record.properties, self._queries)
-        self._running[record.job_id] = (status, origin)
+        self._running[job_id] = origin
         if len(self._running) > _RUNNING:
             self._running.popitem(last=False)
-        origin.note_batch()
-        if self._streaming or not origin.is_streaming:
-            body = f"{_name(record.job_id, origin)} started"
-            yield _change(record.job_id, None, "RUNNING", record.time, body, Severity.INFO, origin, {})
+        if origin.is_streaming:
+            origin.note_batch()
+            if not self._streaming:
+                return
+        yield _change(job_id, None, "RUNNING", record.time, f"{_name(job_id, origin)} started", _INFO, origin)
 
     def ended(self, record: JobEnd) -> Iterator[Draft]:
         """A job is over; one that failed is reported, unless its query had been told to stop."""
-        if record.job_id in self._over:
+        job_id = record.job_id
+        if job_id in self._over:
             self.illegal += 1
             return
-        known = self._running.pop(record.job_id, None)
-        status, origin = known or (Status(JOB), Origin({}, self._queries))
-        self._over[record.job_id] = None
+        known = self._running.pop(job_id, None)
+        origin = known or Origin({}, self._queries)
+        self._over[job_id] = None
         if len(self._over) > _REMEMBERED:
             self._over.popitem(last=False)
-        old = status.value
-        status.become("FINISHED" if record.failure is None else "FAILED")
-        name = _name(record.job_id, origin)
+        old = None if known is None else "RUNNING"
         if record.failure is None:
             self.last_failed = None
             # A job of which nothing is known may be one of a micro-batch.
             if known and (self._streaming or not origin.is_streaming):
-                body = f"{name} finished"
-                yield _change(record.job_id, old, "FINISHED", record.time, body, Severity.INFO, origin, {})
+                yield _change(job_id, old, "FINISHED", record.time, f"{_name(job_id, origin)} finished", _INFO, origin)
             return
+        name = _name(job_id, origin)
         diagnosis = self._diagnostics.of(record.failure)
         if diagnosis.cancelled and origin.is_streaming and not self._streaming:
             # Its query was told to stop.
             return
-        self.last_failed = None if diagnosis.cancelled else record.job_id
+        self.last_failed = None if diagnosis.cancelled else job_id
         severity = Severity.WARN if diagnosis.cancelled else Severity.ERROR
         body = f"{name} went from {old or 'an unknown status'} to FAILED"
-        error: dict[str, AttributeValue] = {"error.type": diagnosis.error_type}
-        yield _change(record.job_id, old, "FAILED", record.time, body, severity, origin, error)
+        change = _change(job_id, old, "FAILED", record.time, body, severity, origin)
+        change.attributes["error.type"] = diagnosis.error_type
+        yield change
         yield Draft(
             name="JobFailureEvent",
             class_scope=_SCOPE,
-            key=("job", record.job_id),
+            key=("job", job_id),
             body=f"{name} {'was cancelled' if diagnosis.cancelled else 'failed'}: {diagnosis.summary}",
             severity=severity,
             observed_ts_millis=record.time,
             attributes=present(
                 {
                     "spark.entity": "job",
-                    "spark.job.id": record.job_id,
+                    "spark.job.id": job_id,
                     "failure.will_retry": False,
                     **origin.attributes,
                     **diagnosis.attributes,
@@ -107,29 +108,10 @@ def _name(job_id: int, origin: Origin) -> str:
     return f"Job {job_id}{origin.clause}"
 
 
-def _change(
-    job_id: int,
-    old: str | None,
-    new: str,
-    at: int,
-    body: str,
-    severity: Severity,
-    origin: Origin,
-    details: dict[str, AttributeValue],
-) -> Draft:
-    return Draft(
-        name="JobStatusChangeEvent",
-        class_scope=_SCOPE,
-        key=("job", job_id, new),
-        body=body,
-        severity=severity,
-        observed_ts_millis=at,
-        attributes={
-            "spark.entity": "job",
-            "spark.job.id": job_id,
-            **({} if old is None else {"status.old": old}),
-            "status.new": new,
-            **origin.attributes,
-            **details,
-        },
-    )
+def _change(job_id: int, old: str | None, new: str, at: int, body: str, severity: Severity, origin: Origin) -> Draft:
+    attributes: dict[str, AttributeValue] = {"spark.entity": "job", "spark.job.id": job_id}
+    if old is not None:
+        attributes["status.old"] = old
+    attributes["status.new"] = new
+    attributes.update(origin.attributes)
+    return Draft("JobStatusChangeEvent", _SCOPE, ("job", job_id, new), body, severity, at, attributes)

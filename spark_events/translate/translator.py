@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
 from typing import Any
 
 from spark_events.bridge.records import (
@@ -40,6 +40,7 @@ __all__ = ["Translator"]
 
 #: A record that says more than this of its own delay, in milliseconds, has a clock that is not ours.
 _MOST_BEHIND = 60_000
+_extend = dict.update
 
 
 def _moment(record: Any) -> int:
@@ -174,22 +175,19 @@ class Translator:
         yield from self._application.ended(record, self._queries.failed_titles(), self._jobs.last_failed)
 
     def _event(self, draft: Draft) -> Event:
+        name, number = draft.name, self.next_sequence
+        self.next_sequence = number + 1
         attributes = Attributes(self._application.scope_variables)
         # Nobody has seen them yet.
-        dict.update(attributes, draft.attributes)
-        event = Event(
-            name=draft.name,
+        _extend(attributes, draft.attributes)
+        key = "\x1f".join((self._application.identity, name, *map(str, draft.key)))
+        return Event(
+            name=name,
             class_scope=draft.class_scope,
             body=draft.body,
             severity=draft.severity,
             observed_ts_millis=draft.observed_ts_millis,
-            event_id=self._event_id(draft),
-            sequence=self.next_sequence,
+            event_id=blake2b(key.encode("utf-8", "replace"), digest_size=16).hexdigest(),
+            sequence=number,
             attributes=attributes,
         )
-        self.next_sequence += 1
-        return event
-
-    def _event_id(self, draft: Draft) -> str:
-        key = "\x1f".join([*self._application.identity, draft.name, *map(str, draft.key)])
-        return hashlib.blake2b(key.encode("utf-8", "replace"), digest_size=16).hexdigest()

@@ -41,6 +41,7 @@ class FileReporter(Reporter):
         self._config = config
         self._path = config.path
         self._fd = -1
+        self._identity = (0, 0)
         self._end = -1
         self._has_locks = True
         self._cannot_rotate = False
@@ -129,11 +130,14 @@ class FileReporter(Reporter):
             status = os.stat(self._path)
         except FileNotFoundError:
             return None
-        return status if os.path.samestat(status, os.fstat(self._fd)) else None
+        return status if (status.st_ino, status.st_dev) == self._identity else None
 
     def _reopen(self) -> None:
         self.close()
         self._fd = os.open(self._path, _FLAGS, 0o600)
+        opened = os.fstat(self._fd)
+        # As long as it is open, no other file can get that number.
+        self._identity = (opened.st_ino, opened.st_dev)
         self._end = -1
         if self._config.fsync == "batch":
             sync_folder(os.path.realpath(self._path))

@@ -80,7 +80,7 @@ final class Connection implements Destination {
   @Override
   public void hand(Record record) {
     try {
-      gate.pass(record.kind, queue.offer(record));
+      gate.pass(record);
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
     }

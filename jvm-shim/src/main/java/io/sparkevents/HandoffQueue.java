@@ -1,9 +1,8 @@
 package io.sparkevents;
 
+import java.io.IOException;
 import java.util.Collection;
 import java.util.List;
-import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
 
@@ -19,51 +18,48 @@ final class HandoffQueue {
   /** So many records are acknowledged at a time: the listener's thread must not wait for long. */
   private static final int SLICE = 32;
   private static final int BATCH = 64;
-  private static final long LINGER_NANOS = 500_000;
-  private static final int LINGERS = 40;
 
   private final ReentrantLock lock = new ReentrantLock();
-  private final Condition changed = lock.newCondition();
-  private final Condition progressed = lock.newCondition();
+  private final Progress progress = new Progress(lock.newCondition());
   private final int capacity;
   private final int batch;
-  private final boolean prompt;
+  private final Bell bell;
   private final Pending pending = new Pending();
   private final Sent sent;
   private final Context context = new Context();
   private final Drops drops = new Drops();
 
-  private boolean writerWaits;
-  private int lingers;
-  private boolean woken;
   private boolean finishing;
   private boolean closed;
   private boolean allWritten = true;
   private long lastSeq;
-  private long ackedThrough;
-  /** Up to here every reporter has answered, though something may be held back for a later event. */
-  private long answeredThrough;
   private long unconfirmed;
+  /** Null: there is none, or it is not to be used. */
+  private Shortcut shortcut;
 
   /**
-   * @param prompt whether the writer is woken for each record, because somebody waits for the answer.
-   *     Otherwise a writer that was busy just now looks by itself for a while: to wake a thread costs
-   *     the listener more than all the rest.
+   * @param prompt whether the writer is woken for each record: see {@link Bell}
    */
   HandoffQueue(int capacity, boolean prompt) {
     this.capacity = capacity;
-    this.prompt = prompt;
+    bell = new Bell(lock.newCondition(), prompt);
     // What is being written cannot make room: with a small queue it has to be little.
     batch = Math.max(1, Math.min(BATCH, capacity / 8));
     sent = new Sent(Math.max(BATCH, 4 * Math.min(capacity, 1 << 20)));
   }
 
+  /** The same as {@link #offer(Record, boolean)} for a record that nobody waits for. */
+  long offer(Record record) {
+    return offer(record, false);
+  }
+
   /**
    * Takes the record in without ever waiting.
    *
+   * @param awaited whether the caller will wait for the answer: then it is sent at once
    * @return its sequence number, or 0 where it was not taken
    */
-  long offer(Record record) {
+  long offer(Record record, boolean awaited) {
     lock.lock();
     try {
       record.assign(++lastSeq);
@@ -71,14 +67,47 @@ final class HandoffQueue {
         drop(record);
         return 0;
       }
-      pending.addLast(record);
-      if (writerWaits) {
-        changed.signal();
+      if (awaited && isWayClear() && send(record)) {
+        return record.seq();
       }
+      pending.addLast(record);
+      bell.ring(awaited);
       return record.seq();
     } finally {
       lock.unlock();
     }
+  }
+
+  /**
+   * Whether the caller's thread may write by itself, which saves it the wait for another one. It must never block: so
+   * only when the writer does nothing, nothing is before the record, and the pipe is known to be empty.
+   */
+  private boolean isWayClear() {
+    return shortcut != null && bell.isWriterIdle() && pending.isEmpty() && !finishing && progress.hasReadAll();
+  }
+
+  private boolean send(Record record) {
+    byte[] line;
+    try {
+      line = record.line();
+    } catch (IOException | RuntimeException | LinkageError unwritable) {
+      // The writer will find that, too, and say so.
+      return false;
+    }
+    if (line.length > Shortcut.MOST_BYTES) {
+      return false;
+    }
+    // Before it is written: the answer may be back before this thread goes on.
+    sent.add(record);
+    sent.allWritten();
+    progress.taken(record.seq());
+    try {
+      shortcut.write(line);
+    } catch (IOException brokenPipe) {
+      // The sidecar is gone; its successor is sent again what it had not acknowledged, this included.
+      shortcut = null;
+    }
+    return true;
   }
 
   private boolean hasRoom() {
@@ -86,9 +115,7 @@ final class HandoffQueue {
   }
 
   private boolean makeRoom(Record.Worth worth) {
-    Record written = sent.evict();
-    if (written != null) {
-      context.apply(written);
+    if (forgetWritten()) {
       return true;
     }
     Record least = pending.pollLeast(worth);
@@ -108,13 +135,11 @@ final class HandoffQueue {
 
   /** Something was lost elsewhere; it is told in the same way as what is lost here. */
   void countDropped(String where, String kind, long number) {
-    lock.lock();
-    try {
-      drops.count(where, kind, number);
-      changed.signal();
-    } finally {
-      lock.unlock();
-    }
+    underLock(
+        () -> {
+          drops.count(where, kind, number);
+          bell.ring(true);
+        });
   }
 
   /**
@@ -129,12 +154,12 @@ final class HandoffQueue {
       sent.allWritten();
       if (pending.isEmpty()) {
         allWritten = true;
-        progressed.signalAll();
-        if (!finishing && !closed && !woken) {
-          awaitRecords(millis);
+        progress.note();
+        if (!finishing && !closed) {
+          bell.await(millis);
         }
       }
-      woken = false;
+      bell.heard();
       tellDrops();
       while (next.size() < batch && !pending.isEmpty()) {
         Record record = pending.pollFirst();
@@ -142,40 +167,28 @@ final class HandoffQueue {
           drops.accountLeft();
         }
         sent.add(record);
+        progress.taken(record.seq());
         next.add(record);
         allWritten = false;
-        lingers = LINGERS;
+        bell.busy();
       }
     } finally {
       lock.unlock();
     }
   }
 
-  private void awaitRecords(long millis) throws InterruptedException {
-    if (!prompt && lingers > 0) {
-      lingers--;
-      changed.awaitNanos(LINGER_NANOS);
-      return;
-    }
-    writerWaits = true;
-    try {
-      changed.await(millis, TimeUnit.MILLISECONDS);
-    } finally {
-      writerWaits = false;
-    }
-  }
-
   private void tellDrops() {
     long now = System.nanoTime();
     boolean last = finishing && pending.isEmpty();
-    if (!closed && drops.isDue(now, last) && (hasRoom() || makeRoomForAccount())) {
+    if (!closed && drops.isDue(now, last) && (hasRoom() || forgetWritten())) {
       Record account = drops.account(now);
       account.assign(++lastSeq);
       pending.addLast(account);
     }
   }
 
-  private boolean makeRoomForAccount() {
+  /** The oldest that is in the pipe makes room: it lives on in the sidecar. */
+  private boolean forgetWritten() {
     Record written = sent.evict();
     if (written != null) {
       context.apply(written);
@@ -205,11 +218,8 @@ final class HandoffQueue {
     while (more) {
       lock.lock();
       try {
-        if (seq > ackedThrough) {
-          ackedThrough = seq;
-          answeredThrough = Math.max(answeredThrough, seq);
+        if (progress.acknowledged(seq)) {
           sent.acknowledgedThrough(seq);
-          progressed.signalAll();
         }
         Record record = null;
         for (int done = 0; done < SLICE && (record = sent.pollThrough(seq)) != null; done++) {
@@ -224,26 +234,15 @@ final class HandoffQueue {
 
   /** Who waits for the answers up to {@code seq} need not wait for the acknowledgement. */
   void answered(long seq) {
-    lock.lock();
-    try {
-      answeredThrough = Math.max(answeredThrough, seq);
-      progressed.signalAll();
-    } finally {
-      lock.unlock();
-    }
+    underLock(() -> progress.answered(seq));
   }
 
   /** Waits until every reporter has answered for {@code seq}; false when that was not in time. */
   boolean awaitAnswered(long seq, long millis) throws InterruptedException {
     lock.lock();
     try {
-      // A writer that looks by itself would do so too late for one who waits.
-      changed.signal();
-      long left = TimeUnit.MILLISECONDS.toNanos(millis);
-      while (answeredThrough < seq && !closed && left > 0) {
-        left = progressed.awaitNanos(left);
-      }
-      return answeredThrough >= seq;
+      progress.await(() -> progress.isAnswered(seq) || closed, millis);
+      return progress.isAnswered(seq);
     } finally {
       lock.unlock();
     }
@@ -253,10 +252,7 @@ final class HandoffQueue {
   void awaitWritten(long millis) throws InterruptedException {
     lock.lock();
     try {
-      long left = TimeUnit.MILLISECONDS.toNanos(millis);
-      while (!(pending.isEmpty() && allWritten) && !closed && left > 0) {
-        left = progressed.awaitNanos(left);
-      }
+      progress.await(() -> pending.isEmpty() && allWritten || closed, millis);
     } finally {
       lock.unlock();
     }
@@ -268,7 +264,7 @@ final class HandoffQueue {
   }
 
   boolean isAnswered(long seq) {
-    return locked(() -> answeredThrough >= seq);
+    return locked(() -> progress.isAnswered(seq));
   }
 
   /** A new sidecar starts from the last acknowledgement: what was sent is to be sent again. */
@@ -279,31 +275,30 @@ final class HandoffQueue {
         pending.addFirst(record);
       }
       sent.loseTraces(kind -> drops.count(Drops.SIDECAR, kind, 1));
+      progress.startsAnew(lastSeq);
       return context.records();
     } finally {
       lock.unlock();
     }
   }
 
+  /** Until further notice, who waits for an answer may write this way; null: nobody may. */
+  void open(Shortcut way) {
+    underLock(() -> shortcut = way);
+  }
+
   /** It has happened before anybody listened: no event, but what a sidecar must know. */
   void know(Record record) {
-    lock.lock();
-    try {
-      context.apply(record);
-    } finally {
-      lock.unlock();
-    }
+    underLock(() -> context.apply(record));
   }
 
   /** No record will come any more; the writer is woken to say so. */
   void finish() {
-    lock.lock();
-    try {
-      finishing = true;
-      changed.signalAll();
-    } finally {
-      lock.unlock();
-    }
+    underLock(
+        () -> {
+          finishing = true;
+          bell.wake();
+        });
   }
 
   boolean isFinished() {
@@ -316,13 +311,7 @@ final class HandoffQueue {
 
   /** The writer looks up, now or, if it is busy, when it would wait next. */
   void wakeWriter() {
-    lock.lock();
-    try {
-      woken = true;
-      changed.signalAll();
-    } finally {
-      lock.unlock();
-    }
+    underLock(bell::wake);
   }
 
   /** There is no sidecar and there will be none: whoever waits goes on, whatever is held is dropped. */
@@ -337,8 +326,8 @@ final class HandoffQueue {
       while (sent.pollLast() != null) {
         unconfirmed++;
       }
-      progressed.signalAll();
-      changed.signalAll();
+      progress.note();
+      bell.wake();
     } finally {
       lock.unlock();
     }
@@ -370,9 +359,13 @@ final class HandoffQueue {
 
   /** What was dropped and never told as a record; empty where there is nothing. */
   String untoldDrops() {
+    return locked(drops::unreported);
+  }
+
+  private void underLock(Runnable change) {
     lock.lock();
     try {
-      return drops.unreported();
+      change.run();
     } finally {
       lock.unlock();
     }

@@ -117,7 +117,7 @@ public final class InProcess implements Destination {
   @Override
   public void hand(Record record) {
     try {
-      gate.pass(record.kind, queue.offer(record));
+      gate.pass(record);
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
     }

@@ -168,6 +168,7 @@ final class Sidecar {
   private boolean feed(SidecarProcess process) throws InterruptedException {
     try {
       feed.begin(process::write);
+      queue.open(process::writeAtOnce);
       while (!process.hasEnded()) {
         boolean over = feed.next(process::write, IDLE_MILLIS);
         if (over || !queue.hasPending()) {
@@ -179,6 +180,8 @@ final class Sidecar {
       }
     } catch (IOException brokenPipe) {
       return false;
+    } finally {
+      queue.open(null);
     }
     return false;
   }

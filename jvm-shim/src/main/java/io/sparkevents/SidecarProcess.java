@@ -129,6 +129,12 @@ final class SidecarProcess {
     input.flush();
   }
 
+  /** Both, for a line that the pipe is known to have room for. */
+  void writeAtOnce(byte[] line) throws IOException {
+    input.write(line);
+    input.flush();
+  }
+
   void closeInput() {
     try {
       input.close();

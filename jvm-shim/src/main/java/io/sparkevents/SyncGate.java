@@ -52,11 +52,17 @@ final class SyncGate {
     awaited = named;
   }
 
-  void pass(String kind, long seq) throws InterruptedException {
+  /** Puts the record into the queue, and waits for the answers where somebody wants that. */
+  void pass(Record record) throws InterruptedException {
     Set<String> kinds = awaited;
-    if (seq == 0 || (kinds != null && !kinds.contains(kind)) || !queue.isAnswered(behind)) {
-      return;
+    boolean waits = (kinds == null || kinds.contains(record.kind)) && queue.isAnswered(behind);
+    long seq = queue.offer(record, waits);
+    if (waits && seq != 0) {
+      await(seq);
     }
+  }
+
+  private void await(long seq) throws InterruptedException {
     if (!queue.awaitAnswered(seq, timeoutMillis + GRACE_MILLIS) && !queue.isClosed()) {
       behind = seq;
       if (!warned) {
