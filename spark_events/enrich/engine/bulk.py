@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from spark_events.enrich.engine.calls import Batch, Call, GroupCall
-from spark_events.enrich.engine.feed import Taken
 from spark_events.enrich.engine.failure import Failure, message_of, type_of
+from spark_events.enrich.engine.feed import Taken
 from spark_events.enrich.engine.frames import where_raised
 from spark_events.enrich.engine.verdicts import NotAcceptedError, judge
 from spark_events.enrich.plan import Retry

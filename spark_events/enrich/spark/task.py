@@ -17,6 +17,7 @@ from spark_events.enrich.spark.shipped import find_tenacity
 if TYPE_CHECKING:
     from spark_events.enrich.engine.engine import Definition
     from spark_events.enrich.plan import Plan
+    from spark_events.enrich.spark.halting import Halt
     from spark_events.enrich.spark.replay import ReplayStore
 
 __all__ = ["Task"]
@@ -46,6 +47,7 @@ class Task:
         failure_column: where ``on_failure="column"`` puts failures when nothing settles.
         rate: attempts a second that one task may make.
         replay: where answers are kept until the batch is committed.
+        halt: where it hears that the batch is given up.
     """
 
     pickled: bytes
@@ -58,6 +60,7 @@ class Task:
     failure_column: str = ""
     rate: float | None = None
     replay: ReplayStore | None = None
+    halt: Halt | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """In Spark's task thread."""
