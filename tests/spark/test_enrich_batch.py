@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import decimal
 import itertools
+import os
+import pty
+import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -284,3 +290,48 @@ def test_a_million_rows_in_one_partition(spark: SparkSession) -> None:
     out = enrich_batch(spark.range(0, 1_000_000, 1, 1), double, output="twice long", max_in_flight=1000)
     total = out.selectExpr("sum(twice) as total", "count(*) as rows").first()
     assert (total.total, total.rows) == (999_999 * 1_000_000, 1_000_000)
+
+
+@pytest.mark.parametrize("query", [None, "nightly"])
+def test_a_terminal_is_told_how_far_a_long_batch_is(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str | None
+) -> None:
+    """Tasks that have ended and tasks in all, every second, on a line that is gone at the end."""
+    flag = tmp_path / "flag"
+    clear = "\r\x1b[K"
+    screen, terminal = pty.openpty()
+    said = ""
+
+    async def wait(row: Any) -> dict[str, Any]:
+        while row.id == 1 and not flag.exists():  # noqa: ASYNC110  # in another process
+            await asyncio.sleep(0.02)
+        return {"name": "", "score": 0.0}
+
+    def read() -> None:
+        nonlocal said
+        while said.count(clear) < 2 or not said.endswith(clear):
+            said += os.read(screen, 4096).decode()
+            if said.count("1 of 2 tasks, ") == 2:
+                flag.touch()
+
+    with os.fdopen(screen, "rb", 0), os.fdopen(terminal, "w") as stderr, ThreadPoolExecutor() as pool:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        reading = pool.submit(read)
+        enrich_batch(spark.range(0, 2, 1, 2), wait, output=OUTPUT, query=query)
+        reading.result(60)
+    lines = said.split(clear)
+    assert (lines[0], lines[-1]) == ("", "")
+    found = [re.fullmatch(rf"enrich {query or 'batch job'}: ([01]) of 2 tasks, (\d+) s", line) for line in lines[1:-1]]
+    seconds = [int(match[2]) for match in found if match is not None]
+    assert len(seconds) == len(found) >= 2
+    assert seconds == sorted(set(seconds))
+    assert seconds[0] >= 2
+
+
+def test_what_is_no_terminal_is_told_nothing(
+    spark: SparkSession, service: EnrichService, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A log file would fill with lines."""
+    service.script(delay=2.5)
+    enrich_batch(spark.range(0, 2, 1, 2), lookup, output=OUTPUT, resource=opener(service.port))
+    assert "enrich " not in capfd.readouterr().err

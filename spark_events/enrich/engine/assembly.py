@@ -84,6 +84,8 @@ def assemble(
 
 def _invoker(plan: Plan, resource: Any) -> Callable[[Call], Awaitable[Any]]:
     fn = plan.fn
+    if plan.wants_context and plan.batch_size is None:
+        return lambda call: fn(call.batch.rows[call.index], Context(call, resource))
     if plan.wants_context:
         return lambda call: fn(call.argument(), Context(call, resource))
     if plan.batch_size is not None:

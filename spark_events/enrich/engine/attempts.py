@@ -78,7 +78,7 @@ class Attempts:
         self._total = math.inf if plan.total_timeout is None else plan.total_timeout
         self._wait = pauses(self._retry)
 
-    async def begin(self, slot: Slot, call: Call) -> Failure | None:
+    async def begin(self, slot: Slot) -> Failure | None:
         """Waits until the first attempt may be made, and sets its deadline; the failure if it never may."""
         slot.started = self._clock()
         try:

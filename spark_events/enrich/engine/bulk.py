@@ -8,6 +8,7 @@ from typing import Any
 
 from spark_events.enrich.engine.calls import Batch, Call, GroupCall
 from spark_events.enrich.engine.failure import Failure, message_of, type_of
+from spark_events.enrich.engine.feed import Taken
 from spark_events.enrich.engine.frames import where_raised
 from spark_events.enrich.engine.verdicts import NotAcceptedError, judge
 from spark_events.enrich.plan import Retry
@@ -35,7 +36,7 @@ class Groups:
         self._rows.extend((batch, index) for index in indices)
         self._count()
 
-    def take(self) -> Call | None:
+    def take(self) -> Taken | None:
         """The next full call, or what was flushed."""
         most = min(self._size, len(self._rows))
         if not most or (most < self._size and self._flushed < most):
@@ -44,7 +45,7 @@ class Groups:
         self._flushed = max(0, self._flushed - most)
         self._count()
         self._on_take()
-        return GroupCall(places)
+        return *places[0], GroupCall(places)
 
     def ended(self, call: Call, failure: Failure | None, *, abandoned: bool = False) -> None:
         """Groups do not wait for each other."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Literal
 
-from spark_events.enrich.engine.calls import Call
+from spark_events.enrich.engine.calls import Batch, Call
 
 __all__ = ["GRACE_SECONDS", "Slot", "Sweeper"]
 
@@ -30,7 +30,9 @@ class Slot:
 
     Attributes:
         task: the worker.
-        call: what it is at; None between calls.
+        batch: of the row that it is at; None before its first.
+        index: of that row.
+        made: the call that it is at; None: one for that row alone, which nobody has asked for yet.
         deadline: when its present step must be over; infinite: never.
         why: why it was cancelled; None: it was not.
         abandoned: nobody waits for it any more; should it come back, it must touch nothing.
@@ -39,17 +41,26 @@ class Slot:
         attempted: of the present attempt.
     """
 
-    __slots__ = ("abandoned", "attempted", "call", "deadline", "passed", "started", "task", "why")
+    __slots__ = ("abandoned", "attempted", "batch", "deadline", "index", "made", "passed", "started", "task", "why")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
-        self.call: Call | None = None
+        self.batch: Batch | None = None
+        self.index = 0
+        self.made: Call | None = None
         self.deadline = math.inf
         self.why: Literal["timeout", "down"] | None = None
         self.abandoned = False
         self.passed = 0
         self.started = 0.0
         self.attempted = 0.0
+
+    def call(self) -> Call:
+        """What it is at."""
+        if self.made is None:
+            assert self.batch is not None
+            self.made = Call(self.batch, self.index)
+        return self.made
 
     def cancel(self, why: Literal["timeout", "down"], now: float) -> None:
         """Ends its present step; it has ``GRACE_SECONDS`` for that."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from spark_events.enrich.engine.calls import Batch, Call
 from spark_events.enrich.engine.failure import Failure
 
-__all__ = ["Feed", "InOrder", "Settle"]
+__all__ = ["Feed", "InOrder", "Settle", "Taken"]
 
 #: Counted by so many, which costs less than one by one; ``waiting`` is too low by less than that.
 _BLOCK = 32
+#: A row to be called; None in place of a call that is for this row alone, which nobody needs while nothing goes wrong.
+Taken = tuple[Batch, int, Call | None]
 #: Tells a row's answer.
 Settle = Callable[[Batch, int, Any], None]
 
@@ -31,7 +34,7 @@ class Feed(Protocol):
     def add(self, batch: Batch, indices: Sequence[int]) -> None:
         """Rows to be called, in their order."""
 
-    def take(self) -> Call | None:
+    def take(self) -> Taken | None:
         """The next call; None when there is none at the moment."""
 
     def ended(self, call: Call, failure: Failure | None, *, abandoned: bool = False) -> None:
@@ -53,14 +56,14 @@ class InOrder:
         self.waiting = 0
         self.held = 0
         self._batches: deque[tuple[Batch, Sequence[int]]] = deque()
-        # A generator that never ends: it keeps its place by itself, which no method does as fast.
-        self._next = self._calls().__next__
+        # Iterators that never end: they keep their place by themselves, and C code walks them.
+        self._next = itertools.chain.from_iterable(self._blocks()).__next__
 
     def add(self, batch: Batch, indices: Sequence[int]) -> None:
         self._batches.append((batch, indices))
         self.waiting += len(indices)
 
-    def take(self) -> Call | None:
+    def take(self) -> Taken | None:
         return self._next()
 
     def ended(self, call: Call, failure: Failure | None, *, abandoned: bool = False) -> None:
@@ -69,15 +72,14 @@ class InOrder:
     def flush(self) -> None:
         pass
 
-    def _calls(self) -> Iterator[Call | None]:
+    def _blocks(self) -> Iterator[Iterable[Taken | None]]:
         while True:
             if not self._batches:
-                yield None
+                yield (None,)
                 continue
             batch, indices = self._batches.popleft()
             for start in range(0, len(indices), _BLOCK):
                 block = indices[start : start + _BLOCK]
                 self.waiting -= len(block)
                 self._on_take()
-                for index in block:
-                    yield Call(batch, index)
+                yield zip(itertools.repeat(batch), block, itertools.repeat(None))

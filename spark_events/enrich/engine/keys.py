@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from spark_events.enrich.engine.calls import Batch, Call
 from spark_events.enrich.engine.failure import Failure
-from spark_events.enrich.engine.feed import Settle
+from spark_events.enrich.engine.feed import Settle, Taken
 
 __all__ = ["HotKey", "HotKeys", "Lanes"]
 
@@ -60,13 +60,14 @@ class Lanes:
                 lane.append((batch, index))
                 self.held += 1
 
-    def take(self) -> Call | None:
+    def take(self) -> Taken | None:
         """The next call; None when all keys are busy."""
         if not self._ready:
             return None
         self.waiting -= 1
         self._on_take()
-        return self._ready.popleft()
+        call = self._ready.popleft()
+        return call.batch, call.index, call
 
     def ended(self, call: Call, failure: Failure | None, *, abandoned: bool = False) -> None:
         """The next row of the key may go."""

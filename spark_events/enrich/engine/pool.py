@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from spark_events.enrich.engine.attempts import Attempts
+from spark_events.enrich.engine.buffer import SAMPLE
 from spark_events.enrich.engine.calls import Batch, Call, GroupCall
 from spark_events.enrich.engine.counts import Counts
 from spark_events.enrich.engine.deadlines import GRACE_SECONDS, Slot, Sweeper
@@ -169,7 +170,7 @@ class Pool:
         for _ in range(min(self._width - len(self._slots), max(least, self.feed.waiting))):
             slot = Slot()
             self._slots.add(slot)
-            slot.task = loop.create_task(self._work(slot))
+            slot.task = loop.create_task(self._serve(slot))
         if self.feed.held and not self._slots and self._linger is None:
             self._linger = loop.call_later(_LINGER_SECONDS, self._lingered)
 
@@ -178,9 +179,68 @@ class Pool:
         if not self._slots:
             self.flush()
 
-    async def _work(self, slot: Slot) -> None:
+    async def _serve(self, slot: Slot) -> None:
+        # The loop that a call's cost is measured in: names are local and small steps are written out, since at this
+        # scale a function call is what is dear. What does not work at once goes to `attempts`.
+        attempts, counts, feed, fn, clock = self._attempts, self._counts, self.feed, self._fn, time.monotonic
+        invoke, accept, gate, breaker = attempts.invoke, attempts.accept, attempts.gate, attempts.breaker
+        limited, plain, first = attempts.rate is not None, self._plain, self._first
+        take, timed = feed.take, counts.durations.append
+        measured = False
+        turn = 0
+        now = clock()
         try:
-            await self._serve(slot)
+            while not self.stopping and (taken := take()) is not None:
+                slot.batch, slot.index, slot.made = batch, index, call = taken
+                answer: Any = self._refusal
+                if answer is None and (limited or not gate.is_open):
+                    answer = await attempts.begin(slot)
+                    now = clock()
+                elif answer is None:
+                    slot.started = now
+                    slot.deadline = now + first
+                if answer is None:
+                    slot.attempted = now
+                    counts.waited += now - batch.admitted
+                    counts.begun += 1
+                    counts.flying = flying = counts.flying + 1
+                    if flying > counts.peak:
+                        counts.peak = flying
+                    try:
+                        answer = await (fn(batch.rows[index]) if fn is not None else invoke(call or slot.call()))
+                        if accept is not None:
+                            answer = accept(slot.call(), answer)
+                    except BaseException as error:
+                        answer = await attempts.after(slot, slot.call(), error)
+                        now = clock()
+                    else:
+                        if slot.why is not None:
+                            answer = await attempts.after(slot, slot.call(), None)
+                            now = clock()
+                        else:
+                            slot.deadline = math.inf
+                            attempted, now = now, clock()
+                            counts.flying -= 1
+                            timed(now - attempted)
+                            if slot.passed or (breaker is not None and breaker.failures):
+                                attempts.answered(slot)
+                if answer is ABANDONED:
+                    return
+                if not plain or answer.__class__ is Failure:
+                    self._settle(slot.call(), answer)
+                elif measured and index % SAMPLE and batch.left > 1:
+                    # What Batch.settle does where nobody is to be told.
+                    batch.answers[index] = answer
+                    batch.left -= 1
+                else:
+                    batch.settle(index, answer)
+                    measured = True
+                turn += 1
+                if turn == _TURN:
+                    turn = 0
+                    counts.fold()
+                    await asyncio.sleep(0)
+                    now = clock()
         except Exception as error:
             # A row without an answer would be waited for for ever.
             self._signals.on_defect(error)
@@ -189,63 +249,6 @@ class Pool:
                 self._slots.discard(slot)
                 if not self.stopping:
                     self._employ()
-
-    async def _serve(self, slot: Slot) -> None:
-        # The loop that a call's cost is measured in: names are local and small steps are written out, since at this
-        # scale a function call is what is dear. What does not work at once goes to `attempts`.
-        attempts, counts, feed, fn, clock = self._attempts, self._counts, self.feed, self._fn, time.monotonic
-        invoke, accept, gate, breaker = attempts.invoke, attempts.accept, attempts.gate, attempts.breaker
-        limited, plain, first = attempts.rate is not None, self._plain, self._first
-        take, timed = feed.take, counts.durations.append
-        turn = 0
-        now = clock()
-        while not self.stopping and (call := take()) is not None:
-            slot.call = call
-            batch = call.batch
-            answer: Any = self._refusal
-            if answer is None and (limited or not gate.is_open):
-                answer = await attempts.begin(slot, call)
-                now = clock()
-            elif answer is None:
-                slot.started = now
-                slot.deadline = now + first
-            if answer is None:
-                slot.attempted = now
-                counts.waited += now - batch.admitted
-                counts.begun += 1
-                counts.flying = flying = counts.flying + 1
-                if flying > counts.peak:
-                    counts.peak = flying
-                try:
-                    answer = await (fn(batch.rows[call.index]) if fn is not None else invoke(call))
-                    if accept is not None:
-                        answer = accept(call, answer)
-                except BaseException as error:
-                    answer = await attempts.after(slot, call, error)
-                    now = clock()
-                else:
-                    if slot.why is not None:
-                        answer = await attempts.after(slot, call, None)
-                        now = clock()
-                    else:
-                        slot.deadline = math.inf
-                        attempted, now = now, clock()
-                        counts.flying -= 1
-                        timed(now - attempted)
-                        if slot.passed or (breaker is not None and breaker.failures):
-                            attempts.answered(slot)
-            if answer is ABANDONED:
-                return
-            if plain and answer.__class__ is not Failure:
-                batch.settle(call.index, answer)
-            else:
-                self._settle(call, answer)
-            turn += 1
-            if turn == _TURN:
-                turn = 0
-                counts.fold()
-                await asyncio.sleep(0)
-                now = clock()
 
     def _settle(self, call: Call, answer: Any, *, abandoned: bool = False) -> None:
         """Writes what became of a call for each of its rows, and lets the feed know."""
@@ -268,8 +271,7 @@ class Pool:
 
     def _abandon(self, slot: Slot) -> None:
         """A call that does not end when it is cancelled must not hold a place for ever."""
-        call = slot.call
-        assert call is not None
+        call = slot.call()
         slot.abandoned = True
         self._slots.discard(slot)
         counts = self._counts

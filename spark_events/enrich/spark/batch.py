@@ -12,6 +12,7 @@ from spark_events.enrich.spark.batches import MicroBatch
 from spark_events.enrich.spark.build import Request, mapped
 from spark_events.enrich.spark.events import enrichment_event, post
 from spark_events.enrich.spark.failures import judged
+from spark_events.enrich.spark.halting import told_to_halt
 from spark_events.enrich.spark.progress import told
 from spark_events.enrich.spark.release import held
 from spark_events.enrich.spark.replay import ReplayStore
@@ -28,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def run(
-    request: Request, batch: MicroBatch, storage: Storage, replay_store: str | None
+    request: Request, batch: MicroBatch, storage: Storage, replay_store: str | None, *, tell_workers: bool = True
 ) -> tuple[DataFrame, DataFrame | None]:
     """Makes all calls, and waits.
 
@@ -44,9 +45,9 @@ def run(
     held.begin(df, batch)
     if replay is not None:
         replay.clear_older()
-    lazy = mapped(request, request.task(scope=batch.scope, settles=True, replay=replay))
     started = time.monotonic()
-    with told(df, str(batch)):
+    with told(df, str(batch)), told_to_halt(df, wanted=tell_workers) as halt:
+        lazy = mapped(request, request.task(scope=batch.scope, settles=True, replay=replay, halt=halt))
         settled = settle(lazy, storage)
     seconds = time.monotonic() - started
     error = judged(plan, batch, settled.reports)

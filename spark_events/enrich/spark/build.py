@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
+    from spark_events.enrich.spark.halting import Halt
     from spark_events.enrich.spark.replay import ReplayStore
 
 __all__ = ["Request", "mapped"]
@@ -67,7 +68,9 @@ class Request:
         rate = rate_of_a_task(plan, tasks_at_a_time(ordered, concurrent_tasks))
         return cls(ordered, plan, made, inputs, identity, failure_column, rate)
 
-    def task(self, *, scope: str | None, settles: bool, replay: ReplayStore | None = None) -> Task:
+    def task(
+        self, *, scope: str | None, settles: bool, replay: ReplayStore | None = None, halt: Halt | None = None
+    ) -> Task:
         """What the executors do."""
         with_column = not settles and self.plan.on_failure == "column"
         return Task(
@@ -81,6 +84,7 @@ class Request:
             failure_column=self.failure_column if with_column else "",
             rate=self.rate,
             replay=replay,
+            halt=halt,
         )
 
 

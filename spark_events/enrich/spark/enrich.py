@@ -80,6 +80,7 @@ def enrich_batch(
     replay_store: str | None = ...,
     batch_id: int | None = ...,
     query: str | None = ...,
+    tell_workers: bool = ...,
     **options: Unpack[BatchOptions],
 ) -> DataFrame: ...
 
@@ -100,6 +101,7 @@ def enrich_batch(
     replay_store: str | None = ...,
     batch_id: int | None = ...,
     query: str | None = ...,
+    tell_workers: bool = ...,
     **options: Unpack[BatchOptions],
 ) -> tuple[DataFrame, DataFrame]: ...
 
@@ -119,6 +121,7 @@ def enrich_batch(
     replay_store: str | None = None,
     batch_id: int | None = None,
     query: str | None = None,
+    tell_workers: bool = True,
     **options: Unpack[BatchOptions],
 ) -> DataFrame | tuple[DataFrame, DataFrame]:
     """Calls an async function for every row, now, and waits until every call has been answered.
@@ -138,6 +141,8 @@ def enrich_batch(
             and its replay makes the calls that are missing. Default: none.
         batch_id: as ``foreachBatch`` gave it; needed with Connect only.
         query: a name that stays the same over restarts; needed with Connect only.
+        tell_workers: whether the driver opens a port while the batch runs, over which its tasks hear at once when it is
+            given up. Without, and with Connect, they go on calling until Spark kills them, two to four seconds.
 
     Returns:
         The DataFrame with the answers, in the order of ``df``; with ``on_failure="dead_letter"`` a second one, with the
@@ -159,10 +164,12 @@ def enrich_batch(
             "enrich_batch is for a batch, as foreachBatch gives it; use enrich for a streaming DataFrame"
         )
     check_storage(df, storage)
+    if not isinstance(tell_workers, bool):
+        raise InvalidPlanError(f"tell_workers is {tell_workers!r}; allowed: True or False")
     batch = micro_batch(df, batch_id, query)
     all_options: Options = {**options, "on_failure": on_failure}
     request = Request.of(
         df, fn, output, input_cols, sort_within_key, failure_column, idempotency_cols, concurrent_tasks, all_options
     )
-    enriched, dead = run(request, batch, storage, replay_store)
+    enriched, dead = run(request, batch, storage, replay_store, tell_workers=tell_workers)
     return enriched if dead is None else (enriched, dead)

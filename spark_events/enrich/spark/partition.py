@@ -11,6 +11,7 @@ import pyarrow as pa
 from spark_events.enrich.engine.chunk import Chunk
 from spark_events.enrich.engine.engine import Definition, Engine
 from spark_events.enrich.engine.failure import Failure
+from spark_events.enrich.engine.process import current_process
 from spark_events.enrich.plan import Plan
 from spark_events.enrich.spark.answers import AnswerWriter
 from spark_events.enrich.spark.failures import described, place_of
@@ -57,6 +58,9 @@ class Partition:
         with contextlib.ExitStack() as stack:
             if self._task.replay is not None:
                 self._recording = stack.enter_context(self._task.replay.recording(self._number))
+            if self._task.halt is not None:
+                background = current_process().background
+                stack.enter_context(self._task.halt.heeded(background, self._engine.cancel))
             answered = self._engine.run(self._chunks(batches))
             stack.callback(answered.close)  # type: ignore[attr-defined]  # it is a generator
             for chunk, answers in answered:

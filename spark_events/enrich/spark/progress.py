@@ -41,9 +41,9 @@ def told(df: DataFrame, what: str, stream: TextIO | None = None) -> Iterator[Non
             with contextlib.suppress(Exception):  # a context that is being stopped
                 done, tasks = _tasks(context, group)
                 seconds = time.monotonic() - started
-                print(
-                    f"\r\033[Kenrich {what}: {done} of {tasks} tasks, {seconds:.0f} s", end="", file=stream, flush=True
-                )
+                line = f"\r\033[Kenrich {what}: {done} of {tasks} tasks, {seconds:.0f} s"
+                if tasks:
+                    print(line, end="", file=stream, flush=True)
         print("\r\033[K", end="", file=stream, flush=True)
 
     teller = threading.Thread(target=tell, name="enrich-progress", daemon=True)

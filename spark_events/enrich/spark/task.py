@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from spark_events.enrich.spark.halting import Halt
     from spark_events.enrich.spark.replay import ReplayStore
 
 __all__ = ["Task"]
@@ -32,6 +33,7 @@ class Task:
         failure_column: where ``on_failure="column"`` puts failures when nothing settles.
         rate: attempts a second that one task may make.
         replay: where answers are kept until the batch is committed.
+        halt: where it hears that the batch is given up.
     """
 
     pickled: bytes
@@ -44,6 +46,7 @@ class Task:
     failure_column: str = ""
     rate: float | None = None
     replay: ReplayStore | None = None
+    halt: Halt | None = None
 
     def output_schema(self) -> pa.Schema:
         """Of the answers."""
