@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -71,6 +72,10 @@ class Post:
                 if answer.status not in _FOLLOWED or target is None:
                     return answer
                 url = self._next(url, target)
+        except asyncio.CancelledError:
+            # The pool may count the connection of a cancelled request for ever (httpcore#1093), and it has but one.
+            await self.close()
+            raise
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise TransientError(f"{self._url.host}: {_describe(error)}") from None
         raise TransientError(f"{self._url.host}: more than {_MOST_REDIRECTS} redirects")

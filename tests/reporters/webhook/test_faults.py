@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import sys
 import time
@@ -16,10 +17,12 @@ from reporters.peers.processes import free_port
 from reporters.peers.webhook import Answer, Receiver, Request
 from reporters.running import IMPATIENT, Running
 from spark_events import ConfigError, PermanentError, ThrottledError
-from spark_events.config import Settings
+from spark_events.config import Secret, Settings
 from spark_events.errors import TransientError
 from spark_events.pipeline import build
 from spark_events.reporters.webhook.answers import retry_after, verdict
+from spark_events.reporters.webhook.config import WebhookConfig
+from spark_events.reporters.webhook.post import Post
 
 NOW = 1_700_000_000.0
 
@@ -66,6 +69,24 @@ def test_a_receiver_that_hangs_is_hung_up_on() -> None:
             assert running.books.hung == 0
             assert running.books.failures == 1
         assert bodies(receiver) == [1, 2]
+
+
+def test_an_attempt_that_is_given_up_at_any_moment_leaves_the_way_free() -> None:
+    """Also one that was about to connect: there is one connection at a time, and the next attempt gets it."""
+
+    async def given_up(after: int) -> int:
+        post = Post(WebhookConfig(url=Secret(f"http://127.0.0.1:{receiver.port}/")), {})
+        attempt = asyncio.ensure_future(post(b"[]", {}))
+        for _ in range(after):
+            await asyncio.sleep(0)
+        attempt.cancel()
+        await asyncio.gather(attempt, return_exceptions=True)
+        answer = await asyncio.wait_for(post(b"[]", {}), 10)
+        await post.close()
+        return answer.status
+
+    with Receiver() as receiver:
+        assert [asyncio.run(given_up(after)) for after in range(30)] == [200] * 30
 
 
 def test_a_receiver_that_hangs_does_not_delay_the_end() -> None:

@@ -262,7 +262,9 @@ def test_two_drivers_and_logrotate_on_one_path_lose_nothing(tmp_path: Path) -> N
     assert moved
     seen: dict[str, list[int]] = {"a": [], "b": []}
     for one in tmp_path.iterdir():
-        if one.suffix != ".part" and not (one.suffix != ".gz" and Path(f"{one}.gz").exists()):
+        # A file that logrotate had found to be large may be a new one by then, in which nothing is yet.
+        is_empty = "logrotate" in one.name and one.stat().st_size == 0
+        if one.suffix != ".part" and not (one.suffix != ".gz" and Path(f"{one}.gz").exists()) and not is_empty:
             for line in read(one):
                 seen[str(line.attributes["writer"])].append(int(line.body))
     assert {name: sorted(found) for name, found in seen.items()} == {name: list(range(3_000)) for name in seen}
