@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -30,13 +31,15 @@ class RowReader:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = list(names)
-        self._make = _row_type(tuple(names))._make
+        self._type = _row_type(tuple(names))
 
     def read(self, batch: pa.RecordBatch) -> list[Any]:
         """One row each."""
         if not self._names:
-            return [self._make(())] * batch.num_rows
-        return list(map(self._make, zip(*columns_of(batch, self._names), strict=True)))
+            return [self._type()] * batch.num_rows
+        # What a namedtuple's _make does, without its Python.
+        values = zip(*columns_of(batch, self._names), strict=True)
+        return list(map(tuple.__new__, itertools.repeat(self._type), values))
 
 
 def columns_of(batch: pa.RecordBatch, names: Iterable[str]) -> list[list[Any]]:
