@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
+import sys
 import sysconfig
 import threading
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple
 
-__all__ = ["Holder", "holder_of", "is_foreign", "place", "where_raised"]
+__all__ = ["Holder", "frame_of", "holder_of", "is_foreign", "place", "where_raised"]
 
 _OURS = str(Path(__file__).parents[1])
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 # What calls the user's function, or anything else on the loop.
 _CALLERS = (_OURS, str(Path(asyncio.__file__).parent))
+
+
+def frame_of(thread_id: int | None) -> FrameType | None:
+    """Where a thread is.
+
+    Until Python 3.12, ``sys._current_frames`` holds a lock while it makes objects. A collection of garbage that begins
+    there and meets a ``threading.local`` waits for that same lock, and has the interpreter's meanwhile: the process
+    stands still for ever (CPython, gh-106883). So none may begin.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames().get(thread_id) if thread_id is not None else None
+    finally:
+        if collects:
+            gc.enable()
 
 
 @functools.lru_cache(maxsize=4096)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable
 from types import FrameType
 
-from spark_events.enrich.engine.frames import holder_of
+from spark_events.enrich.engine.frames import frame_of, holder_of
 from spark_events.enrich.engine.loop import BackgroundLoop
 
 __all__ = ["BLOCKED_SECONDS", "Watch"]
@@ -82,7 +81,7 @@ class Watch:
             self._look()
 
     def _look(self) -> None:
-        holder = holder_of(sys._current_frames().get(self._background.thread_id))
+        holder = holder_of(frame_of(self._background.thread_id))
         if holder is None or holder.entry is not self._entry or self._beat > self._since:
             # Nobody's, or another call's turn: then the loop gets on, however slowly.
             self._entry = None if holder is None else holder.entry
