@@ -7,6 +7,7 @@ import pkgutil
 import signal
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 from spark.harness import Lab
 
@@ -14,6 +15,10 @@ import spark_events
 
 # Where the tests run in the background, Ctrl-C is ignored, and every process they start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long one example takes is up to the machine, not to what is tested.
+hypothesis.settings.register_profile("spark-events", deadline=None)
+hypothesis.settings.load_profile("spark-events")
 
 # Hypothesis also tries the constants of modules that are loaded; one that is loaded while a test runs changes what it
 # draws, and the test is called flaky.
