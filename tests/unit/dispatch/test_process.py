@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -60,8 +61,10 @@ def children() -> list[psutil.Process]:
     """The processes of reporters named isolated, those that nobody has asked for (zombies) as well."""
     found = []
     for process in psutil.Process().children():
-        if process.status() == psutil.STATUS_ZOMBIE or "isolated" in process.cmdline():
-            found.append(process)
+        # One may go between two looks.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.status() == psutil.STATUS_ZOMBIE or "isolated" in process.cmdline():
+                found.append(process)
     return found
 
 
