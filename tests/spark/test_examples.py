@@ -27,7 +27,10 @@ def test_the_notebook_runs_from_top_to_bottom(lab: Lab) -> None:
     assert "INFO BatchCommitEvent: Query 'clicks' committed batch 0" in said
     assert "FAILED: ZeroDivisionError: " in said
     assert "INFO OrdersImported: 12 orders were imported" in said
-    assert said.splitlines()[-2].endswith("Application 'notebook' finished: its own code stopped it>")
+    # With a hint, where the job that failed was the last one.
+    assert (
+        "INFO JobStatusChangeEvent: Application 'notebook' finished: its own code stopped it" in said.splitlines()[-2]
+    )
 
 
 def test_a_query_that_fails_stops_its_sibling(lab: Lab) -> None:
