@@ -208,9 +208,13 @@ class Conversation:
         held = self._translator.held_record
         if held is not None and self._held is None:
             self._acknowledgements.hold(held)
-        self._pipeline.dispatcher.dispatch(entries, self._last_record)
-        self._held = held
-        self._acknowledgements.hold(held)
+        woken = self._pipeline.dispatcher.dispatch(entries, self._last_record)
+        if held != self._held:
+            self._held = held
+            self._acknowledgements.hold(held)
+        elif woken:
+            # Who has been woken will tell, and needs the interpreter for it.
+            return
         self._acknowledge()
 
     def _restore(self, told: Restored) -> None:
@@ -233,8 +237,7 @@ class Conversation:
         _LOG.exception("a record of kind %s could not be translated", type(record).__name__)
 
     def _acknowledge(self) -> None:
-        dispatcher = self._pipeline.dispatcher
-        self._acknowledgements.complete(dispatcher.completed_through(), dispatcher.answered_through())
+        self._acknowledgements.complete(*self._pipeline.dispatcher.progress())
 
     def _observe(self) -> None:
         # One that is late is not waited for any longer: nobody else would say so.

@@ -22,8 +22,9 @@ class RecordPipe:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._rest = bytearray()
+        self._rest = b""
         self._wakes, self._waker = os.pipe()
+        self._both = (fd, self._wakes)
         os.set_blocking(self._waker, False)
         self.closed = False
 
@@ -39,7 +40,7 @@ class RecordPipe:
         A line that the end of the pipe has cut off is not a line: the driver died while writing it.
         """
         while not self.closed:
-            ready, _, _ = select.select([self._fd, self._wakes], [], [], timeout)
+            ready, _, _ = select.select(self._both, (), (), timeout)
             if self._wakes in ready:
                 os.read(self._wakes, _CHUNK_BYTES)
             if self._fd not in ready:
@@ -48,11 +49,8 @@ class RecordPipe:
             if not chunk:
                 self.closed = True
                 break
-            self._rest += chunk
-            end = self._rest.rfind(b"\n")
-            if end >= 0:
-                lines = bytes(self._rest[:end]).split(b"\n")
-                del self._rest[: end + 1]
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            if lines:
                 return lines
         return []
 
@@ -61,9 +59,8 @@ def line_writer(fd: int) -> Callable[[bytes], None]:
     """What writes whole lines to a file descriptor; a reader that is gone is no error."""
 
     def write(line: bytes) -> None:
-        rest = memoryview(line)
         with contextlib.suppress(OSError):
-            while rest:
-                rest = rest[os.write(fd, rest) :]
+            while (written := os.write(fd, line)) < len(line):
+                line = line[written:]
 
     return write

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from spark_events.dispatch.delivery import Delivery
 from spark_events.event import Severity
 
-__all__ = ["Awaited", "oldest_of"]
+__all__ = ["Awaited"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -46,9 +46,9 @@ class Awaited:
                 self._name(delivery.name)
         self._late = late
 
-    def oldest_record(self) -> int | None:
-        """The oldest record that one of them has still to answer for; None when there is none."""
-        return oldest_of([one for one in self._deliveries if one.name not in self._late and not one.is_held_back])
+    def __contains__(self, delivery: Delivery) -> bool:
+        """Whether that one is waited for at this moment."""
+        return delivery in self._deliveries and delivery.name not in self._late and not delivery.is_held_back
 
     def _name(self, name: str) -> None:
         if name not in self._named:
@@ -59,14 +59,3 @@ class Awaited:
                 name,
                 self._timeout,
             )
-
-
-def oldest_of(deliveries: Sequence[Delivery]) -> int | None:
-    """The oldest record of which one of them still holds an event; None when there is none."""
-    # A loop, for it is asked after every batch.
-    oldest: int | None = None
-    for delivery in deliveries:
-        record = delivery.oldest_record()
-        if record is not None and (oldest is None or record < oldest):
-            oldest = record
-    return oldest

@@ -85,7 +85,7 @@ class Delivery:
         self._selection = Selection(selection or SelectionConfig())
         self._breaker_state = BreakerState.CLOSED
         self._breaker = Breaker(breaker or BreakerConfig(), time.monotonic, self._breaker_changed)
-        self._store = store(self._wake, self._hooks.on_progress) if store else Mailbox(capacity, self._wake)
+        self._store = store(self._wake, self._hooks.on_progress) if store else Mailbox(capacity)
         self._lock = threading.RLock()
         self._failures = 0
         self._closed = False
@@ -104,9 +104,12 @@ class Delivery:
         self._store.start()
         self._worker.start()
 
-    def put(self, entries: Sequence[Entry]) -> None:
-        """Takes those events in that the reporter is to get, without waiting."""
-        self._store.put(self._selection.of(entries))
+    def put(self, entries: Sequence[Entry]) -> bool:
+        """Takes those events in that the reporter is to get, without waiting; whether that has woken its thread."""
+        wakes = self._store.put(self._selection.of(entries))
+        if wakes:
+            self._worker.wake()
+        return wakes
 
     def wait_for_room(self, events: int) -> None:
         """A moment's patience with a reporter that is quick, so that a burst is not shed for nothing.

@@ -6,16 +6,16 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from spark_events.config import choice, integer, option, positive_duration
-from spark_events.dispatch.awaited import Awaited, oldest_of
+from spark_events.dispatch.awaited import Awaited
 from spark_events.dispatch.books import Books
 from spark_events.dispatch.delivery import Delivery
 from spark_events.dispatch.store import Entry
 from spark_events.event import Severity
 
-__all__ = ["AsyncQueuedDispatcher", "DispatcherConfig", "EventDispatcher", "SyncDispatcher", "create"]
+__all__ = ["AsyncQueuedDispatcher", "DispatcherConfig", "EventDispatcher", "Progress", "SyncDispatcher", "create"]
 
 #: How often it is looked whether a reporter blocks its thread.
 _WATCH_SECONDS = 0.25
@@ -42,18 +42,34 @@ class DispatcherConfig:
     )
 
 
+class Progress(NamedTuple):
+    """How far the reporters have got.
+
+    Attributes:
+        completed: the last record of which, and of all before, no event would be lost with this process.
+        answered: the last record up to which every reporter has answered that the driver waits for; 0: it waits for
+            none.
+    """
+
+    completed: int
+    answered: int
+
+
 class EventDispatcher(Protocol):
     """What becomes of events once they are made."""
 
     def start(self) -> None:
         """Starts every reporter's delivery."""
 
-    def dispatch(self, entries: Sequence[Entry], through: int) -> None:
+    def dispatch(self, entries: Sequence[Entry], through: int) -> bool:
         """Gives events to the reporters.
 
         Args:
             entries: the events, in order, with the records they came from.
             through: the last record that has been translated, whether or not it made an event.
+
+        Returns:
+            Whether a reporter has been woken: then progress will be told of, without being asked for.
         """
 
     def attach(self, delivery: Delivery) -> None:
@@ -62,11 +78,8 @@ class EventDispatcher(Protocol):
     def detach(self, delivery: Delivery) -> None:
         """Takes a reporter out that was attached; what it still holds is dropped."""
 
-    def completed_through(self) -> int:
-        """The last record of which, and of all before, no event would be lost with this process."""
-
-    def answered_through(self) -> int:
-        """The last record up to which every reporter has answered that the driver waits for; 0: it waits for none."""
+    def progress(self) -> Progress:
+        """How far the reporters have got at this moment."""
 
     def awaits(self, scope: str | None, name: str | None, severity: Severity) -> bool:
         """Whether the driver has to wait for the answers to events of that kind, as severe as they can be."""
@@ -137,27 +150,29 @@ class AsyncQueuedDispatcher:
         for delivery in self._deliveries:
             delivery.wait_until_settled(max(0.0, deadline - time.monotonic()))
 
-    def dispatch(self, entries: Sequence[Entry], through: int) -> None:
+    def dispatch(self, entries: Sequence[Entry], through: int) -> bool:
         for delivery in self._deliveries if entries else ():
             delivery.wait_for_room(len(entries))
-        # Under the lock, so that completed_through() never sees records as dispatched whose events
-        # have not reached every mailbox yet.
+        woken = False
+        # Under the lock, so that progress() never sees records as dispatched whose events have not reached every
+        # mailbox yet.
         with self._lock:
             for delivery in self._deliveries if entries else ():
-                delivery.put(entries)
+                woken |= delivery.put(entries)
             self._dispatched = max(self._dispatched, through)
+        return woken
 
-    def completed_through(self) -> int:
+    def progress(self) -> Progress:
+        # One pass for both, for it is asked for after every batch.
         with self._lock:
-            oldest = oldest_of(self._deliveries)
-            return self._dispatched if oldest is None else oldest - 1
-
-    def answered_through(self) -> int:
-        if not self._awaited:
-            return 0
-        with self._lock:
-            oldest = self._awaited.oldest_record()
-            return self._dispatched if oldest is None else oldest - 1
+            completed = answered = self._dispatched
+            for delivery in self._deliveries:
+                record = delivery.oldest_record()
+                if record is not None:
+                    completed = min(completed, record - 1)
+                    if delivery in self._awaited:
+                        answered = min(answered, record - 1)
+            return Progress(completed, answered if self._awaited else 0)
 
     def awaits(self, scope: str | None, name: str | None, severity: Severity) -> bool:
         return self._awaited.may_get(scope, name, severity)

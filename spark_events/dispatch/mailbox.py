@@ -4,49 +4,34 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Sequence
 
 from spark_events.dispatch.store import Counts, Entry, dropped_of
+from spark_events.dispatch.waiting import Line, Ranks
 from spark_events.event import Event
 
-__all__ = ["Mailbox", "worth_of"]
-
-#: The last to go, whatever their severity: how things stand, what failed, and what was lost.
-_LAST_TO_GO = frozenset({"JobStatusChangeEvent", "JobFailureEvent", "EventsDroppedEvent", "DispatcherReportEvent"})
-_LIFECYCLE = 100
-
-
-def worth_of(event: Event) -> int:
-    """What is worth least is shed first."""
-    return event.severity.number + (_LIFECYCLE if event.name in _LAST_TO_GO else 0)
+__all__ = ["Mailbox"]
 
 
 class Mailbox:
     """First in, first out; a full one sheds what is worth least, the oldest of that first.
 
-    Events wait in one line per worth, each with its moment of arrival (no two have the same), so that the
-    oldest of all and the oldest of the least are both at the head of a line.
-
     Args:
         capacity: how many events it holds at most, those that a delivery is working on included.
-        wake: called from the putting thread when there is something to take after there was nothing.
         lock: guards the account; another's, where this mailbox is a part of it.
     """
 
-    def __init__(self, capacity: int, wake: Callable[[], None], lock: threading.RLock | None = None) -> None:
+    def __init__(self, capacity: int, lock: threading.RLock | None = None) -> None:
         self._capacity = capacity
-        self._wake = wake
         self._lock = lock or threading.RLock()
         self._settled = threading.Condition(self._lock)
-        self._lines: defaultdict[int, deque[tuple[int, Entry]]] = defaultdict(deque)
-        self._waiting = 0
-        self._arrivals = 0
+        self._waiting: Line | Ranks = Line()
+        self._in_flight: list[Entry] = []
         self._last_record = 0
-        # Entries whose record is older than that of an entry before them, by their arrival: what time
-        # makes of records that were held back.
-        self._early: dict[int, int] = {}
-        self._in_flight: tuple[tuple[int, Entry], ...] = ()
+        # Entries whose record is older than that of an entry before them: what time makes of records that were
+        # held back.
+        self._early: list[Entry] = []
         self._accepted = 0
         self._delivered = 0
         self._dropped: Counter[str] = Counter()
@@ -62,42 +47,42 @@ class Mailbox:
     def check(self) -> None:
         """Depends on nothing."""
 
-    def put(self, entries: Iterable[Entry]) -> None:
-        """Takes entries in without ever waiting."""
-        with self._lock:
-            self._arrivals = max(self._arrivals, time.monotonic_ns())
-            was_empty = not self._waiting
-            for entry in entries:
-                self._accepted += 1
-                worth = worth_of(entry.event)
-                if self._waiting + len(self._in_flight) >= self._capacity and not self._shed(worth):
-                    continue
-                self._arrivals += 1
-                if entry.record < self._last_record:
-                    self._early[self._arrivals] = entry.record
-                else:
-                    self._last_record = entry.record
-                self._lines[worth].append((self._arrivals, entry))
-                self._waiting += 1
-            wake = was_empty and self._waiting > 0
-        if wake:
-            self._wake()
-
-    def _shed(self, newcomer: int) -> bool:
-        """Drops one event; whether there is room for a newcomer of that worth now."""
-        self._dropped["mailbox-full"] += 1
-        # A loop, not min(): beside a reporter that hangs, every event of a flood comes through here.
-        least = None
-        for worth, line in self._lines.items():
-            if line and (least is None or worth < least):
-                least = worth
-        if least is None or newcomer < least:
+    def put(self, entries: Sequence[Entry]) -> bool:
+        """Takes entries in without ever waiting; whether there is something to take after there was nothing."""
+        if not entries:
             return False
-        arrival, _ = self._lines[least].popleft()
+        with self._lock:
+            was_empty = not self._waiting
+            self._accepted += len(entries)
+            self._note_early(entries)
+            missing = len(self._waiting) + len(self._in_flight) + len(entries) - self._capacity
+            if missing > 0:
+                self._squeeze(entries, missing)
+            else:
+                self._waiting.extend(entries)
+            return was_empty and len(self._waiting) > 0
+
+    def _squeeze(self, entries: Sequence[Entry], missing: int) -> None:
+        """Takes entries in for which so much room is missing."""
+        ranks = self._waiting = self._waiting.ranked()
+        ranks.extend(entries)
+        shed = ranks.shed(missing)
+        self._dropped["mailbox-full"] += missing
         if self._early:
-            self._early.pop(arrival, None)
-        self._waiting -= 1
-        return True
+            self._forget_early(shed)
+
+    def _note_early(self, entries: Sequence[Entry]) -> None:
+        last = self._last_record
+        for entry in entries:
+            if entry.record >= last:
+                last = entry.record
+            else:
+                self._early.append(entry)
+        self._last_record = last
+
+    def _forget_early(self, gone: Sequence[Entry]) -> None:
+        these = set(map(id, gone))
+        self._early = [entry for entry in self._early if id(entry) not in these]
 
     def take(self, most: int) -> list[Event]:
         """The oldest events; they stay in the books until :meth:`settle` is called."""
@@ -106,18 +91,10 @@ class Mailbox:
     def take_entries(self, most: int) -> list[Entry]:
         """The same, with the records that the events came from."""
         with self._lock:
-            count = min(most, self._waiting)
-            lines = [line for line in self._lines.values() if line]
-            if len(lines) == 1:
-                # Nearly always: there is no need to ask for each which line is the oldest.
-                self._in_flight = tuple([lines[0].popleft() for _ in range(count)])
-            else:
-                self._in_flight = tuple([self._oldest() for _ in range(count)])
-            self._waiting -= count
-            return [entry for _, entry in self._in_flight]
-
-    def _oldest(self) -> tuple[int, Entry]:
-        return min((line for line in self._lines.values() if line), key=lambda line: line[0][0]).popleft()
+            self._in_flight = self._waiting.take(min(most, len(self._waiting)))
+            if not self._waiting:
+                self._waiting = self._waiting.emptied()
+            return self._in_flight
 
     def settle(self, dropped: str | None = None, count: int | None = None) -> None:
         """What was taken has come to its end: delivered, or dropped for a reason, all of it or ``count`` events."""
@@ -126,18 +103,16 @@ class Mailbox:
             self._delivered += len(self._in_flight) - lost
             if dropped is not None:
                 self._dropped[dropped] += lost
-            for arrival, _ in self._in_flight if self._early else ():
-                self._early.pop(arrival, None)
-            self._in_flight = ()
+            if self._early:
+                self._forget_early(self._in_flight)
+            self._in_flight = []
             self._settled.notify_all()
 
     def put_back(self) -> None:
         """What was taken is to be taken again, by another: it goes back to its place."""
         with self._lock:
-            for arrival, entry in reversed(self._in_flight):
-                self._lines[worth_of(entry.event)].appendleft((arrival, entry))
-                self._waiting += 1
-            self._in_flight = ()
+            self._waiting.put_back(self._in_flight)
+            self._in_flight = []
 
     @property
     def holds_any(self) -> bool:
@@ -151,36 +126,42 @@ class Mailbox:
     def clear(self, reason: str) -> int:
         """Drops everything that is left; returns how many events that were."""
         with self._lock:
-            left = self._waiting + len(self._in_flight)
+            left = len(self._waiting) + len(self._in_flight)
             self._dropped[reason] += left
-            self._lines.clear()
-            self._early.clear()
-            self._waiting = 0
-            self._in_flight = ()
+            self._waiting = Line()
+            self._early = []
+            self._in_flight = []
             self._settled.notify_all()
             return left
 
     def counts(self) -> Counts:
         """The account at this moment, all of it under one lock."""
         with self._lock:
-            heads = [line[0][0] for line in self._lines.values() if line]
-            oldest = min([*heads, *(arrival for arrival, _ in self._in_flight[:1])], default=None)
+            oldest = min((entry.at for entry in self._heads()), default=None)
             return Counts(
                 self._accepted,
                 self._delivered,
                 {reason: count for reason, count in self._dropped.items() if count},
-                self._waiting + len(self._in_flight),
+                len(self._waiting) + len(self._in_flight),
                 0.0 if oldest is None else (time.monotonic_ns() - oldest) / 1e9,
             )
 
     def oldest_record(self) -> int | None:
         """The oldest record of which an event is still here; None when there is none."""
         with self._lock:
-            if not self._waiting and not self._in_flight:
-                return None
-            heads = [line[0][1].record for line in self._lines.values() if line]
-            heads += [entry.record for _, entry in self._in_flight[:1]]
-            return min([*heads, *self._early.values()], default=None)
+            # A loop, for it is asked after every batch.
+            oldest: int | None = None
+            for entry in self._heads():
+                if oldest is None or entry.record < oldest:
+                    oldest = entry.record
+            for entry in self._early:
+                if oldest is None or entry.record < oldest:
+                    oldest = entry.record
+            return oldest
+
+    def _heads(self) -> list[Entry]:
+        """Among them is the oldest that is still here."""
+        return self._in_flight[:1] or self._waiting.heads()
 
     def wait_until_answered(self, timeout: float) -> bool:
         """The same as :meth:`wait_until_empty`: nothing in here outlives the process."""
@@ -194,9 +175,10 @@ class Mailbox:
     def wait_for_room(self, events: int, timeout: float) -> bool:
         """Waits, at most ``timeout`` seconds, until so many events would fit without shedding."""
         with self._lock:
-            return self._settled.wait_for(
-                lambda: self._waiting + len(self._in_flight) + events <= self._capacity, timeout
-            )
+            return self._fits(events) or self._settled.wait_for(lambda: self._fits(events), timeout)
+
+    def _fits(self, events: int) -> bool:
+        return len(self._waiting) + len(self._in_flight) + events <= self._capacity
 
     def close(self, deadline: float) -> None:
         """Drops what is left: there is no time for it any more."""

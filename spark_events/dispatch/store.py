@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -13,10 +14,17 @@ __all__ = ["Counts", "Entry", "Store", "dropped_of"]
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """An event on its way, and the number of the record that it came from (0: from none)."""
+    """An event on its way to the reporters.
+
+    Attributes:
+        record: the number of the record that it came from; 0: from none.
+        event: the event.
+        at: when it set out, in nanoseconds of ``time.monotonic_ns``.
+    """
 
     record: int
     event: Event
+    at: int = msgspec.field(default_factory=time.monotonic_ns)
 
 
 class Counts(NamedTuple):
@@ -56,8 +64,8 @@ class Store(Protocol):
     def check(self) -> None:
         """Looks after what it depends on; called now and then."""
 
-    def put(self, entries: Iterable[Entry]) -> None:
-        """Takes entries in."""
+    def put(self, entries: Sequence[Entry]) -> bool:
+        """Takes entries in; whether the worker is to be woken for them now."""
 
     def take(self, most: int) -> list[Event]:
         """The oldest events."""

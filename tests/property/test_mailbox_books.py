@@ -17,21 +17,25 @@ class MailboxBooks(RuleBasedStateMachine):
 
     @initialize(capacity=st.integers(1, 6))
     def begin(self, capacity: int) -> None:
-        self.box = Mailbox(capacity, lambda: None)
+        self.box = Mailbox(capacity)
         self.capacity = capacity
         self.number = 0
+        self.record = 0
         self.delivered = 0
         self.shed = 0
-        self.waiting: list[tuple[int, Severity]] = []
-        self.in_flight: list[tuple[int, Severity]] = []
+        self.waiting: list[tuple[int, Severity, int]] = []
+        self.in_flight: list[tuple[int, Severity, int]] = []
 
-    @rule(severities=st.lists(st.sampled_from(list(Severity)), max_size=4))
-    def put(self, severities: list[Severity]) -> None:
+    @rule(events=st.lists(st.tuples(st.sampled_from(list(Severity)), st.integers(-3, 2)), max_size=4))
+    def put(self, events: list[tuple[Severity, int]]) -> None:
+        """Records go up, but for some that were held back."""
         entries = []
-        for severity in severities:
+        for severity, step in events:
             self.number += 1
-            entries.append(Entry(self.number, event(self.number, severity)))
-            self.waiting.append((self.number, severity))
+            record = max(1, self.record + step)
+            self.record = max(self.record, record)
+            entries.append(Entry(record, event(self.number, severity)))
+            self.waiting.append((self.number, severity, record))
             if len(self.waiting) + len(self.in_flight) > self.capacity:
                 # The oldest of the least severe; min() finds the first.
                 self.waiting.remove(min(self.waiting, key=lambda item: item[1].number))
@@ -42,7 +46,7 @@ class MailboxBooks(RuleBasedStateMachine):
     @rule(most=st.integers(1, 4))
     def take(self, most: int) -> None:
         self.in_flight, self.waiting = self.waiting[:most], self.waiting[most:]
-        assert numbers(self.box.take(most)) == [number for number, _ in self.in_flight]
+        assert numbers(self.box.take(most)) == [number for number, *_ in self.in_flight]
 
     @precondition(lambda self: self.in_flight)
     @rule()
@@ -50,6 +54,12 @@ class MailboxBooks(RuleBasedStateMachine):
         self.box.settle()
         self.delivered += len(self.in_flight)
         self.in_flight = []
+
+    @precondition(lambda self: self.in_flight)
+    @rule()
+    def put_back(self) -> None:
+        self.box.put_back()
+        self.waiting, self.in_flight = self.in_flight + self.waiting, []
 
     @rule()
     def clear(self) -> None:
@@ -67,9 +77,9 @@ class MailboxBooks(RuleBasedStateMachine):
         assert counts.accepted == counts.delivered + sum(counts.dropped.values()) + counts.held
 
     @invariant()
-    def the_oldest_record_is_the_first_that_is_left(self) -> None:
+    def the_oldest_record_of_those_that_are_left_is_known(self) -> None:
         left = [*self.in_flight, *self.waiting]
-        assert self.box.oldest_record() == (left[0][0] if left else None)
+        assert self.box.oldest_record() == min((record for _, _, record in left), default=None)
         assert self.box.wait_until_empty(0) is not bool(left)
 
 

@@ -12,11 +12,11 @@ from typing import Protocol
 
 import msgspec
 
-from spark_events.dispatch.mailbox import worth_of
 from spark_events.dispatch.spool.config import SpoolConfig
 from spark_events.dispatch.spool.database import Appended, DamagedError, Database, Extent, NewRow, Row
 from spark_events.dispatch.spool.opening import Opening
 from spark_events.dispatch.spool.window import Standing, Waiting
+from spark_events.dispatch.waiting import worth_of
 from spark_events.event import decode_event, encode_event
 
 __all__ = ["Clerk", "Desk"]

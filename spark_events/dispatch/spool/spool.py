@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from spark_events.dispatch.mailbox import Mailbox
@@ -67,7 +67,7 @@ class Spool:
         self._work = threading.Condition(self._lock)
         self._wake = wake
         self._on_progress = on_progress
-        self._front = Mailbox(max(capacity, _FRONT), self._something_to_write, self._lock)
+        self._front = Mailbox(max(capacity, _FRONT), self._lock)
         # What the clerk is writing of the front.
         self._writing: list[Waiting] = []
         self._window = Window()
@@ -104,9 +104,13 @@ class Spool:
 
     # --- for the thread that translates ---------------------------------------------------------
 
-    def put(self, entries: Iterable[Entry]) -> None:
+    def put(self, entries: Sequence[Entry]) -> bool:
         """Takes entries in; they are safe once :meth:`oldest_record` does not name theirs any more."""
-        self._front.put(entries)
+        with self._lock:
+            if self._front.put(entries):
+                self._work.notify()
+        # It is the clerk who has something to do; he wakes the worker.
+        return False
 
     def oldest_record(self) -> int | None:
         """The oldest record of which an event is on no disk."""
@@ -323,7 +327,3 @@ class Spool:
             self._front.clear("shutdown")
             self._dropped["shutdown"] += self._window.drop_unwritten()
             self._progress.notify_all()
-
-    def _something_to_write(self) -> None:
-        with self._lock:
-            self._work.notify()

@@ -64,7 +64,7 @@ def test_sync_is_answered_when_all_have_answered() -> None:
     dispatcher = SyncDispatcher(deliveries(*reporters), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 3), 3)
-    eventually(lambda: dispatcher.answered_through() == 3)
+    eventually(lambda: dispatcher.progress().answered == 3)
     assert numbers(reporters[0].events) == [1, 2, 3]
     dispatcher.stop(time.monotonic() + 20)
 
@@ -78,23 +78,23 @@ def test_one_that_is_late_is_not_waited_for_until_it_has_caught_up(
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 1)
     assert gated.entered.wait(20)
-    assert dispatcher.answered_through() == 0
-    eventually(lambda: dispatcher.answered_through() == 1)
+    assert dispatcher.progress().answered == 0
+    eventually(lambda: dispatcher.progress().answered == 1)
     dispatcher.dispatch(entries(2, 2), 2)
-    eventually(lambda: dispatcher.answered_through() == 2)
-    assert (dispatcher.completed_through(), numbers(other.events)) == (0, [1, 2])
+    eventually(lambda: dispatcher.progress().answered == 2)
+    assert (dispatcher.progress().completed, numbers(other.events)) == (0, [1, 2])
     assert dispatcher.books()["r0"].timeouts == 1
     assert dispatcher.books()["r1"].timeouts == 0
     gated.gate.set()
-    eventually(lambda: dispatcher.completed_through() == 2)
+    eventually(lambda: dispatcher.progress().completed == 2)
     eventually(lambda: not dispatcher._awaited._late)
     gated.gate.clear()
     gated.entered.clear()
     dispatcher.dispatch(entries(3, 3), 3)
     assert gated.entered.wait(20)
     # It is waited for as before, and late for a second time.
-    assert dispatcher.answered_through() == 2
-    eventually(lambda: dispatcher.answered_through() == 3)
+    assert dispatcher.progress().answered == 2
+    eventually(lambda: dispatcher.progress().answered == 3)
     assert dispatcher.books()["r0"].timeouts == 2
     assert caplog.text.count("reporter r0: has not answered within events.dispatcher.sync.timeout") == 1
     gated.gate.set()
@@ -114,8 +114,8 @@ def test_one_whose_breaker_is_open_is_not_waited_for() -> None:
     dispatcher = SyncDispatcher([dead, *deliveries(FaultyReporter())], 3600)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 1)
-    eventually(lambda: dispatcher.answered_through() == 1)
-    assert (dispatcher.completed_through(), dead.books().timeouts) == (0, 0)
+    eventually(lambda: dispatcher.progress().answered == 1)
+    assert (dispatcher.progress().completed, dead.books().timeouts) == (0, 0)
     dispatcher.stop(time.monotonic())
 
 
@@ -126,11 +126,11 @@ def test_async_waits_for_those_alone_that_guarantee_delivery(gated: GatedReporte
     dispatcher = AsyncQueuedDispatcher([*deliveries(gated), Delivery("p", lambda: promised, config, 100)], 3600)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 1)
-    eventually(lambda: dispatcher.answered_through() == 1)
-    assert (numbers(promised.events), dispatcher.completed_through()) == ([1], 0)
+    eventually(lambda: dispatcher.progress().answered == 1)
+    assert (numbers(promised.events), dispatcher.progress().completed) == ([1], 0)
     gated.gate.set()
     dispatcher.stop(time.monotonic() + 20)
-    assert AsyncQueuedDispatcher(deliveries(FaultyReporter()), 3600).answered_through() == 0
+    assert AsyncQueuedDispatcher(deliveries(FaultyReporter()), 3600).progress().answered == 0
 
 
 def test_sync_without_events_does_not_wait_for_anybody() -> None:
@@ -138,7 +138,7 @@ def test_sync_without_events_does_not_wait_for_anybody() -> None:
     dispatcher = SyncDispatcher(deliveries(FaultyReporter()), 20)
     dispatcher.start()
     dispatcher.dispatch([], 9)
-    assert (dispatcher.completed_through(), dispatcher.answered_through()) == (9, 9)
+    assert (dispatcher.progress().completed, dispatcher.progress().answered) == (9, 9)
     dispatcher.stop(time.monotonic() + 20)
 
 
@@ -163,16 +163,16 @@ def test_a_record_is_complete_when_every_reporter_has_settled_it(gated: GatedRep
     quick = Delivery("quick", FaultyReporter, DeliveryConfig(), 100, Hooks(progressed.set))
     (slow,) = deliveries(gated)
     dispatcher = AsyncQueuedDispatcher([quick, slow], 20)
-    assert dispatcher.completed_through() == 0
+    assert dispatcher.progress().completed == 0
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 3)
     assert gated.entered.wait(20)
     assert progressed.wait(20)
-    assert dispatcher.completed_through() == 0
+    assert dispatcher.progress().completed == 0
     dispatcher.dispatch(entries(4, 4), 5)
-    assert dispatcher.completed_through() == 0
+    assert dispatcher.progress().completed == 0
     gated.gate.set()
-    eventually(lambda: dispatcher.completed_through() == 5)
+    eventually(lambda: dispatcher.progress().completed == 5)
     dispatcher.stop(time.monotonic() + 20)
 
 
@@ -181,9 +181,9 @@ def test_records_without_events_are_complete_up_to_the_next_that_has_some(gated:
     dispatcher = AsyncQueuedDispatcher(deliveries(gated), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(7, 7), 9)
-    assert dispatcher.completed_through() == 6
+    assert dispatcher.progress().completed == 6
     gated.gate.set()
-    eventually(lambda: dispatcher.completed_through() == 9)
+    eventually(lambda: dispatcher.progress().completed == 9)
     dispatcher.stop(time.monotonic() + 20)
 
 
@@ -192,7 +192,7 @@ def test_events_that_were_given_up_are_complete() -> None:
     dispatcher = SyncDispatcher(deliveries(FaultyReporter(forever=permanent)), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 2), 2)
-    assert eventually(lambda: dispatcher.completed_through() == 2)
+    assert eventually(lambda: dispatcher.progress().completed == 2)
     dispatcher.stop(time.monotonic() + 20)
 
 

@@ -1,0 +1,126 @@
+"""Events that wait for their reporter, in the order of their arrival: one line, or one for each worth.
+
+As long as there is room, nobody asks what an event is worth: a :class:`Line` takes and gives whole batches. Where there
+is none, :class:`Ranks` find what is worth least at once, however many there are.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from spark_events.dispatch.store import Entry
+from spark_events.event import Event
+
+__all__ = ["Line", "Ranks", "worth_of"]
+
+#: The last to go, whatever their severity: how things stand, what failed, and what was lost.
+_LAST_TO_GO = frozenset({"JobStatusChangeEvent", "JobFailureEvent", "EventsDroppedEvent", "DispatcherReportEvent"})
+_LIFECYCLE = 100
+
+
+def worth_of(event: Event) -> int:
+    """What is worth least is shed first."""
+    return event.severity.number + (_LIFECYCLE if event.name in _LAST_TO_GO else 0)
+
+
+class Line:
+    """First in, first out."""
+
+    def __init__(self) -> None:
+        self._entries: deque[Entry] = deque()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        """Takes in, behind all others."""
+        self._entries.extend(entries)
+
+    def take(self, count: int) -> list[Entry]:
+        """The oldest ones; there are so many."""
+        first = self._entries.popleft
+        return [first() for _ in range(count)]
+
+    def put_back(self, entries: Sequence[Entry]) -> None:
+        """In front of all others."""
+        self._entries.extendleft(reversed(entries))
+
+    def heads(self) -> list[Entry]:
+        """Among them is the oldest one."""
+        return [self._entries[0]] if self._entries else []
+
+    def ranked(self) -> Ranks:
+        """The same ones, by their worth."""
+        return Ranks(self._entries)
+
+    def emptied(self) -> Line:
+        """What is to follow, now that nothing is left."""
+        return self
+
+
+class Ranks:
+    """A line for each worth. Every entry has a place, so that the oldest of all is at the head of one of them."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._lines: dict[int, deque[tuple[int, Entry]]] = {}
+        self._count = 0
+        self._front = 0
+        self._end = 0
+        self.extend(entries)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        """Takes in, behind all others."""
+        # Beside a reporter that hangs, every event of a flood comes through here.
+        end = self._end
+        for end, entry in enumerate(entries, end + 1):
+            self._line(worth_of(entry.event)).append((end, entry))
+        self._count += end - self._end
+        self._end = end
+
+    def take(self, count: int) -> list[Entry]:
+        """The oldest ones; there are so many."""
+        self._count -= count
+        lines = [line for line in self._lines.values() if line]
+        if len(lines) == 1:
+            return [lines[0].popleft()[1] for _ in range(count)]
+        return [min([line for line in lines if line], key=lambda line: line[0][0]).popleft()[1] for _ in range(count)]
+
+    def put_back(self, entries: Sequence[Entry]) -> None:
+        """In front of all others."""
+        for entry in reversed(entries):
+            self._front -= 1
+            self._line(worth_of(entry.event)).appendleft((self._front, entry))
+            self._count += 1
+
+    def heads(self) -> list[Entry]:
+        """Among them is the oldest one."""
+        return [line[0][1] for line in self._lines.values() if line]
+
+    def ranked(self) -> Ranks:
+        """These."""
+        return self
+
+    def emptied(self) -> Line:
+        """What is to follow, now that nothing is left."""
+        return Line()
+
+    def shed(self, count: int) -> list[Entry]:
+        """Takes out what is worth least, the oldest of that first."""
+        shed: list[Entry] = []
+        for worth in sorted(self._lines):
+            line = self._lines[worth]
+            shed += [line.popleft()[1] for _ in range(min(count - len(shed), len(line)))]
+            if len(shed) == count:
+                break
+        self._count -= len(shed)
+        return shed
+
+    def _line(self, worth: int) -> deque[tuple[int, Entry]]:
+        line = self._lines.get(worth)
+        if line is None:
+            line = self._lines[worth] = deque()
+        return line
