@@ -1,9 +1,16 @@
 """What the listener costs a job of 20,000 tiny tasks: real Spark, with and without it, in pairs.
 
-The runs of a pair follow each other and the order within pairs alternates, so that a machine that is busy
-for a while is so for both sides. What counts is the job alone, after a smaller one has warmed the JVM up: by the
-clock, and by the driver's processor time, which says more where others keep the processors busy. The sidecar's own
-processor time is told beside it.
+All rounds run in one driver, which has warmed up, and the listener is added for one round of each pair and removed
+for the other: two drivers, the one compiled a little luckier than the other, differ by far more than what is looked
+for. Rounds are short and many, and the order within pairs alternates, so that a machine that is busy for a while is so
+for both sides. A round ends when Spark's listener bus is empty. What counts is the job, by the clock, and the driver's
+processor time for all of the round, which says more where others keep the processors busy.
+
+On a machine that is shared, one per cent does not show in that. So what the listener's own threads take of the
+processor is told as well: Spark's thread that calls it, which is there for nobody else, and the shim's. A third round
+has Spark's own listener that does nothing: what that costs, any listener does, for Spark wakes a thread for each event.
+
+``TINY_TASKS_PAIRS`` (50): how many rounds of 2,000 tasks each of the three has.
 """
 
 from __future__ import annotations
@@ -22,78 +29,120 @@ from typing import NamedTuple
 
 from spark_events.jars import jar_path
 
-_PAIRS = int(os.environ.get("TINY_TASKS_PAIRS", "9"))
-_TASKS = 20_000
+_PAIRS = int(os.environ.get("TINY_TASKS_PAIRS", "50"))
+_TASKS = 2_000
+_WARM_UP = 10
 _PROMISE = 1.01
 _CONFIDENCE = 0.95
 # The JVM's own tasks: those of Python would take so long that nothing else could be seen.
-_JOB = f"""
-import json, os, sys, time
+_PROGRAM = f"""
+import contextlib, json, os, sys, time
 import psutil
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.appName("tiny tasks").getOrCreate()
-spark.range(0, 2000, 1, 2000).count()
+context = spark.sparkContext._jsc.sc()
+listeners = {{
+    "ours": spark._jvm.io.sparkevents.EventsListener(context.conf()),
+    "idle": spark._jvm.org.apache.spark.SparkFirehoseListener(),
+}}
 driver = psutil.Process(os.getppid())
-beside = [child for child in driver.children() if child.pid != os.getpid()]
-def used(*processes):
-    return sum(sum(one.cpu_times()[:2]) for one in processes)
-start, before, before_beside = time.monotonic(), used(driver), used(*beside)
-for _ in range(4):
-    spark.range(0, {_TASKS // 4}, 1, {_TASKS // 4}).write.format("noop").mode("overwrite").save()
-print(json.dumps([time.monotonic() - start, used(driver) - before, used(*beside) - before_beside]))
+(sidecar,) = [child for child in driver.children() if child.pid != os.getpid()]
+def used(process):
+    return sum(process.cpu_times()[:2])
+def threads():
+    # The processor time of those that may be the listener's, by number, in seconds; names have 15 letters here.
+    found = {{}}
+    for one in os.scandir(f"/proc/{{driver.pid}}/task"):
+        # It may have ended meanwhile.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if open(one.path + "/comm").read().startswith(("spark-listener", "spark-events")):
+                found[one.name] = int(open(one.path + "/schedstat").read().split()[0]) / 1e9
+    return found
+known = {{one for one in threads()}}
+ours = {{one for one in known if open(f"/proc/{{driver.pid}}/task/{{one}}/comm").read().startswith("spark-events")}}
+def own():
+    # Spark starts a thread for its listeners' queue when the first is added, and ends it with the last.
+    return sum(used for one, used in threads().items() if one in ours or one not in known)
+def job():
+    spark.range(0, {_TASKS}, 1, {_TASKS}).write.format("noop").mode("overwrite").save()
+for _ in range({_WARM_UP}):
+    job()
+for pair in range(int(sys.argv[1])):
+    for kind in ("none", "ours", "idle") if pair % 2 == 0 else ("idle", "ours", "none"):
+        before_own = own()
+        if kind in listeners:
+            context.addSparkListener(listeners[kind])
+        before_beside, before = used(sidecar), used(driver)
+        start = time.monotonic()
+        job()
+        clock = time.monotonic() - start
+        context.listenerBus().waitUntilEmpty()
+        took = [clock, used(driver) - before, own() - before_own, used(sidecar) - before_beside]
+        with open(sys.argv[2], "a") as told:
+            told.write(json.dumps([kind, *took, os.getloadavg()[0]]) + "\\n")
+        if kind in listeners:
+            context.removeSparkListener(listeners[kind])
 spark.stop()
 """
 
 
-class Cost(NamedTuple):
-    """What one run took, in seconds: by the clock, and of processor time in the driver and in the sidecar."""
+class Round(NamedTuple):
+    """What one round took, in seconds: by the clock, and of processor time."""
 
+    kind: str
     clock: float
     driver: float
+    own: float
     sidecar: float
+    load: float
 
 
-def _run(folder: Path, with_listener: bool) -> Cost:
-    job = folder / "tiny_tasks_job.py"
-    job.write_text(_JOB, encoding="utf-8")
-    settings = {"spark.master": "local[2]", "spark.ui.enabled": "false", "spark.log.level": "ERROR"}
-    if with_listener:
-        settings |= {
-            "spark.extraListeners": "io.sparkevents.EventsListener",
-            "spark.driver.extraClassPath": str(jar_path()),
-            "spark.events.required": "true",
-            "spark.events.dispatcher.type": "async-queued",
-            "spark.events.reporter.audit.type": "file",
-            "spark.events.reporter.audit.path": str(folder / "events.jsonl"),
-        }
+def _rounds(folder: Path) -> list[Round]:
+    program = folder / "tiny_tasks_job.py"
+    program.write_text(_PROGRAM, encoding="utf-8")
+    settings = {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.extraClassPath": str(jar_path()),
+        "spark.events.required": "true",
+        "spark.events.dispatcher.type": "async-queued",
+        "spark.events.reporter.audit.type": "file",
+        "spark.events.reporter.audit.path": str(folder / "events.jsonl"),
+    }
     options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
     home = Path(spec.origin).parent
     environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
-    command = [str(home / "bin" / "spark-submit"), *options, str(job)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    return Cost(*json.loads(done.stdout.splitlines()[-1]))
+    # A file, for what else is printed is Spark's.
+    told = folder / "rounds"
+    command = [str(home / "bin" / "spark-submit"), *options, str(program), str(_PAIRS), str(told)]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=environment)
+    return [Round(*json.loads(line)) for line in told.read_text(encoding="utf-8").splitlines()]
 
 
 def run() -> None:
     """Prints the times of both sides, their ratio, and what can be concluded from it; 1.01 is promised."""
-    without: list[Cost] = []
-    with_it: list[Cost] = []
     print(f"load before: {os.getloadavg()[0]:.2f}, on {os.cpu_count()} processors")
     with tempfile.TemporaryDirectory() as folder:
-        for pair in range(_PAIRS):
-            for listening in (False, True) if pair % 2 == 0 else (True, False):
-                (with_it if listening else without).append(_run(Path(folder), listening))
-            print(
-                f"pair {pair + 1}: without {without[-1].clock:.2f} s (driver's processor {without[-1].driver:.2f} s),"
-                f" with {with_it[-1].clock:.2f} s ({with_it[-1].driver:.2f} s, sidecar {with_it[-1].sidecar:.2f} s),"
-                f" load {os.getloadavg()[0]:.1f}",
-                flush=True,
-            )
-    _conclude("by the clock", [cost.clock for cost in without], [cost.clock for cost in with_it])
-    _conclude("the driver's processor time", [cost.driver for cost in without], [cost.driver for cost in with_it])
+        rounds = _rounds(Path(folder))
+        with Path(folder, "events.jsonl").open("rb") as lines:
+            jobs = sum(b'"spark.job.id"' in line for line in lines)
+    # A start and an end of each: the listener was there when it should be, and only then.
+    assert jobs == 2 * _PAIRS, jobs
+    none, ours, idle = ([one for one in rounds if one.kind == kind] for kind in ("none", "ours", "idle"))
+    print(f"{_PAIRS} pairs of rounds of {_TASKS:,} tasks, load {rounds[0].load:.1f} to {rounds[-1].load:.1f}")
+    _conclude("by the clock", [one.clock for one in none], [one.clock for one in ours])
+    _conclude("the driver's processor time", [one.driver for one in none], [one.driver for one in ours])
+    for what, some in {"ours": ours, "one that does nothing": idle}.items():
+        driver, own, sidecar = (sum(times) for times in zip(*[one[2:5] for one in some], strict=True))
+        each = own / _TASKS / _PAIRS * 1e6
+        print(
+            f"{what}: its own threads took {own / driver:.2%} of the driver's processor time, {each:.1f} µs a task"
+            f" (sidecar: {sidecar:.2f} of {driver:.1f} s)"
+        )
 
 
 def _conclude(what: str, without: Sequence[float], with_it: Sequence[float]) -> None:
@@ -102,7 +151,7 @@ def _conclude(what: str, without: Sequence[float], with_it: Sequence[float]) -> 
     low, high, confidence = _interval(ratios)
     verdict = "holds" if high <= _PROMISE else "is broken" if low > _PROMISE else "is neither shown nor refuted"
     print(
-        f"{_TASKS} tasks, {what}: median {medians[0]:.2f} s without, {medians[1]:.2f} s with the listener;"
+        f"{what}: median {medians[0]:.2f} s without, {medians[1]:.2f} s with the listener;"
         f" ratio of medians {medians[1] / medians[0]:.3f}, median of the pairs' ratios {statistics.median(ratios):.3f}"
     )
     print(

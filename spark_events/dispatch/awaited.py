@@ -37,14 +37,16 @@ class Awaited:
         """Whether events of that kind, as severe as they can be, have to be waited for."""
         return any(delivery.may_get(scope, name, severity) for delivery in self._deliveries)
 
-    def look(self) -> None:
-        """Finds those that are late; called several times a second."""
-        late = frozenset(delivery.name for delivery in self._deliveries if delivery.unanswered_for() > self._timeout)
+    def look(self) -> float:
+        """Finds those that are late; returns the seconds until the next of the others may be so."""
+        left = {delivery: self._timeout - delivery.unanswered_for() for delivery in self._deliveries}
+        late = frozenset(delivery.name for delivery in self._deliveries if left[delivery] < 0)
         for delivery in self._deliveries:
             if delivery.name in late - self._late:
                 delivery.timeouts += 1
                 self._name(delivery.name)
         self._late = late
+        return min((seconds for seconds in left.values() if seconds >= 0), default=self._timeout)
 
     def __contains__(self, delivery: Delivery) -> bool:
         """Whether that one is waited for at this moment."""

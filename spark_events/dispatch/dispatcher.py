@@ -19,6 +19,7 @@ __all__ = ["AsyncQueuedDispatcher", "DispatcherConfig", "EventDispatcher", "Prog
 
 #: How often it is looked whether a reporter blocks its thread.
 _WATCH_SECONDS = 0.25
+_SHORTEST_WATCH_SECONDS = 0.01
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,10 +138,12 @@ class AsyncQueuedDispatcher:
 
     def _watch_over(self) -> None:
         """Looks after reporters that block their threads: nobody else is free to notice."""
-        while not self._stopped.wait(_WATCH_SECONDS):
+        pause = _WATCH_SECONDS
+        while not self._stopped.wait(pause):
             for delivery in self._deliveries:
                 delivery.check(time.monotonic())
-            self._awaited.look()
+            # On time where somebody waits: the driver has a little patience beyond the timeout, and none to spare.
+            pause = max(_SHORTEST_WATCH_SECONDS, min(_WATCH_SECONDS, self._awaited.look()))
             self._on_watch()
 
     def books(self) -> dict[str, Books]:

@@ -75,10 +75,11 @@ class Ranks:
     def extend(self, entries: Iterable[Entry]) -> None:
         """Takes in, behind all others."""
         # Beside a reporter that hangs, every event of a flood comes through here.
-        end = self._end
-        for end, entry in enumerate(entries, end + 1):
+        first = end = self._end
+        for entry in entries:
             self._line(worth_of(entry.event)).append((end, entry))
-        self._count += end - self._end
+            end += 1
+        self._count += end - first
         self._end = end
 
     def take(self, count: int) -> list[Entry]:

@@ -176,7 +176,8 @@ class Worker:
     async def _persistently(self, call: Call, verb: str) -> str | None:
         """Calls until it works; otherwise why it never did: ``rejected``, or ``shutdown``."""
         self._rejected = None
-        await self._pause(self._breaker.pause())
+        if pause := self._breaker.pause():
+            await self._pause(pause)
         try:
             try:
                 await self._try(call, verb)
