@@ -19,12 +19,12 @@ from typing import NamedTuple
 from spark_events import Event, EventBuilder
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery
-from spark_events.dispatch.mailbox import worth_of
 from spark_events.dispatch.spool.clerk import Clerk
 from spark_events.dispatch.spool.config import SpoolConfig
 from spark_events.dispatch.spool.database import Database, NewRow
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.store import Entry
+from spark_events.dispatch.waiting import worth_of
 from spark_events.event import encode_event
 from spark_events.reporters.reporter import Reporter
 

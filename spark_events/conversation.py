@@ -29,9 +29,10 @@ from spark_events.reporters.reporter import Reporter
 from spark_events.translate.dispatch_reports import final_report, reporter_status
 from spark_events.translate.translator import Translator
 
-__all__ = ["Conversation", "Source"]
+__all__ = ["PROTOCOL", "Conversation", "Source"]
 
-_PROTOCOL = 1
+#: What the shim and this package must agree on.
+PROTOCOL = 1
 #: So many events are dispatched at once: less than a mailbox holds, so that a burst can be taken as it comes.
 _SLICE = 128
 #: Of the time for the end, the part that is kept for the report on it.
@@ -105,7 +106,7 @@ class Conversation:
         if not lines:
             return False
         hello = self._decoder.decode(lines[0])
-        if not isinstance(hello, Hello) or hello.protocol != _PROTOCOL:
+        if not isinstance(hello, Hello) or hello.protocol != PROTOCOL:
             raise ProtocolError(
                 f"the jar on the class path and the package spark_events {__version__} do not belong together;"
                 " take the jar that `spark-events conf` names"
