@@ -209,13 +209,10 @@ class Conversation:
         held = self._translator.held_record
         if held is not None and self._held is None:
             self._acknowledgements.hold(held)
-        woken = self._pipeline.dispatcher.dispatch(entries, self._last_record)
-        if held != self._held:
-            self._held = held
-            self._acknowledgements.hold(held)
-        elif woken:
-            # Who has been woken will tell, and needs the interpreter for it.
-            return
+        self._pipeline.dispatcher.dispatch(entries, self._last_record)
+        self._held = held
+        self._acknowledgements.hold(held)
+        # Also when somebody was woken and will tell: it may be one that hangs, and nobody is to wait for that one.
         self._acknowledge()
 
     def _restore(self, told: Restored) -> None:

@@ -104,12 +104,10 @@ class Delivery:
         self._store.start()
         self._worker.start()
 
-    def put(self, entries: Sequence[Entry]) -> bool:
-        """Takes those events in that the reporter is to get, without waiting; whether that has woken its thread."""
-        wakes = self._store.put(self._selection.of(entries))
-        if wakes:
+    def put(self, entries: Sequence[Entry]) -> None:
+        """Takes those events in that the reporter is to get, without waiting."""
+        if self._store.put(self._selection.of(entries)):
             self._worker.wake()
-        return wakes
 
     def wait_for_room(self, events: int) -> None:
         """A moment's patience with a reporter that is quick, so that a burst is not shed for nothing.

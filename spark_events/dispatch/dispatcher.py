@@ -62,15 +62,12 @@ class EventDispatcher(Protocol):
     def start(self) -> None:
         """Starts every reporter's delivery."""
 
-    def dispatch(self, entries: Sequence[Entry], through: int) -> bool:
+    def dispatch(self, entries: Sequence[Entry], through: int) -> None:
         """Gives events to the reporters.
 
         Args:
             entries: the events, in order, with the records they came from.
             through: the last record that has been translated, whether or not it made an event.
-
-        Returns:
-            Whether a reporter has been woken: then progress will be told of, without being asked for.
         """
 
     def attach(self, delivery: Delivery) -> None:
@@ -153,17 +150,15 @@ class AsyncQueuedDispatcher:
         for delivery in self._deliveries:
             delivery.wait_until_settled(max(0.0, deadline - time.monotonic()))
 
-    def dispatch(self, entries: Sequence[Entry], through: int) -> bool:
+    def dispatch(self, entries: Sequence[Entry], through: int) -> None:
         for delivery in self._deliveries if entries else ():
             delivery.wait_for_room(len(entries))
-        woken = False
         # Under the lock, so that progress() never sees records as dispatched whose events have not reached every
         # mailbox yet.
         with self._lock:
             for delivery in self._deliveries if entries else ():
-                woken |= delivery.put(entries)
+                delivery.put(entries)
             self._dispatched = max(self._dispatched, through)
-        return woken
 
     def progress(self) -> Progress:
         # One pass for both, for it is asked for after every batch.

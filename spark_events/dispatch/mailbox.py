@@ -151,10 +151,7 @@ class Mailbox:
         with self._lock:
             # A loop, for it is asked after every batch.
             oldest: int | None = None
-            for entry in self._heads():
-                if oldest is None or entry.record < oldest:
-                    oldest = entry.record
-            for entry in self._early:
+            for entry in (*self._heads(), *self._early):
                 if oldest is None or entry.record < oldest:
                     oldest = entry.record
             return oldest
