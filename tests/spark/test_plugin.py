@@ -31,6 +31,14 @@ COUNTED_BY = {
     "mbean": {"spark.metrics.conf.driver.sink.jmx.class": "org.apache.spark.metrics.sink.JmxSink"},
     "ui": {"spark.ui.enabled": "true", "spark.ui.port": "0"},
 }
+#: Which of Spark's listener queues it is, and what makes it overflow.
+LISTENS_IN = {
+    "mbean": {
+        "events.dispatcher.type": "async-queued",
+        "spark.scheduler.listenerbus.eventqueue.executorManagement.capacity": "1",
+    },
+    "ui": {"events.dispatcher.type": "sync", "spark.scheduler.listenerbus.eventqueue.shared.capacity": "10"},
+}
 
 
 def watched(lab: Lab) -> Run:
@@ -39,9 +47,9 @@ def watched(lab: Lab) -> Run:
 
 
 def flooded(lab: Lab, by: str) -> tuple[Run, list[dict[str, object]]]:
-    """With sync and a sidecar that takes its time, Spark's own queue is full soon."""
+    """With sync and a sidecar that takes its time, Spark's own queue is full soon; one for a single event always is."""
     folder = lab.folder / f"slow-{by}"
-    lines = {**ALONE, **make(folder, "is slow"), "spark.scheduler.listenerbus.eventqueue.shared.capacity": "10"}
+    lines = {**ALONE, **make(folder, "is slow" if by == "ui" else "listens"), **LISTENS_IN[by]}
     run = lab.start("flood.py", defaults=lines, small={**SMALL_SPARK, **COUNTED_BY[by]})
 
     def told() -> list[dict[str, object]]:
@@ -63,6 +71,18 @@ def alone(lab: Lab) -> Future[Run]:
 def both(lab: Lab) -> Future[Run]:
     """Plugin and listener."""
     return lab.background(lab.run, "ending.py", defaults={**two_lines(), **PLUGIN, **REPORTER})
+
+
+@pytest.fixture(scope="module")
+def listening(lab: Lab) -> dict[str, Future[Run]]:
+    """By the listener: where nobody is to be waited for, and where somebody is."""
+    audit = "events.reporter.audit.delivery.guarantee"
+    ways = {
+        "async-queued": {**two_lines(), **REPORTER},
+        "sync": {**two_lines(), **REPORTER, "events.dispatcher.type": "sync"},
+        "guaranteed": {**ALONE, **REPORTER, audit: "guaranteed"},
+    }
+    return {name: lab.background(lab.run, "ending.py", defaults=lines) for name, lines in ways.items()}
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +131,23 @@ def test_the_plugin_alone_misses_nothing(alone: Future[Run]) -> None:
 def test_plugin_and_listener_tell_nothing_twice(both: Future[Run]) -> None:
     """With both configured, every event is there once."""
     assert_told_once(both.result())
+
+
+def test_who_never_waits_wakes_no_thread_of_its_own(
+    alone: Future[Run], both: Future[Run], listening: dict[str, Future[Run]]
+) -> None:
+    """The listener is in a queue whose thread Spark wakes anyhow, and the other one is gone, for nobody is in it."""
+    for run in (alone.result(), both.result(), listening["async-queued"].result()):
+        assert_told_once(run)
+        assert run.truth("queues") == ["executorManagement"]
+
+
+@pytest.mark.parametrize("waits", ["sync", "guaranteed"])
+def test_who_waits_holds_up_no_listener_of_spark_s_own(listening: dict[str, Future[Run]], waits: str) -> None:
+    """Where a callback may wait, it does so among the users' listeners."""
+    run = listening[waits].result()
+    assert_told_once(run)
+    assert run.truth("queues") == ["executorManagement", "shared"]
 
 
 def test_each_context_of_a_jvm_is_told(several: Future[Run]) -> None:

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Partition"]
 
-#: Rows that are handed to the engine together: a large Arrow batch is cut, for the buffer counts whole ones.
-_CHUNK_ROWS = 1_000
+#: Rows that are handed to the engine together, at most: for every such chunk two threads wake each other, which costs
+#: as much as to call some hundred rows.
+_MOST_ROWS = 4_000
+#: The buffer counts whole chunks, so they are smaller where it would not hold so many of them; by rows, not below this.
+_CHUNKS, _LEAST_ROWS = 8, 1_000
 
 
 class Partition:
@@ -72,8 +75,9 @@ class Partition:
 
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:
         for batch in batches:
-            for start in range(0, batch.num_rows, _CHUNK_ROWS):
-                yield self._chunk(batch.slice(start, _CHUNK_ROWS))
+            rows = _together(self._plan, batch)
+            for start in range(0, batch.num_rows, rows):
+                yield self._chunk(batch.slice(start, rows))
 
     def _chunk(self, batch: pa.RecordBatch) -> Chunk:
         rows = self._rows.read(batch)
@@ -119,6 +123,15 @@ class Partition:
         columns = list(batch.columns)
         columns[place] = _struct(hidden.field("failure"), reports, last_is_there=True)
         return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _together(plan: Plan, batch: pa.RecordBatch) -> int:
+    """How many rows of a batch a chunk gets."""
+    least = min(_LEAST_ROWS, plan.buffer_rows)
+    by_rows = min(_MOST_ROWS, max(least, plan.buffer_rows // _CHUNKS))
+    size: int = max(1, batch.nbytes)
+    by_size = plan.buffer_bytes // _CHUNKS * len(batch) // size
+    return max(1, min(by_rows, by_size))
 
 
 def _tuples(batch: pa.RecordBatch, names: Sequence[str]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import sys
 import threading
 import time
@@ -31,7 +32,20 @@ calls: list = []
 pages: list = []
 broken: list = []
 blocked = threading.Event()
+given_up = threading.Event()
 release = threading.Event()
+
+
+class GivenUp(logging.StreamHandler):
+    """Notices that somebody is not waited for any longer."""
+
+    def emit(self, record):
+        super().emit(record)
+        if "given up" in record.getMessage():
+            given_up.set()
+
+
+logging.getLogger("spark_events").addHandler(GivenUp())
 
 
 @events.on("JobStatusChangeEvent", min_severity="INFO")
@@ -95,6 +109,7 @@ try:
 except spark_events.WaitTimeoutError as error:
     truth["in_vain"] = str(error)
 
+given_up.wait(30)
 release.set()
 began = time.monotonic()
 spark.stop()

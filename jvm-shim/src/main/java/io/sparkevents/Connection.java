@@ -20,6 +20,7 @@ final class Connection implements Destination {
   private final SparkConf conf;
   private final long shutdownTimeoutMillis;
   final HandoffQueue queue;
+  final ListenerQueue listenerQueue;
   final Statistics statistics = new Statistics();
   final Sidecar sidecar;
   private final SyncGate gate;
@@ -30,6 +31,7 @@ final class Connection implements Destination {
     shutdownTimeoutMillis = settings.shutdownTimeoutMillis();
     queue = new HandoffQueue(settings.queueSize(), settings.synchronous());
     gate = SyncGate.of(settings, queue);
+    listenerQueue = ListenerQueue.of(settings);
     String application = conf.get("spark.app.name", "");
     sidecar = new Sidecar(settings, application, candidates, queue, gate, statistics);
   }

@@ -27,13 +27,27 @@ public final class EventsListener extends SparkListener {
 
   /** Null where there is nothing to do. */
   private final Destination destination;
+  /** Which one it leaves, null: it stays. */
+  private SparkContext leaves;
   private final Records records;
   private final StageRecords stages;
   private boolean complained;
 
-  /** Called by Spark, before the application starts. */
+  /** Called by Spark, before the application starts; what is made by this goes into Spark's shared queue. */
   public EventsListener(SparkConf conf) {
-    this(conf, Connection.open(conf));
+    this(conf, Connection.open(conf), StartingContext.of(conf));
+  }
+
+  private EventsListener(SparkConf conf, Connection connection, SparkContext starting) {
+    this(conf, belongsElsewhere(connection, starting) ? null : connection);
+    if (destination != connection) {
+      connection.listenerQueue.add(starting, new EventsListener(conf, connection));
+    }
+    leaves = destination == null ? starting : null;
+  }
+
+  private static boolean belongsElsewhere(Connection connection, SparkContext starting) {
+    return connection != null && starting != null && connection.listenerQueue != ListenerQueue.SHARED;
   }
 
   EventsListener(SparkConf conf, Destination destination) {
@@ -46,7 +60,19 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onApplicationStart(SparkListenerApplicationStart event) {
+    if (leaves != null) {
+      leave();
+    }
     hand(() -> records.applicationStart(event));
+  }
+
+  /** On a thread of its own: a queue whose last listener goes ends, and waits for the thread that this is called by. */
+  private void leave() {
+    SparkContext left = leaves;
+    leaves = null;
+    Thread thread = new Thread(() -> left.removeSparkListener(this), "spark-events-leaves");
+    thread.setDaemon(true);
+    thread.start();
   }
 
   /** The application as it would have been told at its start, for one who came later. */

@@ -42,7 +42,7 @@ public final class EventsPlugin implements SparkPlugin {
       connection = Connection.open(plugin.conf());
       if (connection != null) {
         try {
-          context.addSparkListener(new EventsListener(plugin.conf(), connection));
+          connection.listenerQueue.add(context, new EventsListener(plugin.conf(), connection));
           Metrics.register(plugin.metricRegistry(), connection.queue, connection.sidecar, connection.statistics);
         } catch (Throwable defect) {
           LOG.error("spark-events: the plugin cannot do its work, the job goes on without", defect);
@@ -56,7 +56,7 @@ public final class EventsPlugin implements SparkPlugin {
     public void registerMetrics(String applicationId, PluginContext plugin) {
       started = true;
       if (connection != null) {
-        lostBySpark = LostBySpark.watch(connection.queue, spark);
+        lostBySpark = LostBySpark.watch(connection.queue, connection.listenerQueue, spark);
       }
     }
 

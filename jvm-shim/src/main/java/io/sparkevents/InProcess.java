@@ -80,7 +80,7 @@ public final class InProcess implements Destination {
   /** From now on, what happens in Spark is told. */
   public void listen() {
     listening = true;
-    context.addSparkListener(listener);
+    ListenerQueue.of(settings).add(context, listener);
   }
 
   /**

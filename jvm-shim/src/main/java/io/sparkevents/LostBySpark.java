@@ -24,7 +24,6 @@ import scala.Option;
  * Asked for on a thread of its own; a place that does not answer is not asked for ever.
  */
 final class LostBySpark {
-  private static final String METRIC = "LiveListenerBus.queue.shared.numDroppedEvents";
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final long MBEAN_MILLIS = 1_000;
   private static final long PAGE_MILLIS = 5_000;
@@ -33,14 +32,16 @@ final class LostBySpark {
   private static final int MOST_REFUSALS = 5;
 
   private final HandoffQueue queue;
+  private final String metric;
   private final MBeanServer beans = ManagementFactory.getPlatformMBeanServer();
   private final CountDownLatch stopped = new CountDownLatch(1);
   private URL page;
   private int refusals;
   private long known;
 
-  private LostBySpark(HandoffQueue queue, Option<String> ui) {
+  private LostBySpark(HandoffQueue queue, String metric, Option<String> ui) {
     this.queue = queue;
+    this.metric = metric;
     try {
       page = ui.isDefined() ? new URL(ui.get() + "/metrics/json/") : null;
     } catch (IOException notAnAddress) {
@@ -48,8 +49,8 @@ final class LostBySpark {
     }
   }
 
-  static LostBySpark watch(HandoffQueue queue, SparkContext spark) {
-    LostBySpark watch = new LostBySpark(queue, spark.uiWebUrl());
+  static LostBySpark watch(HandoffQueue queue, ListenerQueue listeners, SparkContext spark) {
+    LostBySpark watch = new LostBySpark(queue, listeners.dropsMetric(), spark.uiWebUrl());
     Thread thread = new Thread(watch::run, "spark-events-listener-queue");
     thread.setDaemon(true);
     thread.start();
@@ -91,7 +92,7 @@ final class LostBySpark {
 
   private long fromBean() {
     try {
-      for (ObjectName name : beans.queryNames(new ObjectName("metrics:name=*." + METRIC + ",*"), null)) {
+      for (ObjectName name : beans.queryNames(new ObjectName("metrics:name=*." + metric + ",*"), null)) {
         return ((Number) beans.getAttribute(name, "Count")).longValue();
       }
     } catch (JMException | RuntimeException notThere) {
@@ -110,7 +111,7 @@ final class LostBySpark {
         JsonNode counters = JSON.readTree(text).path("counters");
         for (Iterator<String> names = counters.fieldNames(); names.hasNext(); ) {
           String name = names.next();
-          if (name.endsWith(METRIC)) {
+          if (name.endsWith(metric)) {
             refusals = 0;
             return counters.path(name).path("count").asLong(-1);
           }

@@ -131,6 +131,11 @@ final class Settings {
     return false;
   }
 
+  /** Whether a listener's thread may have to wait for answers. */
+  boolean waitsForAny() {
+    return synchronous() || guaranteesAny();
+  }
+
   int queueSize() {
     return Math.max(1, number("events.dispatcher.queue.size", 1024));
   }

@@ -22,21 +22,22 @@ final class SyncGate {
 
   private final HandoffQueue queue;
   private final long timeoutMillis;
+  /** Where nobody is to be waited for, we listen among Spark's own listeners: then no sidecar can make us wait. */
+  private final boolean mayWait;
   /** Null: all kinds. */
   private volatile Set<String> awaited;
   private long behind;
   private boolean warned;
 
-  private SyncGate(HandoffQueue queue, long timeoutMillis, Set<String> awaited) {
+  private SyncGate(HandoffQueue queue, long timeoutMillis, boolean mayWait) {
     this.queue = queue;
     this.timeoutMillis = timeoutMillis;
-    this.awaited = awaited;
+    this.mayWait = mayWait;
   }
 
   /** Until the sidecar has named the kinds, every record may be one of them, where any may be. */
   static SyncGate of(Settings settings, HandoffQueue queue) {
-    boolean any = settings.synchronous() || settings.guaranteesAny();
-    return new SyncGate(queue, settings.syncTimeoutMillis(), any ? null : new HashSet<>());
+    return new SyncGate(queue, settings.syncTimeoutMillis(), settings.waitsForAny());
   }
 
   /** The kinds of records that are waited for from now on; null: all. */
@@ -55,7 +56,7 @@ final class SyncGate {
   /** Puts the record into the queue, and waits for the answers where somebody wants that. */
   void pass(Record record) throws InterruptedException {
     Set<String> kinds = awaited;
-    boolean waits = (kinds == null || kinds.contains(record.kind)) && queue.isAnswered(behind);
+    boolean waits = mayWait && (kinds == null || kinds.contains(record.kind)) && queue.isAnswered(behind);
     long seq = queue.offer(record, waits);
     if (waits && seq != 0) {
       await(seq);
