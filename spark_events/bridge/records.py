@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from spark_events.bridge.progress import Progress
+
 __all__ = [
     "Added",
     "AddedEvent",
@@ -25,7 +27,6 @@ __all__ = [
     "JobEnd",
     "JobStart",
     "JvmShutdown",
-    "Progress",
     "QueryIdle",
     "QueryProgress",
     "QueryStarted",
@@ -33,11 +34,9 @@ __all__ = [
     "Record",
     "Restored",
     "SettingRecord",
-    "SourceProgress",
     "StageCompleted",
     "StageSubmitted",
     "StageTasks",
-    "StateOperatorProgress",
     "Unknown",
 ]
 
@@ -222,51 +221,6 @@ class QueryTerminated(_Line, frozen=True, kw_only=True):
     run_id: str
     exception: str | None = None
     error_class: str | None = None
-
-
-class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
-    """One source's part of a progress; offsets are whatever JSON the source makes them."""
-
-    description: str = ""
-    start_offset: msgspec.Raw = msgspec.Raw(b"null")
-    end_offset: msgspec.Raw = msgspec.Raw(b"null")
-    latest_offset: msgspec.Raw = msgspec.Raw(b"null")
-    num_input_rows: int = 0
-
-
-class StateOperatorProgress(msgspec.Struct, frozen=True, rename="camel"):
-    """One stateful operator's part of a progress."""
-
-    operator_name: str = ""
-    num_rows_total: int = 0
-    num_rows_updated: int = 0
-    num_rows_removed: int = 0
-    num_rows_dropped_by_watermark: int = 0
-    memory_used_bytes: int = 0
-
-
-class SinkProgress(msgspec.Struct, frozen=True, rename="camel"):
-    """The sink's part of a progress; -1 rows where it does not count them."""
-
-    description: str = ""
-    num_output_rows: int = -1
-
-
-class Progress(msgspec.Struct, frozen=True, rename="camel"):
-    """``StreamingQueryProgress``: one trigger of a query, in Spark's own JSON."""
-
-    id: str
-    run_id: str
-    timestamp: str
-    batch_id: int
-    name: str | None = None
-    num_input_rows: int | None = None
-    duration_ms: dict[str, int] = {}
-    event_time: dict[str, str] = {}
-    state_operators: list[StateOperatorProgress] = []
-    sources: list[SourceProgress] = []
-    sink: SinkProgress | None = None
-    observed_metrics: dict[str, Any] = {}
 
 
 class QueryProgress(_Line, frozen=True, kw_only=True):

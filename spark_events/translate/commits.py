@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from spark_events.bridge.records import Progress, QueryProgress, SourceProgress, StateOperatorProgress
+from spark_events.bridge.progress import Progress, SourceProgress, StateOperatorProgress
+from spark_events.bridge.records import QueryProgress
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.config import BatchCommitConfig
 from spark_events.translate.draft import Draft, iso_millis, present

@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
-from spark.harness import SMALL_SPARK, pyspark_home
+from spark.harness import SMALL_SPARK, java_variables, pyspark_home
 
 __all__ = ["Client", "by_value", "logged_opener", "lookup", "opener", "session", "stream"]
 
@@ -86,7 +86,7 @@ def by_value(module: str) -> None:
 @contextlib.contextmanager
 def session(folder: Path, **settings: str) -> Iterator[SparkSession]:
     """One small Spark; the variables that lead to it are put back afterwards."""
-    names = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_PYTHON", "SPARK_LOCAL_IP")
+    names = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_PYTHON", "SPARK_LOCAL_IP", "JAVA_HOME")
     before = {name: os.environ.get(name) for name in names}
     (folder / "conf").mkdir(parents=True)
     os.environ.update(
@@ -94,6 +94,7 @@ def session(folder: Path, **settings: str) -> Iterator[SparkSession]:
         SPARK_CONF_DIR=str(folder / "conf"),
         PYSPARK_PYTHON=sys.executable,
         SPARK_LOCAL_IP="127.0.0.1",
+        **java_variables(),
     )
     builder = SparkSession.builder.appName("enriching")
     for key, value in {**SMALL_SPARK, "spark.sql.warehouse.dir": str(folder / "warehouse"), **settings}.items():

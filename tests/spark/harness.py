@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
+from spark.quick_java import quick_java_home
 
 from spark_events.jars import jar_path
 
@@ -84,11 +85,18 @@ def file_reporter(path: Path, dispatcher: str = "sync") -> dict[str, str]:
     }
 
 
+def java_variables() -> dict[str, str]:
+    """Lets Spark start quickly, where that can be."""
+    home = quick_java_home(pyspark_home())
+    return {} if home is None else {"JAVA_HOME": str(home)}
+
+
 def environment(extra: Mapping[str, str | None] | None = None) -> dict[str, str]:
     """The caller's, without anything about Spark or Python that is not this interpreter's."""
     inherited = {k: v for k, v in os.environ.items() if not re.match(r"SPARK_|PYSPARK_|PYTHON|HADOOP_", k)}
     values: dict[str, str | None] = {
         **inherited,
+        **java_variables(),
         "SPARK_HOME": str(pyspark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,

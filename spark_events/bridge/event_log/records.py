@@ -12,18 +12,17 @@ import msgspec
 from spark_events.bridge.event_log import shapes
 from spark_events.bridge.event_log.failures import LIMIT, TaskFailures, cut
 from spark_events.bridge.event_log.tasks import Attempt, TaskCounts
+from spark_events.bridge.progress import Progress, SourceProgress
 from spark_events.bridge.records import (
     ApplicationEnd,
     ApplicationStart,
     ExecutorRemoved,
     JobEnd,
     JobStart,
-    Progress,
     QueryIdle,
     QueryProgress,
     QueryStarted,
     QueryTerminated,
-    SourceProgress,
     StageCompleted,
     StageSubmitted,
     StageTasks,

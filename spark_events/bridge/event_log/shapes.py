@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from spark_events.bridge.records import Progress
+from spark_events.bridge.progress import Progress
 
 __all__ = [
     "ApplicationEndLine",

@@ -1,0 +1,109 @@
+"""A Java that starts Spark in half the time, so that the tests, which start it a hundred times, can be run often.
+
+What Spark's JVM loads while it starts is read from an archive (JEP 350) that is made once for each Spark. A JVM takes
+an archive only if its class path begins as that of the JVM that made it. Spark puts the configuration's folder and
+the user's jars before its own, and they differ from test to test: so ``java`` is a script here, which puts them behind.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["quick_java_home"]
+
+_ROOT = Path(__file__).resolve().parents[2]
+_WARM_UP = Path(__file__).parent / "jobs" / "warm_up.py"
+_DEADLINE_SECONDS = 240
+_MAKING = "SPARK_EVENTS_TEST_ARCHIVE"
+_JAVA = """#!/bin/bash
+arguments=()
+while (($#)); do
+    if [[ $1 == -cp && :$2: == *":$jars/*:"* ]]; then
+        others=:$2:
+        others=${others/":$jars/*:"/:}
+        others=${others#:}
+        arguments+=(-cp "$jars/*${others:+:${others%:}}")
+        shift
+    else
+        arguments+=("$1")
+    fi
+    shift
+done
+if [[ -n ${SPARK_EVENTS_TEST_ARCHIVE:-} && " ${arguments[*]} " == *" org.apache.spark.deploy.SparkSubmit "* ]]; then
+    archive=(-XX:ArchiveClassesAtExit="$SPARK_EVENTS_TEST_ARCHIVE")
+elif [[ -z ${SPARK_EVENTS_TEST_ARCHIVE:-} && " ${arguments[*]} " == *" -cp $jars/"* ]]; then
+    archive=(-XX:SharedArchiveFile="$classes")
+fi
+exec "$java" "${archive[@]}" "${arguments[@]}"
+"""
+
+
+@functools.cache
+def quick_java_home(spark_home: Path) -> Path | None:
+    """What JAVA_HOME is to be, made when there is none yet; None without a JAVA_HOME, or where no archive can be made.
+
+    Args:
+        spark_home: of the Spark that it is to start.
+    """
+    java = Path(os.environ.get("JAVA_HOME", ""), "bin/java")
+    if not os.environ.get("JAVA_HOME") or not java.exists():
+        return None
+    release = java.resolve().parents[1] / "release"
+    facts = (
+        spark_home,
+        java,
+        release.read_text(encoding="utf-8") if release.exists() else "",
+        _WARM_UP.read_text(),
+        _JAVA,
+    )
+    home = _ROOT / ".tools" / "java" / hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        # Other tests may run beside these.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (home / "made").exists():
+            _make(home, spark_home, java)
+            (home / "made").touch()
+    return home if (home / "classes.jsa").exists() else None
+
+
+def _make(home: Path, spark_home: Path, java: Path) -> None:
+    script = home / "bin" / "java"
+    script.parent.mkdir(exist_ok=True)
+    names = f"jars={spark_home / 'jars'}\njava={java}\nclasses={home / 'classes.jsa'}\n"
+    script.write_text(_JAVA.replace("\n", f"\n{names}", 1), encoding="utf-8")
+    script.chmod(0o755)
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder, "classes.jsa")
+        conf = Path(folder, "conf")
+        conf.mkdir()
+        variables: Mapping[str, str] = {
+            **os.environ,
+            "JAVA_HOME": str(home),
+            "SPARK_HOME": str(spark_home),
+            "SPARK_CONF_DIR": str(conf),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+            _MAKING: str(made),
+        }
+        command = [str(spark_home / "bin/spark-submit"), "--conf", "spark.ui.enabled=false", str(_WARM_UP), folder]
+        done = subprocess.run(
+            command, env=variables, cwd=folder, capture_output=True, text=True, check=False, timeout=_DEADLINE_SECONDS
+        )
+        if done.returncode or not made.exists():
+            why = done.stderr[-2000:]
+            warnings.warn(f"Spark starts slowly: no archive of its classes could be made: {why}", stacklevel=2)
+            return
+        # On the same file system first: who finds it finds it whole.
+        target = home / "classes.new"
+        target.write_bytes(made.read_bytes())
+        target.replace(home / "classes.jsa")
