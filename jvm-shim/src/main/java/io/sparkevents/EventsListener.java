@@ -39,15 +39,17 @@ public final class EventsListener extends SparkListener {
   }
 
   private EventsListener(SparkConf conf, Connection connection, SparkContext starting) {
-    this(conf, belongsElsewhere(connection, starting) ? null : connection);
-    if (destination != connection) {
-      connection.listenerQueue.add(starting, new EventsListener(conf, connection));
-    }
+    this(conf, isReplaced(conf, connection, starting) ? null : connection);
     leaves = destination == null ? starting : null;
   }
 
-  private static boolean belongsElsewhere(Connection connection, SparkContext starting) {
-    return connection != null && starting != null && connection.listenerQueue != ListenerQueue.SHARED;
+  /** Whether another one is in a better queue, and tells what this one would have told. */
+  private static boolean isReplaced(SparkConf conf, Connection connection, SparkContext starting) {
+    if (connection == null || starting == null || connection.listenerQueue == ListenerQueue.SHARED) {
+      return false;
+    }
+    connection.listenerQueue.add(starting, new EventsListener(conf, connection));
+    return true;
   }
 
   EventsListener(SparkConf conf, Destination destination) {

@@ -31,6 +31,7 @@ public final class EventsPlugin implements SparkPlugin {
 
   private static final class Driver implements DriverPlugin {
     private Connection connection;
+    private ListenerQueue listens = ListenerQueue.SHARED;
     private LostBySpark lostBySpark;
     private SparkContext spark;
     private boolean started;
@@ -42,7 +43,7 @@ public final class EventsPlugin implements SparkPlugin {
       connection = Connection.open(plugin.conf());
       if (connection != null) {
         try {
-          connection.listenerQueue.add(context, new EventsListener(plugin.conf(), connection));
+          listens = connection.listenerQueue.add(context, new EventsListener(plugin.conf(), connection));
           Metrics.register(plugin.metricRegistry(), connection.queue, connection.sidecar, connection.statistics);
         } catch (Throwable defect) {
           LOG.error("spark-events: the plugin cannot do its work, the job goes on without", defect);
@@ -56,7 +57,7 @@ public final class EventsPlugin implements SparkPlugin {
     public void registerMetrics(String applicationId, PluginContext plugin) {
       started = true;
       if (connection != null) {
-        lostBySpark = LostBySpark.watch(connection.queue, connection.listenerQueue, spark);
+        lostBySpark = LostBySpark.watch(connection.queue, listens, spark);
       }
     }
 

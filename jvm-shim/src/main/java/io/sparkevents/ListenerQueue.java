@@ -1,8 +1,9 @@
 package io.sparkevents;
 
 import org.apache.spark.SparkContext;
-import org.apache.spark.scheduler.LiveListenerBus;
 import org.apache.spark.scheduler.SparkListenerInterface;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * In which of Spark's listener queues we listen. Each has a thread, which Spark wakes for every event it has slept
@@ -11,19 +12,11 @@ import org.apache.spark.scheduler.SparkListenerInterface;
  */
 enum ListenerQueue {
   /** For everybody's listeners: who waits here holds up no listener of Spark's. */
-  SHARED("shared") {
-    @Override
-    void add(LiveListenerBus bus, SparkListenerInterface listener) {
-      bus.addToSharedQueue(listener);
-    }
-  },
+  SHARED("shared"),
   /** Of Spark's executor management, whose listeners are quick; ours never waits here before the application's end. */
-  MANAGEMENT("executorManagement") {
-    @Override
-    void add(LiveListenerBus bus, SparkListenerInterface listener) {
-      bus.addToManagementQueue(listener);
-    }
-  };
+  MANAGEMENT("executorManagement");
+
+  private static final Logger LOG = LoggerFactory.getLogger(EventsListener.class);
 
   private final String name;
 
@@ -31,18 +24,31 @@ enum ListenerQueue {
     this.name = name;
   }
 
+  /** The one that suits what is configured. */
   static ListenerQueue of(Settings settings) {
     return settings.waitsForAny() ? SHARED : MANAGEMENT;
   }
 
-  final void add(SparkContext context, SparkListenerInterface listener) {
-    add(context.listenerBus(), listener);
+  /**
+   * Adds a listener to this queue, or to the shared one where a Spark that is not Apache's has no other.
+   *
+   * @return the queue that it is in
+   */
+  ListenerQueue add(SparkContext context, SparkListenerInterface listener) {
+    if (this == MANAGEMENT) {
+      try {
+        context.listenerBus().addToManagementQueue(listener);
+        return this;
+      } catch (LinkageError notThisSpark) {
+        LOG.debug("spark-events: this Spark does not let us choose a listener queue", notThisSpark);
+      }
+    }
+    context.addSparkListener(listener);
+    return SHARED;
   }
 
-  abstract void add(LiveListenerBus bus, SparkListenerInterface listener);
-
   /** Spark's own, of the events that this queue had no room for. */
-  final String dropsMetric() {
+  String dropsMetric() {
     return "LiveListenerBus.queue." + name + ".numDroppedEvents";
   }
 }
