@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
+from inherited import INHERITED
 from spark.quick_java import quick_java_home
 
 from spark_events.jars import jar_path
@@ -93,7 +94,7 @@ def java_variables() -> dict[str, str]:
 
 def environment(extra: Mapping[str, str | None] | None = None) -> dict[str, str]:
     """The caller's, without anything about Spark or Python that is not this interpreter's."""
-    inherited = {k: v for k, v in os.environ.items() if not re.match(r"SPARK_|PYSPARK_|PYTHON|HADOOP_", k)}
+    inherited = {k: v for k, v in INHERITED.items() if not re.match(r"SPARK_|PYSPARK_|PYTHON|HADOOP_", k)}
     values: dict[str, str | None] = {
         **inherited,
         **java_variables(),

@@ -10,13 +10,14 @@ from __future__ import annotations
 import fcntl
 import functools
 import hashlib
-import os
 import subprocess
 import sys
 import tempfile
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+
+from inherited import INHERITED
 
 __all__ = ["quick_java_home"]
 
@@ -54,8 +55,8 @@ def quick_java_home(spark_home: Path) -> Path | None:
     Args:
         spark_home: of the Spark that it is to start.
     """
-    java = Path(os.environ.get("JAVA_HOME", ""), "bin/java")
-    if not os.environ.get("JAVA_HOME") or not java.exists():
+    java = Path(INHERITED.get("JAVA_HOME", ""), "bin/java")
+    if not INHERITED.get("JAVA_HOME") or not java.exists():
         return None
     release = java.resolve().parents[1] / "release"
     facts = (
@@ -87,7 +88,7 @@ def _make(home: Path, spark_home: Path, java: Path) -> None:
         conf = Path(folder, "conf")
         conf.mkdir()
         variables: Mapping[str, str] = {
-            **os.environ,
+            **INHERITED,
             "JAVA_HOME": str(home),
             "SPARK_HOME": str(spark_home),
             "SPARK_CONF_DIR": str(conf),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from inherited import INHERITED
 
 __all__ = ["Server", "free_port", "missing", "private_folder"]
 
@@ -55,7 +56,7 @@ class Server:
     ) -> None:
         self._folder = folder
         self._command = [str(part) for part in command]
-        self._environment = {**os.environ, **(environment or {})}
+        self._environment = {**INHERITED, **(environment or {})}
         self._user = user
         self._process: subprocess.Popen[bytes] | None = None
 
