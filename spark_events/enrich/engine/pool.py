@@ -170,7 +170,9 @@ class Pool:
         for _ in range(min(self._width - len(self._slots), max(least, self.feed.waiting))):
             slot = Slot()
             self._slots.add(slot)
-            slot.task = loop.create_task(self._serve(slot))
+            # Workers that all do the same are not to reach the end of their turns together: what each does then would
+            # hold up the calls of all others.
+            slot.task = loop.create_task(self._serve(slot, len(self._slots) % _TURN))
         if self.feed.held and not self._slots and self._linger is None:
             self._linger = loop.call_later(_LINGER_SECONDS, self._lingered)
 
@@ -179,7 +181,7 @@ class Pool:
         if not self._slots:
             self.flush()
 
-    async def _serve(self, slot: Slot) -> None:
+    async def _serve(self, slot: Slot, turn: int) -> None:
         # The loop that a call's cost is measured in: names are local and small steps are written out, since at this
         # scale a function call is what is dear. What does not work at once goes to `attempts`.
         attempts, counts, feed, fn, clock = self._attempts, self._counts, self.feed, self._fn, time.monotonic
@@ -187,7 +189,6 @@ class Pool:
         limited, plain, first = attempts.rate is not None, self._plain, self._first
         take, timed = feed.take, counts.durations.append
         measured = False
-        turn = 0
         now = clock()
         try:
             while not self.stopping and (taken := take()) is not None:

@@ -11,6 +11,7 @@ from enrich_engine import Run
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_events.enrich.engine import counts
 from spark_events.enrich.engine.histogram import bucket, buckets, middle, quantile
 from spark_events.enrich.engine.statistics import merged, summary
 from spark_events.enrich.plan import Retry
@@ -30,10 +31,10 @@ def test_quantiles_of_many() -> None:
     """Against sorting them all."""
     rng = random.Random(3)
     durations = [rng.lognormvariate(-4, 1) for _ in range(10_000)]
-    counts = buckets(durations)
+    found = buckets(durations)
     for share in (0.5, 0.9, 0.99, 1.0):
         exact = sorted(durations)[max(0, round(share * 10_000) - 1)]
-        assert quantile(counts, share) == pytest.approx(exact, rel=0.035)
+        assert quantile(found, share) == pytest.approx(exact, rel=0.035)
     assert quantile({}, 0.5) == 0
 
 
@@ -76,6 +77,26 @@ def test_numbers_may_be_asked_for_while_it_runs() -> None:
     seen = [run.numbers["attempts"] for _ in run.engine.run(_chunks())]
     assert seen == sorted(seen)
     assert run.numbers["attempts"] == 20_000
+
+
+def test_no_call_waits_for_the_durations_of_thousands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when a thousand workers do the same at the same time: they are sorted into their buckets in small parts."""
+    sizes = []
+
+    def sorted_into(durations: Any) -> Any:
+        sizes.append(len(durations))
+        return buckets(durations)
+
+    async def fn(row: int) -> int:
+        await asyncio.sleep(0)
+        return row
+
+    monkeypatch.setattr(counts, "buckets", sorted_into)
+    run = Run(fn, max_in_flight=1_000)
+    assert run.of(range(100_000)) == list(range(100_000))
+    assert sum(run.numbers["latency"].values()) == 100_000
+    assert len(sizes) > 10
+    assert max(sizes) < 4_000
 
 
 def _chunks() -> Any:
