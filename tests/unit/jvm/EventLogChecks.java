@@ -1,0 +1,91 @@
+package io.sparkevents;
+
+import static io.sparkevents.Checks.is;
+
+import java.lang.reflect.Proxy;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.Semaphore;
+import org.slf4j.Logger;
+
+/** What is written into the driver's log. */
+public final class EventLogChecks {
+  /** A logger of which only what it is told is known: "level text"; each call passes through the gate. */
+  private static Logger logger(ConcurrentLinkedQueue<String> told, Semaphore gate) {
+    return (Logger)
+        Proxy.newProxyInstance(
+            EventLogChecks.class.getClassLoader(),
+            new Class<?>[] {Logger.class},
+            (self, method, arguments) -> {
+              gate.acquire();
+              told.add(method.getName() + " " + arguments[arguments.length - 1]);
+              return null;
+            });
+  }
+
+  private static Map<String, String> event(String level, String message) {
+    Map<String, String> answer = new HashMap<>();
+    answer.put("level", level);
+    answer.put("message", message);
+    return answer;
+  }
+
+  /** Events are logged in their order, at their level, before the log is closed. */
+  public static void checkEventsAreLogged() throws Exception {
+    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
+    EventLog events = new EventLog(logger(told, new Semaphore(100)));
+    for (String level : Arrays.asList("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "NEWER")) {
+      events.receive(event(level, "{} " + level));
+    }
+    is(events.close(10_000), 0);
+    is(
+        told,
+        "[trace {} TRACE, debug {} DEBUG, info {} INFO, warn {} WARN, error {} ERROR, error {} FATAL, info {} NEWER]");
+  }
+
+  /** An appender that hangs holds nobody up, neither while events come nor at the end; what is missing is told. */
+  public static void checkAHangingLogHoldsNobodyUp() throws Exception {
+    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
+    Semaphore gate = new Semaphore(0);
+    EventLog events = new EventLog(logger(told, gate));
+    int more = 500;
+    for (int n = 0; n < EventLog.CAPACITY + more; n++) {
+      events.receive(event("INFO", "event " + n));
+    }
+    long start = System.nanoTime();
+    long missing = events.close(100);
+    long took = (System.nanoTime() - start) / 1_000_000;
+    if (took > 2_000) {
+      throw new AssertionError("the end took " + took + " ms");
+    }
+    // One of them may be with the appender.
+    if (missing < EventLog.CAPACITY + more - 1) {
+      throw new AssertionError("only " + missing + " are said to be missing");
+    }
+  }
+
+  /** What did not fit while the log was slow is told in the log itself, once it goes on. */
+  public static void checkALogThatWasSlowSaysSo() throws Exception {
+    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
+    Semaphore gate = new Semaphore(0);
+    EventLog events = new EventLog(logger(told, gate));
+    for (int n = 0; n < EventLog.CAPACITY + 500; n++) {
+      events.receive(event("INFO", "event " + n));
+    }
+    gate.release(1_000_000);
+    is(events.close(10_000), 0);
+    int written = 0;
+    long dropped = 0;
+    for (String one : told) {
+      if (one.startsWith("info event")) {
+        written++;
+      } else {
+        dropped += Long.parseLong(one.substring("warn ".length()));
+      }
+    }
+    is(written + dropped, EventLog.CAPACITY + 500);
+    is(dropped > 0, true);
+  }
+}

@@ -1,0 +1,235 @@
+package io.sparkevents;
+
+import static io.sparkevents.Checks.is;
+import static io.sparkevents.Checks.start;
+import static io.sparkevents.Checks.takesAtMost;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.List;
+import java.util.Random;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicLong;
+
+/** The queue between Spark's threads and the one that writes. */
+public final class HandoffQueueChecks {
+  static Record routine() {
+    return new Record("routine", Record.Worth.ROUTINE, null, json -> {});
+  }
+
+  static Record lifecycle() {
+    return new Record("lifecycle", Record.Worth.LIFECYCLE, null, json -> {});
+  }
+
+  static List<Record> take(HandoffQueue queue) throws InterruptedException {
+    List<Record> taken = new ArrayList<>();
+    queue.take(taken, 0);
+    return taken;
+  }
+
+  static List<Record> takeAll(HandoffQueue queue) throws InterruptedException {
+    List<Record> all = new ArrayList<>();
+    for (List<Record> some = take(queue); !some.isEmpty(); some = take(queue)) {
+      all.addAll(some);
+    }
+    return all;
+  }
+
+  static String kinds(List<Record> records) {
+    StringBuilder text = new StringBuilder();
+    for (Record record : records) {
+      text.append(record.kind.charAt(0)).append(record.seq()).append(' ');
+    }
+    return text.toString().trim();
+  }
+
+  /** Producers, a writer, an acknowledger, deaths: never too many, none unaccounted for, all in order. */
+  public static void checkQueueUnderThreads() throws Exception {
+    int capacity = 50;
+    HandoffQueue queue = new HandoffQueue(capacity, false);
+    AtomicBoolean running = new AtomicBoolean(true);
+    AtomicBoolean writing = new AtomicBoolean(true);
+    AtomicLong offered = new AtomicLong();
+    ConcurrentLinkedQueue<Throwable> wrong = new ConcurrentLinkedQueue<>();
+    ConcurrentLinkedQueue<Long> written = new ConcurrentLinkedQueue<>();
+    Set<Long> delivered = Collections.synchronizedSet(new TreeSet<>());
+    List<Thread> producers = new ArrayList<>();
+    for (int i = 0; i < 2; i++) {
+      Random random = new Random(i);
+      producers.add(
+          start(
+              wrong,
+              () -> {
+                for (int n = 0; n < 60_000; n++) {
+                  queue.offer(random.nextInt(4) == 0 ? lifecycle() : routine());
+                  offered.incrementAndGet();
+                  if (queue.size() > capacity) {
+                    throw new AssertionError("holds " + queue.size());
+                  }
+                }
+              }));
+    }
+    AtomicLong accounts = new AtomicLong();
+    Thread writer =
+        start(
+            wrong,
+            () -> {
+              Random random = new Random(7);
+              long last = 0;
+              while (running.get() || queue.hasPending()) {
+                List<Record> some = new ArrayList<>();
+                queue.take(some, 5);
+                for (Record record : some) {
+                  if (record.seq() <= last) {
+                    throw new AssertionError(record.seq() + " after " + last);
+                  }
+                  last = record.seq();
+                  if (record.worth == Record.Worth.ACCOUNT) {
+                    accounts.incrementAndGet();
+                  }
+                  written.add(record.seq());
+                }
+                if (random.nextInt(200) == 0) {
+                  Thread.sleep(1);
+                }
+              }
+            });
+    Thread acknowledger =
+        start(
+            wrong,
+            () -> {
+              while (writing.get() || !written.isEmpty()) {
+                Long seq = written.poll();
+                if (seq == null) {
+                  Thread.yield();
+                } else {
+                  delivered.add(seq);
+                  queue.acknowledge(seq);
+                }
+              }
+            });
+    for (Thread producer : producers) {
+      producer.join();
+    }
+    queue.finish();
+    running.set(false);
+    writer.join();
+    // Only now: before that, what is written may be empty for a moment without being all.
+    writing.set(false);
+    acknowledger.join();
+    is(wrong, "[]");
+    is(queue.isAcknowledgedEntirely(), true);
+    is(delivered.size() - accounts.get() + queue.dropped(), offered.get());
+  }
+
+  /** A full queue gives up routine records first, the oldest first, and status changes only for status changes. */
+  public static void checkTheLeastWorthyGoFirst() throws Exception {
+    HandoffQueue queue = new HandoffQueue(3, true);
+    queue.offer(lifecycle());
+    queue.offer(routine());
+    queue.offer(routine());
+    queue.offer(routine()); // 2 goes
+    queue.offer(lifecycle()); // 3 goes
+    queue.offer(lifecycle()); // 4 goes
+    is(queue.offer(routine()), 0); // itself
+    queue.offer(lifecycle()); // 1 goes
+    is(queue.dropped(), 5);
+    queue.finish();
+    is(kinds(takeAll(queue)), "l5 l6 l8 d9");
+  }
+
+  /** What was written makes room before anything is dropped; what is being written does not. */
+  public static void checkWhatIsWrittenMakesRoom() throws Exception {
+    HandoffQueue queue = new HandoffQueue(2, true);
+    queue.offer(routine());
+    queue.offer(routine());
+    is(kinds(take(queue)), "r1");
+    is(kinds(take(queue)), "r2"); // so 1 is written
+    queue.offer(routine());
+    is(queue.dropped(), 0);
+    queue.offer(routine()); // 2 is being written, 3 goes
+    is(queue.dropped(), 1);
+    is(queue.size(), 2);
+  }
+
+  /** What had made room and was not acknowledged is lost with the sidecar, and counted; the rest is sent again. */
+  public static void checkDeathCostsOnlyWhatHadMadeRoom() throws Exception {
+    HandoffQueue queue = new HandoffQueue(2, true);
+    for (int i = 0; i < 4; i++) {
+      queue.offer(routine());
+      take(queue);
+      take(queue);
+    }
+    queue.acknowledge(1);
+    queue.rewind();
+    is(queue.dropped(), 1); // 2; 1 was acknowledged, 3 and 4 are here
+    queue.finish();
+    is(kinds(takeAll(queue)), "r3 r4 d5");
+  }
+
+  /** Accounts of drops are rare while it goes on, and the last comes before the end. */
+  public static void checkAccounts() throws Exception {
+    HandoffQueue queue = new HandoffQueue(1, true);
+    for (int i = 0; i < 3; i++) {
+      queue.offer(routine());
+    }
+    is(kinds(takeAll(queue)), "r3 d4");
+    is(queue.takeDropNotice(), "handoff dropped {routine=2}");
+    is(queue.takeDropNotice(), null);
+    for (int i = 0; i < 3; i++) {
+      queue.offer(routine());
+    }
+    is(kinds(takeAll(queue)), "r7");
+    queue.countDropped("elsewhere", "thing", 5);
+    queue.finish();
+    is(kinds(takeAll(queue)), "d8 d9");
+    is(queue.dropped(), 9);
+    is(queue.untoldDrops(), "");
+  }
+
+  /** An account of drops that a sidecar died with is sent again. */
+  public static void checkAnAccountSurvives() throws Exception {
+    HandoffQueue queue = new HandoffQueue(1, true);
+    queue.offer(routine());
+    queue.offer(routine());
+    is(kinds(takeAll(queue)), "r2 d3");
+    queue.rewind();
+    is(kinds(takeAll(queue)).endsWith("d3"), true);
+  }
+
+  /** A writer that was busy when it was woken does not wait; one that waits is woken by all there is. */
+  public static void checkNoWakeUpIsLost() throws Exception {
+    for (boolean prompt : new boolean[] {true, false}) {
+      HandoffQueue queue = new HandoffQueue(10, prompt);
+      queue.wakeWriter();
+      takesAtMost(1_000, () -> queue.take(new ArrayList<>(), 60_000));
+      for (Checks.Work wake : Arrays.<Checks.Work>asList(queue::wakeWriter, () -> queue.offer(routine()), queue::finish)) {
+        Thread writer = start(new ConcurrentLinkedQueue<>(), () -> queue.take(new ArrayList<>(), 60_000));
+        while (writer.getState() != Thread.State.TIMED_WAITING && writer.isAlive()) {
+          Thread.yield();
+        }
+        wake.run();
+        takesAtMost(5_000, writer::join);
+      }
+    }
+  }
+
+  /** Whoever waits for an acknowledgement goes on when there will be none. */
+  public static void checkCloseReleasesAll() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10, true);
+    long seq = queue.offer(routine());
+    ConcurrentLinkedQueue<Throwable> wrong = new ConcurrentLinkedQueue<>();
+    Thread one = start(wrong, () -> is(queue.awaitAnswered(seq, 60_000), false));
+    Thread other = start(wrong, () -> queue.awaitWritten(60_000));
+    queue.close();
+    takesAtMost(5_000, one::join);
+    takesAtMost(5_000, other::join);
+    is(wrong, "[]");
+    is(queue.offer(routine()), 0);
+    is(queue.untoldDrops(), "handoff dropped {routine=2}");
+  }
+}
