@@ -140,9 +140,12 @@ class EnrichService:
         urllib.request.urlopen(request, timeout=_PATIENCE).close()
 
     def calls(self) -> list[Called]:
-        """Its log since the last :meth:`script`, in the order in which the calls came in."""
+        """Its log since the last :meth:`script`, in the order in which the calls came in.
+
+        The last line may still be being written.
+        """
         found: dict[int, Called] = {}
-        for line in self._log.read_bytes().splitlines():
+        for line in self._log.read_bytes().split(b"\n")[:-1]:
             record = json.loads(line)
             if "script" in record:
                 found = {}

@@ -52,9 +52,9 @@ def starts(folder: Path) -> int:
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """What they were sent."""
+    """What they were sent; the last line may still be being written."""
     diary = folder / "records"
-    return [json.loads(line) for line in diary.read_text().splitlines()] if diary.exists() else []
+    return [json.loads(line) for line in diary.read_bytes().split(b"\n")[:-1]] if diary.exists() else []
 
 
 def _say(**answer: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
 from collections.abc import Callable
@@ -85,8 +84,7 @@ def guaranteed(lab: Lab, takes: str) -> Run:
 
 
 def answered(run: Run, reporter: str) -> list[dict[str, Any]]:
-    path = run.folder / f"{reporter}.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return run.events(run.folder / f"{reporter}.jsonl")
 
 
 @pytest.fixture(scope="module")
