@@ -48,18 +48,26 @@ class Held:
         if not batch.query or batch.batch is None:
             return
         with self._lock:
-            self._holding[batch.query][1].append(release)
-            if when_committed is not None:
-                self._committed.setdefault(batch.query, []).append(when_committed)
+            holding = self._holding.get(batch.query)
+            if holding is not None and holding[0] == batch:
+                holding[1].append(release)
+                if when_committed is not None:
+                    self._committed.setdefault(batch.query, []).append(when_committed)
+                return
+        # The query was stopped while the calls were made: nobody will commit this batch.
+        _all([release])
 
-    def end(self, query: str, last_committed: int | None) -> None:
-        """The query has ended; the last batch is committed, or is not."""
+    def end(self, batch: MicroBatch, last_committed: int | None) -> None:
+        """The run of this batch's query has ended; its last batch is committed, or is not."""
+        query = batch.query
         with self._lock:
-            holding = self._holding.pop(query, None)
+            self._watched.discard(_run(batch))
+            holding = self._holding.get(query)
+            if holding is None or holding[0].run != batch.run:
+                # It has been started anew already, and what is held is of that run.
+                return
+            del self._holding[query]
             committed = self._committed.pop(query, [])
-            self._watched.discard(query)
-        if holding is None:
-            return
         _all(holding[1])
         if last_committed is not None and holding[0].batch == last_committed:
             _all(committed)
@@ -69,11 +77,10 @@ class Held:
         query = _running(df, batch.query)
         if query is None:
             return
-        watched = f"{batch.query}/{batch.run}"
         with self._lock:
-            if watched in self._watched:
+            if _run(batch) in self._watched:
                 return
-            self._watched.add(watched)
+            self._watched.add(_run(batch))
 
         def wait() -> None:
             with contextlib.suppress(Exception):  # why it has failed is its own affair
@@ -83,13 +90,13 @@ class Held:
                 # The last one may be of a trigger that found nothing to do.
                 told = [one for one in query.recentProgress if "addBatch" in one["durationMs"]]
                 committed = int(told[-1]["batchId"]) if told else None
-            with self._lock:
-                self._watched.discard(watched)
-                current = self._holding.get(batch.query)
-            if current is None or current[0].run == batch.run:
-                self.end(batch.query, committed)
+            self.end(batch, committed)
 
         threading.Thread(target=wait, name=f"enrich-release-{batch.query[:8]}", daemon=True).start()
+
+
+def _run(batch: MicroBatch) -> str:
+    return f"{batch.query}/{batch.run}"
 
 
 def _running(df: DataFrame, query: str) -> Any:

@@ -1,0 +1,84 @@
+"""What settled batches hold, and when it is given back; without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from spark_events.enrich.spark.batches import MicroBatch
+from spark_events.enrich.spark.release import Held
+
+#: Of a kind whose query nobody watches.
+DF = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})()
+FIRST, AGAIN = MicroBatch("q", 1, "run 1"), MicroBatch("q", 1, "run 2")
+
+
+class Told:
+    """Says what was released, and what was cleared."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+
+    def __call__(self, what: str) -> Callable[[], None]:
+        return lambda: self.all.append(what)
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def test_a_batch_gives_way_to_the_next_one(told: Told) -> None:
+    """All that it held; what was to be done at its commit is the next one's affair."""
+    held = Held()
+    held.begin(DF, FIRST)
+    held.add(FIRST, told("first"), told("committed"))
+    held.begin(DF, FIRST)
+    held.add(FIRST, told("second"))
+    assert told.all == []
+    held.begin(DF, MicroBatch("q", 2, "run 1"))
+    assert told.all == ["first", "second"]
+
+
+@pytest.mark.parametrize(("last", "expected"), [(1, ["held", "committed"]), (0, ["held"]), (None, ["held"])])
+def test_the_end_of_a_query_clears_what_is_committed(told: Told, last: int | None, expected: list[str]) -> None:
+    """And nothing else; once."""
+    held = Held()
+    held.begin(DF, FIRST)
+    held.add(FIRST, told("held"), told("committed"))
+    held.end(FIRST, last)
+    held.end(FIRST, last)
+    assert told.all == expected
+
+
+def test_the_end_of_a_run_is_not_the_end_of_the_next(told: Told) -> None:
+    """A query that fails is started anew, and only then somebody notices that it had failed."""
+    held = Held()
+    held.begin(DF, FIRST)
+    held.begin(DF, AGAIN)
+    held.end(FIRST, 0)
+    held.add(AGAIN, told("held"), told("committed"))
+    held.end(FIRST, 0)
+    assert told.all == []
+    held.end(AGAIN, 1)
+    assert told.all == ["held", "committed"]
+
+
+def test_a_batch_whose_query_was_stopped_meanwhile_holds_nothing(told: Told) -> None:
+    """Its calls were still being made when the query ended."""
+    held = Held()
+    held.begin(DF, FIRST)
+    held.end(FIRST, 0)
+    held.add(FIRST, told("held"), told("committed"))
+    assert told.all == ["held"]
+
+
+def test_outside_of_streams_spark_itself_releases(told: Told) -> None:
+    """When nobody refers to it any more."""
+    held = Held()
+    batch = MicroBatch("", None)
+    held.begin(DF, batch)
+    held.add(batch, told("held"))
+    held.end(batch, None)
+    assert told.all == []
