@@ -81,11 +81,7 @@ final class Connection implements Destination {
 
   @Override
   public void hand(Record record) {
-    try {
-      gate.pass(record);
-    } catch (InterruptedException stopped) {
-      Thread.currentThread().interrupt();
-    }
+    gate.pass(record);
   }
 
   /** Nobody waits for the last record alone, because the end waits for everything. */

@@ -116,11 +116,7 @@ public final class InProcess implements Destination {
 
   @Override
   public void hand(Record record) {
-    try {
-      gate.pass(record);
-    } catch (InterruptedException stopped) {
-      Thread.currentThread().interrupt();
-    }
+    gate.pass(record);
   }
 
   /** On the listener's thread: the application is not over before its last events are delivered. */

@@ -53,13 +53,17 @@ final class SyncGate {
     awaited = named;
   }
 
-  /** Puts the record into the queue, and waits for the answers where somebody wants that. */
-  void pass(Record record) throws InterruptedException {
+  /** Puts the record into the queue, and waits for the answers where somebody wants that; an interruption ends the wait. */
+  void pass(Record record) {
     Set<String> kinds = awaited;
     boolean waits = mayWait && (kinds == null || kinds.contains(record.kind)) && queue.isAnswered(behind);
     long seq = queue.offer(record, waits);
     if (waits && seq != 0) {
-      await(seq);
+      try {
+        await(seq);
+      } catch (InterruptedException stopped) {
+        Thread.currentThread().interrupt();
+      }
     }
   }
 
