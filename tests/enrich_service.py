@@ -35,6 +35,8 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from ports import free_port
+
 __all__ = ["Called", "EnrichService", "limit", "rule"]
 
 _PATIENCE = 20.0
@@ -85,7 +87,7 @@ class EnrichService:
 
     def __init__(self, log: Path) -> None:
         self._log = log
-        self.port = 0
+        self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -14,10 +14,10 @@ from urllib.parse import quote
 import psycopg
 import pytest
 from fakes import event, eventually, sidecar_environment
+from ports import free_port
 
 from reporters.database.databases import Database, OfPostgreSQL, OfSQLite
 from reporters.peers.postgresql import PASSWORD
-from reporters.peers.processes import free_port
 from reporters.running import IMPATIENT, Running
 from spark_events import ConfigError, PermanentError
 from spark_events.config import Secret, Settings

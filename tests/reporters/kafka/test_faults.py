@@ -7,10 +7,10 @@ import sys
 
 import pytest
 from fakes import event, eventually
+from ports import free_port
 
 from reporters.kafka.topics import QUICK, Topic
 from reporters.peers.kafka import PASSWORD, Kafka
-from reporters.peers.processes import free_port
 from reporters.running import Running
 from spark_events import ConfigError
 from spark_events.config import Settings

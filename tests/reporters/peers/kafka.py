@@ -14,8 +14,9 @@ from typing import Any
 import trustme
 from cryptography.hazmat.primitives import serialization
 from fakes import ROOT, eventually
+from ports import free_port
 
-from reporters.peers.processes import Server, free_port, missing, private_folder
+from reporters.peers.processes import Server, missing, private_folder
 
 __all__ = ["PASSWORD", "Kafka"]
 

@@ -11,8 +11,9 @@ import subprocess
 from pathlib import Path
 
 from fakes import eventually
+from ports import free_port
 
-from reporters.peers.processes import Server, free_port, missing, private_folder
+from reporters.peers.processes import Server, missing, private_folder
 
 __all__ = ["PASSWORD", "PostgreSQL"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import NoReturn
 import pytest
 from inherited import INHERITED
 
-__all__ = ["Server", "free_port", "missing", "private_folder"]
+__all__ = ["Server", "missing", "private_folder"]
 
 
 def missing(what: str) -> NoReturn:
@@ -23,13 +22,6 @@ def missing(what: str) -> NoReturn:
     if os.environ.get("CI"):
         pytest.fail(f"{what}: on CI it must be there")
     pytest.skip(what)
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def private_folder(name: str) -> Path:

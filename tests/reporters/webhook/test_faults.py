@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import trustme
 from fakes import event
+from ports import free_port
 
-from reporters.peers.processes import free_port
 from reporters.peers.webhook import Answer, Receiver, Request
 from reporters.running import IMPATIENT, Running
 from spark_events import ConfigError, PermanentError, ThrottledError
