@@ -48,7 +48,11 @@ listeners = {{
     "idle": spark._jvm.org.apache.spark.SparkFirehoseListener(),
 }}
 driver = psutil.Process(os.getppid())
-(sidecar,) = [child for child in driver.children() if child.pid != os.getpid()]
+def is_sidecar(process):
+    # A JVM may have other children for a moment, gone when they are asked.
+    with contextlib.suppress(psutil.Error):
+        return "spark_events.sidecar" in " ".join(process.cmdline())
+(sidecar,) = filter(is_sidecar, driver.children())
 def used(process):
     return sum(process.cpu_times()[:2])
 def threads():
