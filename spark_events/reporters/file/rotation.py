@@ -114,7 +114,12 @@ class Archive:
         with contextlib.suppress(FileNotFoundError, BlockingIOError), path.open("rb") as source:
             # Only one packs it, nobody is still writing to it, and it is still the file of that name.
             fcntl.flock(source, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.path.samestat(path.stat(), os.fstat(source.fileno())):
+            status = os.fstat(source.fileno())
+            if not os.path.samestat(path.stat(), status):
+                return
+            if status.st_size == 0:
+                # Put aside before its owner's first line, for another had moved the full one. That line goes elsewhere.
+                path.unlink()
                 return
             target = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with open(target, "wb") as raw, gzip.GzipFile(path.name, "wb", _GZIP_LEVEL, raw) as packed:
