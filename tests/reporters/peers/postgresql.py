@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
@@ -114,18 +115,21 @@ class PostgreSQL:
 
     def freeze(self) -> None:
         """Every process of it stands still; connections stay open, nothing is answered."""
-        for pid in self._processes():
-            os.kill(pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        for pid in self._processes():
-            os.kill(pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
-    def _processes(self) -> list[int]:
+    def _signal(self, number: signal.Signals) -> None:
+        """To the postmaster first: while it stands still, it makes no more of the others."""
         import psutil
 
-        main = int((self._folder / "data" / "postmaster.pid").read_text().split()[0])
-        return [main, *(child.pid for child in psutil.Process(main).children())]
+        postmaster = psutil.Process(int((self._folder / "data" / "postmaster.pid").read_text().split()[0]))
+        postmaster.send_signal(number)
+        for child in postmaster.children():
+            # The one of a connection that was closed ends by itself.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.send_signal(number)
 
     def remove(self) -> None:
         if self.server.is_running and (self._folder / "data" / "postmaster.pid").exists():
