@@ -1,6 +1,6 @@
 # One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` hands arguments on.
 .DEFAULT_GOAL := help
-.PHONY: help setup jar broker collector check test test-matrix demo bench wheel clean
+.PHONY: help setup jar broker collector connect check test test-matrix demo bench wheel clean
 
 MATRIX ?= 3.5 4.0 newest
 export PYTHON
@@ -22,10 +22,13 @@ jar: setup ## compile the Java shim, if its sources changed
 	@.venv/bin/python jvm-shim/build.py --check
 
 broker: setup ## fetch the Kafka broker that some tests need; without it they are skipped
-	@bash .ci/broker
+	@bash .ci/jars kafka
 
 collector: setup ## build the OpenTelemetry Collector that some tests need; without it they are skipped
 	@bash .ci/collector
+
+connect: setup ## fetch the Connect server of Spark 3.5 that some tests need there; without it they are skipped
+	@bash .ci/jars connect-3.5
 
 check: setup ## lint, formatting, types, and the rule which way imports point
 	$(call in,.venv) -m ruff check .

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -12,29 +11,34 @@ from pathlib import Path
 import pytest
 from enrich_service import EnrichService, rule
 from fakes import ROOT
+from spark.connect import connect_server
 from spark.harness import JOBS, Lab, committed, environment, spark_version
 from spark.test_enrich_cluster import bare as bare  # noqa: PLC0414
 
-pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
-SERVER = ("spark-submit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer")
+#: On 3.5 alone a settled batch is kept in another way.
+ALWAYS_ON_3_5 = () if spark_version() < (4,) else (pytest.mark.long,)
 
 
-@pytest.mark.skipif(spark_version() < (4,), reason="PySpark 3.5 brings no Connect server")
-@pytest.mark.parametrize("what", ["everything", "batches-on-a-bare-python"])
-def test_batches_and_streams_are_enriched_over_connect(lab: Lab, tmp_path: Path, bare: Path, what: str) -> None:
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param("everything", marks=ALWAYS_ON_3_5),
+        pytest.param("batches-on-a-bare-python", marks=pytest.mark.long),
+    ],
+)
+def test_batches_and_streams_are_enriched_over_connect(
+    lab: Lab, tmp_path: Path, request: pytest.FixtureRequest, what: str
+) -> None:
     """One call a row, as in classic; the package ships itself; without a batch id there is one clear error."""
-    pytest.importorskip("grpc")
     # The server runs foreachBatch in the same Python, which then needs what Connect needs.
-    env = {} if what == "everything" else {"PYSPARK_PYTHON": str(bare)}
-    server = lab.start(
-        "", "spark-internal", program=SERVER, defaults={"spark.connect.grpc.binding.port": "0"}, env=env
-    )  # fmt: skip
-    started = server.wait_for("the server", lambda: re.search(r"server started at: \S*:(\d+)\s", server.log), 150)
+    env = {} if what == "everything" else {"PYSPARK_PYTHON": str(request.getfixturevalue("bare"))}
+    server, port = connect_server(lab, env=env)
     with EnrichService(tmp_path / "calls.jsonl") as service:
         service.script(rules=[rule("66[67]", forever={"status": 500})])
         command = [sys.executable, str(JOBS / "enrich_connect.py"), str(tmp_path), str(service.port), what]
-        variables = environment({"CONNECT_URL": f"sc://127.0.0.1:{started[1]}"})
+        variables = environment({"CONNECT_URL": f"sc://127.0.0.1:{port}"})
         done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, cwd=tmp_path)
         assert done.returncode == 0, done.stderr[-4000:]
         calls = Counter(call.key for call in service.calls())
@@ -56,6 +60,7 @@ def test_batches_and_streams_are_enriched_over_connect(lab: Lab, tmp_path: Path,
     assert len(set(keys.values())) == len(rows)
 
 
+@pytest.mark.long
 def test_the_example_runs(tmp_path: Path) -> None:
     """As it stands in the documentation."""
     command = [sys.executable, str(ROOT / "examples" / "enrichment.py"), "--dir", str(tmp_path / "example")]

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from typing import Any
 
 import pytest
+from spark.connect import connect_server
 from spark.harness import JOBS, Lab, Run, environment, file_reporter, spark_version, two_lines
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.timeout(400),
-    pytest.mark.skipif(spark_version() < (4,), reason="PySpark 3.5 brings no Connect server"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
-SERVER = ("spark-submit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer")
+IS_3_5 = spark_version() < (4,)
+since_4 = pytest.mark.skipif(IS_3_5, reason="3.5 runs its clients' listeners on the server")
 
 
 @pytest.fixture(scope="module")
 def told(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Any]:
     """A server with the two lines, and what a client of it has seen."""
-    pytest.importorskip("grpc")
     folder = tmp_path_factory.mktemp("client")
-    defaults = {**two_lines(), **file_reporter(folder / "server.jsonl"), "spark.connect.grpc.binding.port": "0"}
-    server = lab.start("", "spark-internal", program=SERVER, defaults=defaults)
-    started = server.wait_for("the server", lambda: re.search(r"server started at: \S*:(\d+)\s", server.log), 150)
-    command = [sys.executable, str(JOBS / "session_connect.py"), str(folder), started[1]]
+    server, port = connect_server(lab, {**two_lines(), **file_reporter(folder / "server.jsonl")})
+    command = [sys.executable, str(JOBS / "session_connect.py"), str(folder), port]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr[-4000:]
     server.end()
@@ -48,6 +42,7 @@ def test_the_server_reports_everything(told: tuple[Run, Any]) -> None:
     assert "bad" in [e["attributes"].get("spark.streaming.query.name") for e in failures]
 
 
+@since_4
 def test_a_client_sees_its_own_queries(told: tuple[Run, Any]) -> None:
     """From their start to their end, with the server's application; callbacks and reporters as everywhere."""
     _, truth = told
@@ -65,6 +60,7 @@ def test_a_client_sees_its_own_queries(told: tuple[Run, Any]) -> None:
     assert truth["later"] == len(truth["history"])
 
 
+@since_4
 def test_it_tells_the_same_facts_as_the_server(told: tuple[Run, Any]) -> None:
     """With the same identifiers, so that what both report is reported once where it is counted by them."""
     _, truth = told
@@ -76,8 +72,12 @@ def test_it_tells_the_same_facts_as_the_server(told: tuple[Run, Any]) -> None:
 def test_what_it_cannot_do_it_says(told: tuple[Run, Any]) -> None:
     """Once, when it starts; and at once, where something is asked of it."""
     _, truth = told
-    (said,) = [one for one in truth["said"] if "Connect" in one]
-    assert "sees its own streaming queries" in said
-    assert "jobs, stages, others' queries and the application itself are seen by the server alone" in said
+    if IS_3_5:
+        assert truth["start"].startswith("Spark Connect 3.5.")
+        assert "configure the server with spark_events.spark_conf()" in truth["start"]
+    else:
+        (said,) = [one for one in truth["said"] if "Connect" in one]
+        assert "sees its own streaming queries" in said
+        assert "jobs, stages, others' queries and the application itself are seen by the server alone" in said
     assert truth["configure"].startswith("a client of Spark Connect cannot have the listener")
     assert truth["add"].startswith("a client of Spark Connect cannot add events")

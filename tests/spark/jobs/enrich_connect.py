@@ -33,8 +33,9 @@ common = {"output": "name string, score double", "resource": opener(port), "retr
 
 out = enrich_batch(spark.range(0, 40, 1, 3), lookup, **common)
 truth["names"] = [row.name for row in out.collect()]
-truth["count"] = out.count()
-truth["joined"] = out.join(out.withColumnRenamed("name", "other").select("id", "other"), "id").count()
+# Over Connect, 3.5 counts with numpy's numbers.
+truth["count"] = int(out.count())
+truth["joined"] = int(out.join(out.withColumnRenamed("name", "other").select("id", "other"), "id").count())
 truth["lazy"] = [row.name for row in spark.range(100, 103).transform(enrich, lookup, **common).collect()]
 try:
     enrich_batch(spark.range(666, 670), lookup, **common)

@@ -1,8 +1,10 @@
 """A client of Spark Connect: what it sees, what it says that it cannot see, and what it cannot do."""
 
+import contextlib
 import json
 import logging
 import sys
+import time
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -32,37 +34,54 @@ try:
     spark_events.add_event(EventBuilder("a.b", "C"), spark)
 except spark_events.SessionError as error:
     truth["add"] = str(error)
+rate = spark.readStream.format("rate").load()
+failing = rate.selectExpr("assert_true(value > 100000)")
+
+
+def start(name, df):
+    return df.writeStream.format("noop").queryName(name).start()
+
+
+def watched(events):
+    calls: list = []
+
+    @events.on("JobStatusChangeEvent")
+    def seen(event):
+        calls.append(event.body)
+
+    query = start("good", rate)
+    truth["commit"] = events.wait_for("BatchCommitEvent", timeout=60).body
+    query.stop()
+    start("bad", failing)
+    failure = events.wait_for("JobFailureEvent", timeout=60)
+    truth["failure"] = failure.severity.value, failure.attributes["spark.streaming.query.name"], failure.body
+    events.stop()
+    truth["calls"] = calls
+    truth["history"] = [(e.name, e.body) for e in events.history]
+    truth["applications"] = sorted({e.attributes.get("spark.app.id", "") for e in events.history})
+    truth["app_id"] = spark.conf.get("spark.app.id")
+
+
+def unwatched():
+    query = start("good", rate)
+    while not query.recentProgress:
+        time.sleep(0.1)
+    query.stop()
+    with contextlib.suppress(Exception):  # it is to fail, and the server is asked why
+        start("bad", failing).awaitTermination(60)
+
+
 try:
     events = spark_events.start(spark, reporters={"audit": {"type": "file", "path": folder / "client.jsonl"}})
 except spark_events.SessionError as error:
+    events = None
     truth["start"] = str(error)
-    (folder / "truth.json").write_text(json.dumps(truth))
-    sys.exit(0)
+    unwatched()
+else:
+    watched(events)
 truth["said"] = said
-calls: list = []
-
-
-@events.on("JobStatusChangeEvent")
-def seen(event):
-    calls.append(event.body)
-
-
-rate = spark.readStream.format("rate").load()
-query = rate.writeStream.format("noop").queryName("good").start()
-truth["commit"] = events.wait_for("BatchCommitEvent", timeout=60).body
-query.stop()
-failing = rate.selectExpr("assert_true(value > 100000)")
-query = failing.writeStream.format("noop").queryName("bad").start()
-failure = events.wait_for("JobFailureEvent", timeout=60)
-truth["failure"] = failure.severity.value, failure.attributes["spark.streaming.query.name"], failure.body
-events.stop()
-truth["calls"] = calls
-truth["history"] = [(e.name, e.body) for e in events.history]
-truth["applications"] = sorted({e.attributes.get("spark.app.id", "") for e in events.history})
-truth["app_id"] = spark.conf.get("spark.app.id")
 # Once stopped, nothing more comes.
-query = rate.writeStream.format("noop").queryName("unseen").start()
-query.stop()
-truth["later"] = len(events.history)
+start("unseen", rate).stop()
+truth["later"] = len(events.history) if events else 0
 (folder / "truth.json").write_text(json.dumps(truth))
 spark.stop()

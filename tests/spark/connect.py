@@ -1,0 +1,31 @@
+"""A Spark Connect server under test. PySpark 3.5 comes without its jar, which ``make connect`` fetches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pytest
+from fakes import ROOT
+from reporters.peers.processes import missing
+from spark.harness import Lab, Run, spark_version
+
+_SERVER = ("--class", "org.apache.spark.sql.connect.service.SparkConnectServer")
+_FOR_3_5 = ROOT / ".tools" / "connect-3.5" / "jars"
+
+
+def connect_server(
+    lab: Lab, defaults: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None
+) -> tuple[Run, str]:
+    """A server that listens, and its port."""
+    pytest.importorskip("grpc")
+    program = ["spark-submit", *_SERVER]
+    if spark_version() < (4,):
+        jars = sorted(_FOR_3_5.glob("*.jar"))
+        if not jars:
+            missing("there is no Connect server of Spark 3.5 in .tools/connect-3.5; make connect fetches it")
+        program += ["--jars", ",".join(map(str, jars))]
+    defaults = {**(defaults or {}), "spark.connect.grpc.binding.port": "0"}
+    server = lab.start("", "spark-internal", program=program, defaults=defaults, env=env)
+    started = server.wait_for("the server", lambda: re.search(r"server started at: \S*:(\d+)\s", server.log), 150)
+    return server, started[1]
