@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
-from spark.harness import Lab, Run, two_lines
+from spark.harness import LEFTOVER_SECONDS, Lab, Run, two_lines
 from spark.sidecar_double import make, records, starts
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(300)]
@@ -42,6 +42,22 @@ def poisoned_in_the_drain(lab: Lab) -> Run:
     return lab.run("ending.py", defaults={**two_lines(), **make(folder, "dies twice of jobs")})
 
 
+def starting_badly(lab: Lab) -> Run:
+    """Killed before they are ready, or broken for a while: all but two."""
+    folder = lab.folder / "badly"
+    return lab.run("ending.py", defaults={**two_lines(), **make(folder, "starts badly")})
+
+
+def never_starting_again(lab: Lab) -> Run:
+    """The first was killed while it started, the second died, and then it is broken for good."""
+    lines = {**two_lines(), **make(lab.folder / "broken", "starts badly for ever"), "events.sidecar.restarts.max": "3"}
+    run = lab.start("ending.py", "wait", defaults={**lines, "events.dispatcher.type": "async-queued"})
+    run.wait_for("the end of the restarts", lambda: GIVEN_UP in run.log)
+    run.tell("stop")
+    run.wait()
+    return run
+
+
 def hanging(lab: Lab) -> tuple[Run, float]:
     """Returns how long the end of the application took."""
     lines = {**two_lines(), **make(lab.folder / "hanging", "hangs"), "events.shutdown.timeout": "1s"}
@@ -57,7 +73,7 @@ def hanging_for_a_while(lab: Lab) -> Run:
     lines = {**two_lines(), **make(lab.folder / "late", "hangs"), "events.sidecar.start-timeout": "500ms"}
     run = lab.start("ending.py", "wait", defaults={**lines, "events.dispatcher.type": "async-queued"})
     run.wait_for("the end of the patience", lambda: run.own_messages)
-    assert run.sidecars() == []
+    run.wait_for("what hung to be gone", lambda: not run.sidecars(), LEFTOVER_SECONDS)
     run.tell("stop")
     run.wait()
     return run
@@ -67,6 +83,8 @@ FAULTS: dict[str, Callable[[Lab], Run]] = {
     "poisoned": poisoned,
     "poisoned-once": poisoned_once,
     "poisoned-in-the-drain": poisoned_in_the_drain,
+    "starting-badly": starting_badly,
+    "never-starting-again": never_starting_again,
     "hanging-for-a-while": hanging_for_a_while,
 }
 
@@ -109,7 +127,7 @@ def test_pauses_grow(runs: dict[str, Future[Run]]) -> None:
     assert pauses == [100, 200, 400]
 
 
-@pytest.mark.parametrize("fault", ["poisoned", "poisoned-once"])
+@pytest.mark.parametrize("fault", ["poisoned", "poisoned-once", "never-starting-again"])
 def test_what_is_lost_is_counted_at_the_end(runs: dict[str, Future[Run]], fault: str) -> None:
     """The last message says how many records of which kind are in no event."""
     run = runs[fault].result()
@@ -125,6 +143,34 @@ def test_the_last_records_survive_deaths_in_the_drain(lab: Lab, runs: dict[str, 
     assert records(folder)[-1]["kind"] == "goodbye"
     assert records(folder)[-2]["kind"] == "application_end"
     assert not [message for message in run.own_messages if " ERROR " in message]
+
+
+def test_one_that_is_killed_before_it_is_ready_is_started_again(lab: Lab, runs: dict[str, Future[Run]]) -> None:
+    """And so is one that does not start where another has run: the one that lives gets everything."""
+    run = runs["starting-badly"].result()
+    folder = lab.folder / "badly"
+    assert starts(folder) == 5
+    kinds = [record["kind"] for record in records(folder)]
+    # What the second had acknowledged it is told as history, and then what that one has died of.
+    assert kinds[:4] == ["application_start", "job_start", "restored", "job_start"]
+    assert kinds[-2:] == ["application_end", "goodbye"]
+    what = [re.sub(r", it is started again in .*", "", one.partition("the sidecar ")[2]) for one in run.own_messages]
+    assert [re.sub(r"\(/.*: ended", "(…: ended", one) for one in what] == [
+        "did not start (ended at once, exit code 137 (signal 9))",
+        "ended (exit code 9)",
+        "did not start (…: ended at once, exit code 1)",
+        "did not start (ended at once, exit code 137 (signal 9))",
+    ]
+
+
+def test_one_that_never_starts_again_has_an_end(lab: Lab, runs: dict[str, Future[Run]]) -> None:
+    """As one that dies again and again."""
+    run = runs["never-starting-again"].result()
+    assert starts(lab.folder / "broken") == 4
+    (error,) = [message for message in run.own_messages if " ERROR " in message]
+    assert GIVEN_UP in error
+    assert "events.sidecar.restarts.max = 3" in error
+    assert "the last one did not start (" in error
 
 
 def test_a_sidecar_that_never_starts_holds_nobody_up(hung: Future[tuple[Run, float]]) -> None:

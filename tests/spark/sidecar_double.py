@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import sys
 import time
@@ -68,6 +69,8 @@ def play(folder: str, how: str) -> None:
     if how == "hangs":
         while True:
             time.sleep(60)
+    if how.startswith("starts badly"):
+        _start_badly(starts(Path(folder)), recovers=how == "starts badly")
     hello = sys.stdin.readline()
     assert json.loads(hello)["kind"] == "hello"
     _say(kind="ready", version="0", pid=os.getpid())
@@ -82,6 +85,8 @@ def play(folder: str, how: str) -> None:
             record = json.loads(line)
             if how == "dies of jobs" and record["kind"] == "job_start":
                 os._exit(9)
+            if how.startswith("starts badly") and record["kind"] == "job_start" and starts(Path(folder)) == 2:
+                os._exit(9)
             if how == "dies twice of jobs" and record["kind"] == "job_start" and starts(Path(folder)) < 3:
                 os._exit(9)
             if how == "is slow":
@@ -90,3 +95,13 @@ def play(folder: str, how: str) -> None:
                 _say(kind="ack", through=record["seq"], sequence=record["seq"] + 1)
             if record["kind"] == "goodbye":
                 break
+
+
+def _start_badly(start: int, *, recovers: bool) -> None:
+    """Killed, at once and when it has been greeted; what is in order dies of a job; broken; then in order, or never."""
+    if start == 1 or (start == 4 and recovers):
+        if start == 4:
+            sys.stdin.readline()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if start == 3 or (start > 2 and not recovers):
+        sys.exit("its package is being replaced")

@@ -8,6 +8,9 @@ import java.util.Map;
 
 /** Finds the Python that can run the sidecar, and starts it. Used by the supervisor's thread. */
 final class Launcher {
+  /** What has closed its end of the pipe is gone a moment later, and its exit code tells why. */
+  private static final long LAST_WORDS_MILLIS = 1_000;
+
   private final Settings settings;
   private final String application;
   private final Answers answers;
@@ -18,7 +21,9 @@ final class Launcher {
   private List<Interpreter> candidates;
   private volatile SidecarProcess process;
   private String failure;
+  private String objections = "";
   private boolean refused;
+  private boolean killed;
 
   Launcher(
       Settings settings,
@@ -52,9 +57,21 @@ final class Launcher {
     return failure;
   }
 
+  /** What was wrong with each that was tried; {@link #failure} without advice. */
+  String objections() {
+    return objections;
+  }
+
+  /** Whether the last was killed before it was ready, which tells nothing of its interpreter. */
+  boolean wasKilled() {
+    return killed;
+  }
+
   /** The first interpreter's sidecar that answers "ready"; or null, with {@link #failure} saying what was tried. */
   SidecarProcess launch() throws InterruptedException {
     List<String> tried = new ArrayList<>();
+    refused = false;
+    killed = false;
     for (Interpreter candidate : candidates) {
       String objection = candidate.objection();
       if (objection == null) {
@@ -64,25 +81,33 @@ final class Launcher {
           return process;
         }
         if (refused) {
-          failure = objection;
-          return null;
+          return fail(objection, objection);
         }
         if (deadline.hasPassed()) {
-          failure = "The application ended before the sidecar was ready.";
-          return null;
+          return fail("The application ended before the sidecar was ready.", objection);
+        }
+        if (killed) {
+          return fail("The sidecar was killed while it started: " + candidate + ".", objection);
         }
       }
       tried.add(candidate + ": " + objection);
     }
-    failure =
+    String all = String.join("; ", tried);
+    String advice =
         "No Python could run the sidecar. Tried: "
-            + String.join("; ", tried)
+            + all
             + ". What to do: pip install spark-events into one of these, or set spark.events.python to"
             + " the python of the environment that has it ("
             + (Interpreter.packageRoot() == null
                 ? "the jar " + Interpreter.jar() + " lies outside its package"
                 : "the package lies in " + Interpreter.packageRoot())
             + ").";
+    return fail(advice, all);
+  }
+
+  private SidecarProcess fail(String why, String what) {
+    failure = why;
+    objections = what;
     return null;
   }
 
@@ -102,8 +127,10 @@ final class Launcher {
       objection = awaitReady(started);
     } catch (IOException unwritable) {
       objection = unwritable.toString();
+      started.awaitExit(LAST_WORDS_MILLIS);
     }
     if (objection != null) {
+      killed = started.wasKilled();
       started.destroy();
     }
     return objection;
@@ -130,7 +157,7 @@ final class Launcher {
         case "unusable":
           return String.valueOf(answer.get("reason"));
         case "ended":
-          started.awaitExit(1_000);
+          started.awaitExit(LAST_WORDS_MILLIS);
           return "ended at once, " + started.describeExit();
         default:
           // A reporter that cannot be opened complains at once, perhaps before the sidecar is ready.

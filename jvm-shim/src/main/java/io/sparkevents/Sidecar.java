@@ -128,40 +128,62 @@ final class Sidecar {
   }
 
   private void supervise() throws InterruptedException {
-    while (true) {
+    String death;
+    do {
       // Before there is one: its first numbers may come as soon as it is ready.
       statistics.sidecarStarted();
       SidecarProcess process = launcher.launch();
-      if (process == null) {
-        failure = launcher.failure();
-        String consequence = settings.required() || deadline.isSet() ? "" : ", the job goes on without them";
-        LOG.error("spark-events: no events will be reported{}. {}", consequence, failure);
-        return;
-      }
-      ready = true;
-      firstStart.countDown();
-      if (feed(process) && drained(process)) {
-        return;
-      }
-      process.destroy();
-      process.awaitExit(Math.min(1_000, deadline.millisLeft()));
-      if (deadline.hasPassed()) {
-        late = true;
-        return;
-      }
-      long pause = restarts.nextPauseMillis(System.nanoTime());
-      if (pause < 0) {
-        failure = "The sidecar has died " + restarts.describe() + ", last with " + process.describeExit() + ".";
-        LOG.error("spark-events: no more events will be reported, the job goes on. {}", failure);
-        return;
-      }
-      LOG.warn(
-          "spark-events: the sidecar ended ({}), it is started again in {} ms and is sent again what"
-              + " it had not acknowledged",
-          process.describeExit(),
-          pause);
-      finishing.await(pause, TimeUnit.MILLISECONDS);
+      death = process == null ? stillbirth() : lifetime(process);
+    } while (death != null && mayStartAgain(death));
+  }
+
+  /** Feeds a sidecar as long as it lives; returns how it died, or null: there need not be another one. */
+  private String lifetime(SidecarProcess process) throws InterruptedException {
+    ready = true;
+    firstStart.countDown();
+    if (feed(process) && drained(process)) {
+      return null;
     }
+    process.destroy();
+    process.awaitExit(Math.min(1_000, deadline.millisLeft()));
+    if (deadline.hasPassed()) {
+      late = true;
+      return null;
+    }
+    return "ended (" + process.describeExit() + ")";
+  }
+
+  /** A sidecar has not become ready; returns why, or null: another one would not either. */
+  private String stillbirth() {
+    boolean over = deadline.hasPassed();
+    // An interpreter that has run one before can run another: what was in the way may pass, as a death may.
+    if (!ready && (over || !launcher.wasKilled())) {
+      failure = launcher.failure();
+      String consequence = settings.required() || deadline.isSet() ? "" : ", the job goes on without them";
+      LOG.error("spark-events: no events will be reported{}. {}", consequence, failure);
+      return null;
+    }
+    if (over) {
+      late = true;
+      return null;
+    }
+    return "did not start (" + launcher.objections() + ")";
+  }
+
+  /** Pauses, if there may be another sidecar; says what has become of the last one. */
+  private boolean mayStartAgain(String death) throws InterruptedException {
+    long pause = restarts.nextPauseMillis(System.nanoTime());
+    if (pause < 0) {
+      failure = "The sidecar has died " + restarts.describe() + "; the last one " + death + ".";
+      LOG.error("spark-events: no more events will be reported, the job goes on. {}", failure);
+      return false;
+    }
+    LOG.warn(
+        "spark-events: the sidecar {}, it is started again in {} ms and is sent again what it had not acknowledged",
+        death,
+        pause);
+    finishing.await(pause, TimeUnit.MILLISECONDS);
+    return true;
   }
 
   /** Writes into the pipe until the process ends (false) or all is said (true). */

@@ -16,6 +16,10 @@ import java.util.function.Consumer;
 
 /** One running sidecar: records go to its standard input, its answers come from its standard output. */
 final class SidecarProcess {
+  /** Exit codes for SIGKILL and SIGTERM. */
+  private static final int KILLED = 137;
+  private static final int TERMINATED = 143;
+
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final int BUFFER_BYTES = 64 * 1024;
   private static final long LAST_ANSWERS_MILLIS = 1_000;
@@ -158,6 +162,11 @@ final class SidecarProcess {
 
   void destroy() {
     process.destroyForcibly();
+  }
+
+  /** Whether it was ended from outside: by a person, by the system for want of memory, by what ends containers. */
+  boolean wasKilled() {
+    return !process.isAlive() && (process.exitValue() == KILLED || process.exitValue() == TERMINATED);
   }
 
   /** For messages: "exit code 1", "exit code 137 (signal 9)", or that it still runs. */
