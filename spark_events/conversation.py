@@ -67,6 +67,9 @@ class Conversation:
         is_driver_gone: whether a source that was closed without a goodbye means that the driver has died.
         own: reporters that no setting makes: by name, what makes them.
         choose: which of the driver's settings count.
+
+    Attributes:
+        driver: its process id; 0 where that is unknown.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class Conversation:
         own: Mapping[str, Callable[[], Reporter]] | None = None,
         choose: Callable[[list[Setting]], list[Setting]] = lambda settings: settings,
     ) -> None:
+        self.driver = 0
         self._source = source
         self._answers = answers
         self._is_driver_gone = is_driver_gone
@@ -111,6 +115,7 @@ class Conversation:
                 f"the jar on the class path and the package spark_events {__version__} do not belong together;"
                 " take the jar that `spark-events conf` names"
             )
+        self.driver = hello.driver
         given = [Setting(s.key, s.value, s.origin) for s in hello.settings]
         settings = Settings(self._choose(given))
         self._pipeline = build(settings, self._hooks(), self._observe, hello.application, self._own)

@@ -65,10 +65,10 @@ def _leave_the_driver_s_signals_alone() -> None:
         return
 
 
-def _is_gone(parent: int) -> bool:
+def _is_gone(driver: int) -> bool:
     """Whether the driver has died, which may show a moment after its pipe has closed."""
     deadline = time.monotonic() + _DEATH_SECONDS
-    while os.getppid() == parent:
+    while os.getppid() == driver:
         if time.monotonic() > deadline:
             return False
         time.sleep(0.005)
@@ -77,6 +77,7 @@ def _is_gone(parent: int) -> bool:
 
 def main() -> NoReturn:
     """Runs the sidecar on standard input and output, and ends the process."""
+    # Of a driver that dies before this, whatever takes its children in; hence the driver says who it is.
     parent = os.getppid()
     _leave_the_driver_s_signals_alone()
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -88,7 +89,7 @@ def main() -> NoReturn:
     logging.getLogger(DRIVER_LOGGER).setLevel(1)
     code = 0
     try:
-        conversation = Conversation(RecordPipe(0), answers, lambda: _is_gone(parent))
+        conversation = Conversation(RecordPipe(0), answers, lambda: _is_gone(conversation.driver or parent))
         if conversation.begin():
             conversation.run()
     except ConfigError as error:

@@ -65,13 +65,14 @@ class SettingRecord(msgspec.Struct, frozen=True):
 
 
 class Hello(_Line, frozen=True, kw_only=True):
-    """The first line: protocol, settings, the application's name, and where a predecessor stopped."""
+    """The first line: protocol, settings, the application's name, where a predecessor stopped, the driver's process."""
 
     protocol: int
     settings: list[SettingRecord]
     application: str = ""
     sequence: int = 1
     restarts: int = 0
+    driver: int = 0
 
 
 class Goodbye(_Line, frozen=True, kw_only=True):

@@ -62,6 +62,11 @@ def _say(**answer: Any) -> None:
     os.write(1, json.dumps(answer).encode() + b"\n")
 
 
+def _note(folder: str, line: str) -> None:
+    with open(os.path.join(folder, "records"), "a") as diary:
+        diary.write(line)
+
+
 def play(folder: str, how: str) -> None:
     """What the script does."""
     with open(os.path.join(folder, "starts"), "a") as diary:
@@ -73,28 +78,28 @@ def play(folder: str, how: str) -> None:
         _start_badly(starts(Path(folder)), recovers=how == "starts badly")
     hello = sys.stdin.readline()
     assert json.loads(hello)["kind"] == "hello"
+    if how == "starts badly" and starts(Path(folder)) == 5:
+        _note(folder, sys.stdin.readline())
     _say(kind="ready", version="0", pid=os.getpid())
     if how == "talks":
         _say(kind="stats", reporters=STATS, surprise=True)
         _say(kind="of_a_newer_version", x=1)
         os.write(1, b"null\n[]\n17\nnot json\n" + b'{"kind":"ack"}\n{"kind":"stats","reporters":7}\n')
-    with open(os.path.join(folder, "records"), "a") as diary:
-        for line in sys.stdin:
-            diary.write(line)
-            diary.flush()
-            record = json.loads(line)
-            if how == "dies of jobs" and record["kind"] == "job_start":
-                os._exit(9)
-            if how.startswith("starts badly") and record["kind"] == "job_start" and starts(Path(folder)) == 2:
-                os._exit(9)
-            if how == "dies twice of jobs" and record["kind"] == "job_start" and starts(Path(folder)) < 3:
-                os._exit(9)
-            if how == "is slow":
-                time.sleep(0.2)
-            if record.get("seq"):
-                _say(kind="ack", through=record["seq"], sequence=record["seq"] + 1)
-            if record["kind"] == "goodbye":
-                break
+    for line in sys.stdin:
+        _note(folder, line)
+        record = json.loads(line)
+        if how == "dies of jobs" and record["kind"] == "job_start":
+            os._exit(9)
+        if how.startswith("starts badly") and record["kind"] == "job_start" and starts(Path(folder)) == 2:
+            os._exit(9)
+        if how == "dies twice of jobs" and record["kind"] == "job_start" and starts(Path(folder)) < 3:
+            os._exit(9)
+        if how == "is slow":
+            time.sleep(0.2)
+        if record.get("seq"):
+            _say(kind="ack", through=record["seq"], sequence=record["seq"] + 1)
+        if record["kind"] == "goodbye":
+            break
 
 
 def _start_badly(start: int, *, recovers: bool) -> None:

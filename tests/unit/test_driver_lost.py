@@ -38,6 +38,18 @@ print(child.pid, flush=True)
 time.sleep(600)
 """
 
+# Another, which dies at once; before the sidecar has begun to run, as a rule.
+DYING_PARENT = """
+import json, os, subprocess, sys
+command, hello, past = map(json.loads, sys.argv[1:])
+child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+lines = [{**hello, "driver": os.getpid()}, *past]
+child.stdin.write("".join(json.dumps(line) + "\\n" for line in lines).encode())
+child.stdin.flush()
+print(child.pid, flush=True)
+os._exit(9)
+"""
+
 
 def told(path: Path) -> list[dict[str, Any]]:
     """The events of the application, without the dispatcher's report on them."""
@@ -95,3 +107,21 @@ def test_a_driver_that_was_killed_before_its_application_began_is_not_lost(tmp_p
     path = tmp_path / "events.jsonl"
     kill_a_driver_that_said(path, {"kind": "of_the_future"})
     assert told(path) == []
+
+
+def test_a_driver_that_dies_while_its_sidecar_starts_is_lost(tmp_path: Path) -> None:
+    """What went before is said together with the first line; whose child it was born as, it is told."""
+    path = tmp_path / "events.jsonl"
+    settings = {"events.reporter.audit.type": "file", "events.reporter.audit.path": str(path)}
+    known = enumerate((application_start(), query_started()), start=1)
+    past = [{"kind": "restored", "record": {"seq": number, **record}} for number, record in known]
+    arguments = [json.dumps(one) for one in (SIDECAR, hello(settings, restarts=1, sequence=3), past)]
+    command = [sys.executable, "-c", DYING_PARENT, *arguments]
+    died = subprocess.run(command, stdout=subprocess.PIPE, env=sidecar_environment(), check=False)
+    assert died.returncode == 9
+    sidecar = int(died.stdout)
+    eventually(lambda: is_gone(sidecar), what="the sidecar is gone")
+    (lost,) = told(path)
+    assert (lost["name"], lost["severity"], lost["sequence"]) == ("JobStatusChangeEvent", "FATAL", 3)
+    assert lost["attributes"]["status.new"] == "LOST"
+    assert "query 'clicks'" in lost["body"]

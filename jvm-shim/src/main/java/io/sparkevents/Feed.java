@@ -1,10 +1,14 @@
 package io.sparkevents;
 
+import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
+import java.util.IdentityHashMap;
 import java.util.List;
+import java.util.Set;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -24,6 +28,7 @@ final class Feed {
   private final int queueSize;
   private final Deadline deadline;
   private final List<Record> next = new ArrayList<>();
+  private final Set<Record> told = Collections.newSetFromMap(new IdentityHashMap<>());
 
   Feed(HandoffQueue queue, int queueSize, Deadline deadline) {
     this.queue = queue;
@@ -31,11 +36,27 @@ final class Feed {
     this.deadline = deadline;
   }
 
-  /** First of all: what one who is new must know of the past. */
+  /**
+   * What one who starts must know of the past, to be said before it is ready: a driver that dies meanwhile has no other
+   * witness.
+   */
+  byte[] past() throws IOException {
+    told.clear();
+    ByteArrayOutputStream lines = new ByteArrayOutputStream();
+    tellPast(lines::write);
+    return lines.toByteArray();
+  }
+
+  /** First of all, for one who is ready: of the past, what it has not been told. */
   void begin(Sink sink) throws IOException {
     next.clear();
+    tellPast(sink);
+    told.clear();
+  }
+
+  private void tellPast(Sink sink) throws IOException {
     for (Record known : queue.rewind()) {
-      byte[] line = line(known);
+      byte[] line = told.add(known) ? line(known) : null;
       if (line != null) {
         sink.write(RESTORED);
         sink.write(Arrays.copyOf(line, line.length - 1)); // without its newline

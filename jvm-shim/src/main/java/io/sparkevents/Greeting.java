@@ -1,6 +1,7 @@
 package io.sparkevents;
 
 import java.io.IOException;
+import java.lang.management.ManagementFactory;
 
 /** The first line that is said to Python, whether it runs beside the driver or is the driver's own. */
 final class Greeting {
@@ -20,6 +21,7 @@ final class Greeting {
           json.writeStringField("application", application);
           json.writeNumberField("sequence", sequence);
           json.writeNumberField("restarts", restarts);
+          json.writeNumberField("driver", process());
           json.writeArrayFieldStart("settings");
           for (Settings.Setting setting : settings.all()) {
             json.writeStartObject();
@@ -30,5 +32,14 @@ final class Greeting {
           }
           json.writeEndArray();
         });
+  }
+
+  /** Of this JVM: its number, where it is known; Java 8 has no other way to ask. */
+  private static long process() {
+    try {
+      return Long.parseLong(ManagementFactory.getRuntimeMXBean().getName().split("@")[0]);
+    } catch (RuntimeException | LinkageError unknown) {
+      return 0;
+    }
   }
 }

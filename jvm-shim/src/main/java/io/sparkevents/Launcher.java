@@ -2,6 +2,7 @@ package io.sparkevents;
 
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
@@ -67,15 +68,19 @@ final class Launcher {
     return killed;
   }
 
-  /** The first interpreter's sidecar that answers "ready"; or null, with {@link #failure} saying what was tried. */
-  SidecarProcess launch() throws InterruptedException {
+  /**
+   * The first interpreter's sidecar that answers "ready"; or null, with {@link #failure} saying what was tried.
+   *
+   * @param past what it is told together with the first line
+   */
+  SidecarProcess launch(byte[] past) throws InterruptedException {
     List<String> tried = new ArrayList<>();
     refused = false;
     killed = false;
     for (Interpreter candidate : candidates) {
       String objection = candidate.objection();
       if (objection == null) {
-        objection = start(candidate);
+        objection = start(candidate, past);
         if (objection == null) {
           candidates = Collections.singletonList(candidate);
           return process;
@@ -112,7 +117,7 @@ final class Launcher {
   }
 
   /** Returns why the interpreter cannot be used, or null. */
-  private String start(Interpreter candidate) throws InterruptedException {
+  private String start(Interpreter candidate, byte[] past) throws InterruptedException {
     SidecarProcess started;
     try {
       started = SidecarProcess.start(candidate, onEnd);
@@ -123,7 +128,10 @@ final class Launcher {
     process = started;
     String objection;
     try {
-      started.greet(Greeting.line(settings, application, answers.nextSequence(), restarts.count()));
+      byte[] hello = Greeting.line(settings, application, answers.nextSequence(), restarts.count());
+      byte[] lines = Arrays.copyOf(hello, hello.length + past.length);
+      System.arraycopy(past, 0, lines, hello.length, past.length);
+      started.greet(lines);
       objection = awaitReady(started);
     } catch (IOException unwritable) {
       objection = unwritable.toString();

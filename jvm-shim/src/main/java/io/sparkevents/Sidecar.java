@@ -127,12 +127,12 @@ final class Sidecar {
     }
   }
 
-  private void supervise() throws InterruptedException {
+  private void supervise() throws InterruptedException, IOException {
     String death;
     do {
       // Before there is one: its first numbers may come as soon as it is ready.
       statistics.sidecarStarted();
-      SidecarProcess process = launcher.launch();
+      SidecarProcess process = launcher.launch(feed.past());
       death = process == null ? stillbirth() : lifetime(process);
     } while (death != null && mayStartAgain(death));
   }

@@ -106,15 +106,16 @@ final class SidecarProcess {
   }
 
   /**
-   * Writes the first line. On a thread of its own, because a process that hangs before it reads would
-   * hold up whoever writes more than fits into the pipe; this thread ends with the process.
+   * Writes the first lines, all at once: what others write when it is ready comes behind them. On a thread of its own,
+   * because a process that hangs before it reads would hold up whoever writes more than fits into the pipe; this thread
+   * ends with the process.
    */
-  void greet(byte[] hello) {
+  void greet(byte[] lines) {
     Thread writer =
         new Thread(
             () -> {
               try {
-                write(hello);
+                write(lines);
                 flush();
               } catch (IOException closed) {
                 // It has ended already; its last word, if any, is still to be read.
