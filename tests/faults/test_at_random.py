@@ -1,0 +1,81 @@
+"""Whatever happens to processes and destinations: nothing that was promised is missing, and no fact is two.
+
+A failure names the seed, though the times are never the same.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections import Counter
+from concurrent.futures import Future
+
+import pytest
+from faults.storm import Event, Outcome, reported, weather
+from spark.harness import Lab
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(400)]
+
+#: What the dispatch says of itself is not made of records, and not sent again.
+OWN = ("ReporterStatusChangeEvent", "DispatcherReportEvent")
+
+
+@pytest.fixture(scope="module")
+def storms(lab: Lab) -> dict[str, Future[Outcome]]:
+    seed = random.randrange(1_000_000) * 2
+    return {
+        "sync": lab.background(weather, lab, seed, dies=False),
+        "async-queued": lab.background(weather, lab, seed + 1, dies=False),
+        "killed": lab.background(weather, lab, seed + 3, dies=True),
+    }
+
+
+@pytest.fixture(params=["sync", "async-queued", "killed"])
+def outcome(request: pytest.FixtureRequest, storms: dict[str, Future[Outcome]]) -> Outcome:
+    return storms[request.param].result()
+
+
+def test_something_has_happened(outcome: Outcome) -> None:
+    """Otherwise the others say nothing."""
+    assert outcome.storm.done["sidecar killed"] > 2, outcome
+    assert len(outcome.storm.done) > 5, outcome
+    assert len(reported(outcome.told["audit"])) > 10, outcome
+
+
+def test_a_job_ends_as_it_would_without(outcome: Outcome) -> None:
+    """Whatever becomes of its events."""
+    assert outcome.run.process.returncode == (-signal.SIGKILL if outcome.dies else 0), outcome
+    assert (outcome.run.folder / "stopping").exists() != outcome.dies, outcome
+
+
+def test_no_commit_is_missing(outcome: Outcome) -> None:
+    """By the checkpoint; of a driver that was killed, those that its sidecar had been told of, without a gap."""
+    # Spark keeps the last hundred.
+    committed = set(range(max(outcome.run.commits("steady")) + 1))
+    for name, events in outcome.told.items():
+        found = reported(events)
+        assert found == set(range(len(found))), (name, outcome)
+        assert len(found) >= outcome.seen, (name, outcome)
+        assert found == committed or outcome.dies, (name, outcome)
+
+
+def test_every_status_is_told_once(outcome: Outcome) -> None:
+    """As one fact, however often it was delivered."""
+    last = [("application", "LOST")] if outcome.dies else [("query", "FINISHED"), ("application", "FINISHED")]
+    for name, events in outcome.told.items():
+        facts = {one["event_id"]: one["attributes"] for one in events if one["name"] == "JobStatusChangeEvent"}
+        assert Counter((fact["spark.entity"], fact["status.new"]) for fact in facts.values()) == Counter(
+            [("application", "RUNNING"), ("query", "RUNNING"), *last]
+        ), (name, outcome)
+
+
+def test_all_reporters_are_told_the_same(outcome: Outcome) -> None:
+    """What is told twice is the same event, but for its number."""
+    known: dict[str, Event] = {}
+    ids = {}
+    for name, events in outcome.told.items():
+        for event in events:
+            first = known.setdefault(event["event_id"], event)
+            assert {**event, "sequence": 0} == {**first, "sequence": 0}, (name, outcome)
+        ids[name] = {event["event_id"] for event in events if event["name"] not in OWN}
+    assert ids["audit"] == ids["alone"] == ids["hook"], outcome
