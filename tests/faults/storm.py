@@ -23,6 +23,7 @@ from spark.harness import Lab, Run, two_lines
 __all__ = ["Event", "Outcome", "reported", "weather"]
 
 STORM_SECONDS = 25
+LEAST_ROUNDS = 2
 #: Between two faults; two deaths in a row find the next sidecar on its way up.
 PAUSES = (0.0, 0.05, 0.2, 0.5, 1.0)
 #: For so long something stands still.
@@ -97,11 +98,14 @@ class Storm:
             ("destination answers", lambda: self._become(Answer())),
         ]
         end = time.monotonic() + STORM_SECONDS
-        while time.monotonic() < end:
-            time.sleep(self.random.choice(PAUSES))  # how often something happens, not what is waited for
-            name, fault = self.random.choice(faults)
-            with contextlib.suppress(psutil.NoSuchProcess):
-                fault()
+        rounds = 0
+        # In each round everything happens, in another order.
+        while time.monotonic() < end or rounds < LEAST_ROUNDS:
+            rounds += 1
+            for name, fault in self.random.sample(faults, len(faults)):
+                time.sleep(self.random.choice(PAUSES))  # how often something happens, not what is waited for
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    fault()
                 self.done[name] += 1
         self.answer = Answer()
 

@@ -35,13 +35,6 @@ def outcome(request: pytest.FixtureRequest, storms: dict[str, Future[Outcome]]) 
     return storms[request.param].result()
 
 
-def test_something_has_happened(outcome: Outcome) -> None:
-    """Otherwise the others say nothing."""
-    assert outcome.storm.done["sidecar killed"] > 2, outcome
-    assert len(outcome.storm.done) > 5, outcome
-    assert len(reported(outcome.told["audit"])) > 10, outcome
-
-
 def test_a_job_ends_as_it_would_without(outcome: Outcome) -> None:
     """Whatever becomes of its events."""
     assert outcome.run.process.returncode == (-signal.SIGKILL if outcome.dies else 0), outcome
