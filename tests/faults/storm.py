@@ -193,7 +193,7 @@ def weather(lab: Lab, seed: int, *, dies: bool) -> Outcome:
         run.wait_for("commits after the storm", lambda: len(reported(storm.told()["audit"]) - known) > 2, 60)
         seen = len(reported(storm.told()["audit"]))
         if dies:
-            run.signal(run.driver(), signal.SIGKILL)
+            run.signal(run.process.pid, signal.SIGKILL)
         else:
             run.tell("stop")
         run.wait()

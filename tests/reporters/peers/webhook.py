@@ -127,7 +127,12 @@ class Receiver:
                 super().setup()
 
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                length = int(self.headers.get("Content-Length", 0))
+                body = self.rfile.read(length)
+                if len(body) < length:
+                    # Who sent it was killed: it is no request.
+                    self.close_connection = True
+                    return
                 request = Request(self.path, dict(self.headers), body)
                 answer = receiver._answer(request)
                 if receiver._going.is_set():
