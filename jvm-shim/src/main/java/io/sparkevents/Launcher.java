@@ -139,7 +139,7 @@ final class Launcher {
     }
     if (objection != null) {
       killed = started.wasKilled();
-      started.destroy();
+      started.end(deadline.millisLeft());
     }
     return objection;
   }

@@ -144,8 +144,7 @@ final class Sidecar {
     if (feed(process) && drained(process)) {
       return null;
     }
-    process.destroy();
-    process.awaitExit(Math.min(1_000, deadline.millisLeft()));
+    process.end(deadline.millisLeft());
     if (deadline.hasPassed()) {
       late = true;
       return null;

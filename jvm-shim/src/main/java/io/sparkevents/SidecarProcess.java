@@ -23,6 +23,7 @@ final class SidecarProcess {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final int BUFFER_BYTES = 64 * 1024;
   private static final long LAST_ANSWERS_MILLIS = 1_000;
+  private static final long MOST_EXIT_MILLIS = 1_000;
 
   private final Process process;
   private final OutputStream input;
@@ -163,6 +164,12 @@ final class SidecarProcess {
 
   void destroy() {
     process.destroyForcibly();
+  }
+
+  /** Ends it, and waits until it is gone: its successor is not to find it still there. */
+  void end(long millis) throws InterruptedException {
+    destroy();
+    awaitExit(Math.min(MOST_EXIT_MILLIS, millis));
   }
 
   /** Whether it was ended from outside: by a person, by the system for want of memory, by what ends containers. */
