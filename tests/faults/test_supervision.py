@@ -8,32 +8,33 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
-from spark.harness import LEFTOVER_SECONDS, Lab, Run, two_lines
+from spark.harness import Lab, Run, two_lines
 from spark.sidecar_double import make, records, starts
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(300)]
 
 GIVEN_UP = "no more events will be reported"
+ASYNC = {"events.dispatcher.type": "async-queued"}
 
 
-def poisoned(lab: Lab) -> Run:
-    """Every sidecar dies of the same record, until there is no other."""
-    lines = {**two_lines(), **make(lab.folder / "poisoned", "dies of jobs"), "events.sidecar.restarts.max": "3"}
-    run = lab.start("ending.py", "wait", defaults={**lines, "events.dispatcher.type": "async-queued"})
+def given_up(lab: Lab, name: str, how: str, **settings: str) -> Run:
+    """Whose sidecars end until there is no other; the job goes on."""
+    lines = {**two_lines(), **make(lab.folder / name, how), **settings}
+    run = lab.start("ending.py", "wait", defaults=lines)
     run.wait_for("the end of the restarts", lambda: GIVEN_UP in run.log)
     run.tell("stop")
     run.wait()
     return run
 
 
+def poisoned(lab: Lab) -> Run:
+    """Every sidecar dies of the same record."""
+    return given_up(lab, "poisoned", "dies of jobs", **ASYNC, **{"events.sidecar.restarts.max": "3"})
+
+
 def poisoned_once(lab: Lab) -> Run:
     """None is started again."""
-    lines = {**two_lines(), **make(lab.folder / "once", "dies of jobs"), "spark.events.sidecar.restarts.max": "0"}
-    run = lab.start("ending.py", "wait", defaults=lines)
-    run.wait_for("the end", lambda: GIVEN_UP in run.log)
-    run.tell("stop")
-    run.wait()
-    return run
+    return given_up(lab, "once", "dies of jobs", **{"spark.events.sidecar.restarts.max": "0"})
 
 
 def poisoned_in_the_drain(lab: Lab) -> Run:
@@ -50,18 +51,13 @@ def starting_badly(lab: Lab) -> Run:
 
 def never_starting_again(lab: Lab) -> Run:
     """The first was killed while it started, the second died, and then it is broken for good."""
-    lines = {**two_lines(), **make(lab.folder / "broken", "starts badly for ever"), "events.sidecar.restarts.max": "3"}
-    run = lab.start("ending.py", "wait", defaults={**lines, "events.dispatcher.type": "async-queued"})
-    run.wait_for("the end of the restarts", lambda: GIVEN_UP in run.log)
-    run.tell("stop")
-    run.wait()
-    return run
+    return given_up(lab, "broken", "starts badly for ever", **ASYNC, **{"events.sidecar.restarts.max": "3"})
 
 
 def hanging(lab: Lab) -> tuple[Run, float]:
     """Returns how long the end of the application took."""
     lines = {**two_lines(), **make(lab.folder / "hanging", "hangs"), "events.shutdown.timeout": "1s"}
-    run = lab.start("ending.py", defaults={**lines, "events.dispatcher.type": "async-queued"})
+    run = lab.start("ending.py", defaults={**lines, **ASYNC})
     run.wait_until_said("counted")
     counted = time.monotonic()
     run.wait()
@@ -71,9 +67,9 @@ def hanging(lab: Lab) -> tuple[Run, float]:
 def hanging_for_a_while(lab: Lab) -> Run:
     """With a start timeout that passes while the job runs."""
     lines = {**two_lines(), **make(lab.folder / "late", "hangs"), "events.sidecar.start-timeout": "500ms"}
-    run = lab.start("ending.py", "wait", defaults={**lines, "events.dispatcher.type": "async-queued"})
+    run = lab.start("ending.py", "wait", defaults={**lines, **ASYNC})
     run.wait_for("the end of the patience", lambda: run.own_messages)
-    run.wait_for("what hung to be gone", lambda: not run.sidecars(), LEFTOVER_SECONDS)
+    assert run.sidecars() == []
     run.tell("stop")
     run.wait()
     return run
