@@ -7,20 +7,19 @@ leaves behind, the next run of the application delivers.
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import psutil
+from faults.retold import Event, whole_lines
 from reporters.peers.webhook import Answer, Receiver, Request
 from spark.harness import Lab, Run, two_lines
 
-__all__ = ["Event", "Outcome", "reported", "weather"]
+__all__ = ["Outcome", "reported", "weather"]
 
 STORM_SECONDS = 25
 LEAST_ROUNDS = 2
@@ -30,8 +29,6 @@ PAUSES = (0.0, 0.05, 0.2, 0.5, 1.0)
 STOPS = (0.05, 0.5, 2.0)
 ANSWERS = (Answer(500), Answer(429, headers={"Retry-After": "1"}), Answer(cut=True), Answer(hang=True), Answer(301))
 REPORTERS = ("audit", "alone", "hook")
-
-Event = dict[str, Any]
 
 
 @dataclass
@@ -123,29 +120,20 @@ class Storm:
     def _become(self, answer: Answer) -> None:
         self.answer = answer
 
+    def arrived(self) -> list[Event]:
+        """At the webhook, so far; there, what is told is told whole."""
+        return [event for batch in self.receiver.bodies() for event in batch]
+
     def told(self) -> dict[str, list[Event]]:
-        """What each reporter has delivered of the application's first run."""
-        arrived = {
-            "audit": self._written("audit"),
-            "alone": self._written("alone"),
-            "hook": [event for batch in self.receiver.bodies() for event in batch],
-        }
-        application = arrived["audit"][0]["attributes"]["spark.app.id"]
+        """What each reporter has delivered of the application's first run, when all is over."""
+        deaths = self.done["sidecar killed"] + self.done["reporter killed"]
+        files = {name: (self.folder / f"{name}.jsonl").read_bytes() for name in ("audit", "alone")}
+        everything = {name: whole_lines(data, deaths) for name, data in files.items()}
+        application = everything["audit"][0]["attributes"]["spark.app.id"]
         return {
             name: [one for one in events if one["attributes"].get("spark.app.id") == application]
-            for name, events in arrived.items()
+            for name, events in {**everything, "hook": self.arrived()}.items()
         }
-
-    def _written(self, name: str) -> list[Event]:
-        """The whole lines; each death may have torn one, whose event stands whole behind it."""
-        events, torn = [], 0
-        for line in (self.folder / f"{name}.jsonl").read_bytes().splitlines():
-            try:
-                events.append(json.loads(line))
-            except ValueError:
-                torn += 1
-        assert torn <= self.done["sidecar killed"] + self.done["reporter killed"]
-        return events
 
 
 def sidecars(run: Run) -> list[psutil.Process]:
@@ -189,9 +177,9 @@ def weather(lab: Lab, seed: int, *, dies: bool) -> Outcome:
         run.wait_until_said("streaming")
         storm.rage(run)
         # Somebody must be left to tell: nobody is, where both are killed at once.
-        known = reported(storm.told()["audit"])
-        run.wait_for("commits after the storm", lambda: len(reported(storm.told()["audit"]) - known) > 2, 60)
-        seen = len(reported(storm.told()["audit"]))
+        known = reported(storm.arrived())
+        run.wait_for("commits after the storm", lambda: len(reported(storm.arrived()) - known) > 2, 60)
+        seen = len(reported(storm.arrived()))
         if dies:
             run.signal(run.process.pid, signal.SIGKILL)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import resource
@@ -18,6 +17,7 @@ import fakes
 import psutil
 import pytest
 from fakes import START, FakeDriver, application_start, eventually, goodbye, hello, read_events
+from faults.retold import facts, whole_lines
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 
@@ -112,35 +112,12 @@ class Application:
         self.hear()
         self.driver.__exit__()
 
-    def whole_lines(self) -> list[dict[str, Any]]:
-        """All but those that a death has torn, one at most for each: their events stand whole behind them.
-
-        The kernel may end a write at a page's end when its process is killed.
-        """
-        whole: list[dict[str, Any]] = []
-        behind: list[bytes] = []
-        torn = []
-        for line in reversed(self.events.read_bytes().splitlines()):
-            try:
-                whole.append(json.loads(line))
-                behind.append(line)
-            except ValueError:
-                # What comes again may have another sequence number, which stands behind the event's id.
-                begins = line.partition(b',"sequence":')[0]
-                assert any(other.startswith(begins) for other in behind), f"torn, and not told again: {line!r}"
-                torn.append(line)
-        assert len(torn) <= self.deaths, torn
-        return whole[::-1]
-
     def check(self, jobs: int) -> None:
         """Every event is there, in order, and what is there twice is the same event."""
-        first: dict[str, dict[str, Any]] = {}
-        for event in self.whole_lines():
-            known = first.setdefault(event["event_id"], event)
-            assert {**known, "sequence": 0} == {**event, "sequence": 0}
-        told = [e for e in first.values() if e["attributes"].get("spark.entity") == "job"]
-        facts = [(e["attributes"]["spark.job.id"], e["attributes"]["status.new"]) for e in told]
-        assert facts == [(n, status) for n in range(jobs) for status in ("RUNNING", "FINISHED")]
+        events = facts(whole_lines(self.events.read_bytes(), self.deaths)).values()
+        told = [e for e in events if e["attributes"].get("spark.entity") == "job"]
+        changes = [(e["attributes"]["spark.job.id"], e["attributes"]["status.new"]) for e in told]
+        assert changes == [(n, status) for n in range(jobs) for status in ("RUNNING", "FINISHED")]
 
 
 Begin = Callable[..., Application]
