@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 __all__ = [
     "ConfigError",
@@ -21,7 +22,13 @@ __all__ = [
     "ThrottledError",
     "TransientError",
     "WaitTimeoutError",
+    "is_seconds",
 ]
+
+
+def is_seconds(value: object) -> TypeGuard[float]:
+    """Whether one can wait so long; the text of a header is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
 
 
 class SparkEventsError(Exception):
@@ -107,11 +114,16 @@ class PermanentError(SparkEventsError):
     Args:
         message: why not.
         rejected: how many of them, where the others were delivered; all of them, without it.
+
+    Raises:
+        TypeError: that is no number of events.
     """
 
     rejected: int | None = None
 
     def __init__(self, message: str = "", rejected: int | None = None) -> None:
+        if rejected is not None and (type(rejected) is not int or rejected < 0):
+            raise TypeError(f"PermanentError: rejected is {rejected!r}; allowed: a whole number from 0, or None")
         super().__init__(message)
         self.rejected = rejected
 
@@ -122,9 +134,14 @@ class ThrottledError(SparkEventsError):
     Args:
         message: what the destination said.
         retry_after: seconds to wait before the next attempt.
+
+    Raises:
+        TypeError: these are no seconds; the text of a header, say.
     """
 
     def __init__(self, message: str, retry_after: float) -> None:
+        if not is_seconds(retry_after):
+            raise TypeError(f"ThrottledError: retry_after is {retry_after!r}; allowed: seconds, as a number")
         super().__init__(message)
         self.retry_after = retry_after
 

@@ -185,7 +185,7 @@ class Delivery:
         )
 
     def check(self, now: float) -> None:
-        """Gives a reporter that blocks its thread another one, and looks after its store; called now and then.
+        """Gives a reporter whose thread is of no use another one, and looks after its store; called now and then.
 
         Args:
             now: seconds, of ``time.monotonic``.
@@ -193,38 +193,56 @@ class Delivery:
         self._store.check()
         with self._lock:
             worker = self._worker
-            since = worker.busy_since
-            if since is None or now - since < self._config.timeout + _GRACE_SECONDS or self._deadline is not None:
+            blocked = self._blocked_for(worker, now)
+            if self._deadline is not None or (worker.death is None and not blocked):
                 return
             alive = [hung for hung in self._hung if hung.is_alive]
             if len(alive) >= _MOST_HUNG:
                 # It had its chances; it gets the next one when a thread comes back.
                 return
-            try:
-                successor = self._successor()
-                # First, so that the successor finds the breaker as it is to be.
-                self._breaker.failed(f"it has blocked its thread for {now - since:.1f} s")
-                successor.start()
-            except Exception as error:
-                # No descriptors or threads left, or a reporter that cannot be made twice: perhaps the next time.
-                if not self._unreplaced:
-                    self._unreplaced = True
-                    _LOG.error("reporter %s: it blocks its thread, and cannot be made anew: %s", self.name, error)
+            if worker.death is None:
+                replaced = self._replace("it blocks its thread", f"it has blocked its thread for {blocked:.1f} s")
+            else:
+                replaced = self._replace("its thread has ended", f"its thread has ended: {worker.death}")
+            if not replaced:
                 return
-            self._unreplaced = False
             worker.abandon()
             self._hung = [*alive, worker]
-            self.hung += 1
             self._failures += 1
             self._store.put_back()
-            self._worker = successor
             self._worker.wake()
+            if worker.death is not None:
+                _LOG.error("reporter %s: its thread has ended, another one goes on: %s", self.name, worker.death)
+                return
+            self.hung += 1
         _LOG.error(
             "reporter %s: it blocks its thread; the thread is given up, its events are tried again"
             " (with events.reporter.%s.isolation=process it could be ended, too)",
             self.name,
             self.name,
         )
+
+    def _blocked_for(self, worker: Worker, now: float) -> float:
+        """Seconds for which a call has kept its thread, where nothing could cancel it any more; else 0.0."""
+        busy = 0.0 if worker.busy_since is None else now - worker.busy_since
+        return busy if busy >= self._config.timeout + _GRACE_SECONDS else 0.0
+
+    def _replace(self, what: str, why: str) -> bool:
+        """Whether another worker has taken the place of one that is of no use."""
+        try:
+            successor = self._successor()
+            # First, so that the successor finds the breaker as it is to be.
+            self._breaker.failed(why)
+            successor.start()
+        except Exception as error:
+            # No descriptors or threads left, or a reporter that cannot be made twice: perhaps the next time.
+            if not self._unreplaced:
+                self._unreplaced = True
+                _LOG.error("reporter %s: %s, and cannot be made anew: %s", self.name, what, error)
+            return False
+        self._unreplaced = False
+        self._worker = successor
+        return True
 
     def request_stop(self, deadline: float) -> None:
         """What it holds is still delivered, until ``deadline`` (of ``time.monotonic``)."""

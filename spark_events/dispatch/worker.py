@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 import random
 import threading
 import time
@@ -17,7 +18,7 @@ from spark_events.dispatch.bell import Bell
 from spark_events.dispatch.breaker import Breaker
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.interruption import Interrupted, Interruptible, let_go_of_logging
-from spark_events.errors import PermanentError, ThrottledError
+from spark_events.errors import PermanentError, ThrottledError, is_seconds
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
 
@@ -65,11 +66,16 @@ class Worker:
         config: sizes and times.
         breaker: shared with the worker that takes over.
         source: where events come from.
+
+    Attributes:
+        busy_since: when the call began that is under way, in seconds of ``time.monotonic``; None: there is none.
+        death: why its thread has ended, where nobody had asked it to.
     """
 
     def __init__(self, name: str, reporter: Reporter, config: DeliveryConfig, breaker: Breaker, source: Source) -> None:
         self.name = name
         self.busy_since: float | None = None
+        self.death: str | None = None
         self._reporter = reporter
         self._config = config
         self._breaker = breaker
@@ -77,6 +83,7 @@ class Worker:
         self._loop = asyncio.new_event_loop()
         self._work = Bell(self._loop)
         self._call = Interruptible()
+        self._process = os.getpid()
         self._stopping = False
         self._abandoned = False
         self._deadline = float("inf")
@@ -115,8 +122,10 @@ class Worker:
         """Its reporter blocks the thread: should it ever come back, it must touch nothing any more."""
         self._abandoned = True
         self.request_stop(0.0)
-        # One that waits is no trouble, one that spins takes the interpreter from everybody else.
-        self._call.interrupt()
+        if self.death is None:
+            # One that waits is no trouble, one that spins takes the interpreter from everybody else. The number of a
+            # thread that has ended may be another's by now.
+            self._call.interrupt()
 
     def join(self, timeout: float) -> None:
         """Waits for the thread."""
@@ -131,6 +140,9 @@ class Worker:
                 self._loop.close()
         except Interrupted:
             let_go_of_logging()
+        except BaseException as error:
+            # A reporter that stops its loop, say: nobody up from here would know, and the delivery must go on.
+            self.death = _describe(error)
 
     async def _deliver(self) -> None:
         opened = await self._persistently(self._reporter.open, "cannot be opened")
@@ -157,7 +169,8 @@ class Worker:
                 _LOG.warning("reporter %s: could not be closed: %s", self.name, _describe(error))
 
     async def _report(self, events: list[Event]) -> str | None:
-        return await self._persistently(lambda: self._reporter.report(events), "failed")
+        # A list for each attempt: what a reporter has taken out of one is not delivered when it fails.
+        return await self._persistently(lambda: self._reporter.report([*events]), "failed")
 
     async def _next(self) -> list[Event]:
         waited = False
@@ -188,7 +201,7 @@ class Worker:
         except PermanentError as error:
             # The destination has answered: it is the events that are wrong.
             self._breaker.succeeded()
-            self._rejected = error.rejected
+            self._rejected = error.rejected if isinstance(error.rejected, int) else None
             _LOG.error("reporter %s: %s, not tried again: %s", self.name, verb, _describe(error))
             self._source.note_failure(self)
             return "rejected"
@@ -229,8 +242,9 @@ class Worker:
 
     def _pause_after(self, state: tenacity.RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome is not None else None
-        asked = error.retry_after if isinstance(error, ThrottledError) else self._backoff(state)
-        return max(asked, self._breaker.pause())
+        # A class of the user's own may have anything there.
+        asked = getattr(error, "retry_after", None) if isinstance(error, ThrottledError) else None
+        return max(asked if is_seconds(asked) else self._backoff(state), self._breaker.pause())
 
     def _backoff(self, state: tenacity.RetryCallState) -> float:
         return self._wait(state) + self._random.uniform(0, self._config.retry_initial)
@@ -258,6 +272,9 @@ class Worker:
             # Nobody cancels a delivery: the reporter did it to itself.
             raise RuntimeError("cancelled by the reporter itself") from error
         finally:
+            if os.getpid() != self._process:
+                # A copy, for the reporter has forked, and the child came back from the call: nothing here is its own.
+                os._exit(0)
             took = time.monotonic() - self.busy_since
             self.busy_since = None
         if took > self._config.timeout:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -27,7 +28,7 @@ from fakes import (
 )
 from misbehaving import NoException, Untold
 
-from spark_events import Event, PermanentError, Reporter
+from spark_events import Event, PermanentError, Reporter, ThrottledError
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.store import Entry
 from unit.dispatch.conftest import Begin
@@ -106,6 +107,28 @@ def test_a_call_that_hangs_is_cut_off_and_repeated(start: Start) -> None:
     assert delivery.books().failures == 1
 
 
+def test_what_a_reporter_takes_out_of_its_list_is_tried_again(start: Start) -> None:
+    """It may empty the list as it sends; when it fails in the middle, the next attempt gets all of the batch."""
+    sent: list[Event] = []
+
+    class Empties(Reporter):
+        failed = False
+
+        def report(self, events: Sequence[Event]) -> None:
+            if not self.failed:
+                self.failed = True
+                assert isinstance(events, list)
+                events.clear()
+                raise OSError("connection reset")
+            sent.extend(events)
+
+    delivery = start(Empties())
+    delivery.put(entries(5))
+    assert delivery.wait_until_settled(20)
+    assert numbers(sent) == list(range(5))
+    assert delivery.books().delivered == 5
+
+
 def test_a_permanent_failure_gives_up_these_events_only(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     """What will never be taken is not tried again, is counted, and what comes behind it is delivered."""
     reporter = FaultyReporter([permanent])
@@ -162,6 +185,73 @@ def test_every_kind_of_step_in_one_script(start: Start) -> None:
         1,
         4,
     )
+
+
+class Asks(ThrottledError):
+    """With what is no number of seconds."""
+
+    def __init__(self, retry_after: Any) -> None:
+        Exception.__init__(self, "busy")
+        self.retry_after = retry_after
+
+
+class Rejects(PermanentError):
+    """With what is no number of events."""
+
+    rejected = "some"  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        lambda: ThrottledError("busy", "1"),  # type: ignore[arg-type]  # as the header has it
+        lambda: ThrottledError("busy", None),  # type: ignore[arg-type]
+        lambda: ThrottledError("busy", float("nan")),
+        lambda: PermanentError("no", -1),
+        lambda: Asks("1"),
+        lambda: Asks(None),
+        lambda: Asks(float("nan")),
+    ],
+)
+def test_a_verdict_that_is_no_number_is_a_failure_that_passes(start: Start, verdict: Callable[[], Exception]) -> None:
+    """What is wrong with how it fails does not keep the events from being tried again."""
+    taken: list[Event] = []
+
+    class Garbles(Reporter):
+        failed = False
+
+        def report(self, events: Sequence[Event]) -> None:
+            if not self.failed:
+                self.failed = True
+                raise verdict()
+            taken.extend(events)
+
+    delivery = start(Garbles())
+    delivery.put(entries(3))
+    assert delivery.wait_until_settled(20)
+    assert numbers(taken) == [0, 1, 2]
+    assert (delivery.books().delivered, delivery.books().failures) == (3, 1)
+
+
+def test_a_rejection_of_no_number_rejects_all(start: Start) -> None:
+    """The destination refuses for good; how many, nobody can tell."""
+
+    class Refuses(Reporter):
+        def report(self, events: Sequence[Event]) -> None:
+            raise Rejects("no")
+
+    delivery = start(Refuses())
+    delivery.put(entries(3))
+    assert delivery.wait_until_settled(20)
+    assert delivery.books().dropped == {"rejected": 3}
+
+
+def test_verdicts_say_what_is_wrong_with_them() -> None:
+    """What was given, and what is allowed."""
+    with pytest.raises(TypeError, match=r"ThrottledError: retry_after is '1'; allowed: seconds, as a number"):
+        ThrottledError("busy", "1")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"PermanentError: rejected is -1; allowed: a whole number from 0, or None"):
+        PermanentError("no", -1)
 
 
 def test_errors_of_a_strange_kind_do_not_end_the_delivery(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -269,6 +359,56 @@ def test_a_blocking_reporter_costs_its_own_events_only(start: Start, caplog: pyt
     assert "reporter audit: 3 events were not delivered in time and are lost" in caplog.text
     assert numbers(other.events) == [0, 1, 2]
     blocked.gate.set()
+
+
+def test_a_reporter_that_ends_its_thread_gets_another_one(begin: Begin, caplog: pytest.LogCaptureFixture) -> None:
+    """It stops its own event loop: said, counted as a failure, and its events are tried again by the next."""
+    taken = FaultyReporter()
+
+    class Stops(Reporter):
+        async def report(self, events: Sequence[Event]) -> None:
+            asyncio.get_running_loop().stop()
+
+    reporters: list[Reporter] = [Stops(), Stops(), taken]
+    delivery = begin("audit", lambda: reporters.pop(0), 100, **QUICK)
+    delivery.put(entries(3))
+    eventually(lambda: delivery.check(time.monotonic()) or not reporters)
+    assert delivery.wait_until_settled(20)
+    assert numbers(taken.events) == [0, 1, 2]
+    books = delivery.books()
+    assert (books.delivered, books.failures, books.hung, books.balances) == (3, 2, 0, True)
+    assert caplog.text.count("its thread has ended, another one goes on: RuntimeError: Event loop stopped") == 2
+
+
+@pytest.mark.parametrize("how", ["plain", "async", "raises"])
+def test_a_copy_that_a_fork_has_made_does_not_stay(start: Start, how: str) -> None:
+    """The child comes back from the call: it ends there, and delivers nothing a second time."""
+    children: list[int] = []
+    taken: list[Event] = []
+
+    def fork(events: Sequence[Event]) -> None:
+        child = os.fork()
+        if child:
+            children.append(child)
+            taken.extend(events)
+        elif how == "raises":
+            raise OSError("in the child")
+
+    class Forks(Reporter):
+        def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
+            return self._later(events) if how == "async" else fork(events)
+
+        async def _later(self, events: Sequence[Event]) -> None:
+            fork(events)
+
+    delivery = start(Forks())
+    delivery.put(entries(2))
+    assert delivery.wait_until_settled(20)
+    assert numbers(taken) == [0, 1]
+    (child,) = children
+    ended: list[tuple[int, int]] = []
+    eventually(lambda: (ended.append(os.waitpid(child, os.WNOHANG)) or ended[-1]) != (0, 0))
+    assert os.waitstatus_to_exitcode(ended[-1][1]) == 0
 
 
 def test_events_beyond_the_capacity_are_dropped_and_said(start: Start, caplog: pytest.LogCaptureFixture) -> None:
