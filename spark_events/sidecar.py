@@ -17,6 +17,7 @@ from spark_events.bridge.answers import Answers
 from spark_events.bridge.pipe import RecordPipe, line_writer
 from spark_events.conversation import Conversation
 from spark_events.dispatch.interruption import Uninterrupted
+from spark_events.dispatch.process.streams import take_standard_streams
 from spark_events.errors import ConfigError, ProtocolError
 from spark_events.reporters.log import DRIVER_LOGGER, severity_of
 
@@ -81,15 +82,14 @@ def main() -> NoReturn:
     parent = os.getppid()
     _leave_the_driver_s_signals_alone()
     sys.setswitchinterval(SWITCH_SECONDS)
-    # The answers get a descriptor of their own: a reporter that prints must not print into them.
-    answers = Answers(line_writer(os.dup(1)))
-    os.dup2(2, 1)
+    records, told = take_standard_streams()
+    answers = Answers(line_writer(told))
     logging.basicConfig(level=logging.WARNING, handlers=[_DriverLog(answers)], format="%(message)s")
     # Which events are wanted, the reporter's filter decides, and the driver's configuration of that logger.
     logging.getLogger(DRIVER_LOGGER).setLevel(1)
     code = 0
     try:
-        conversation = Conversation(RecordPipe(0), answers, lambda: _is_gone(conversation.driver or parent))
+        conversation = Conversation(RecordPipe(records), answers, lambda: _is_gone(conversation.driver or parent))
         if conversation.begin():
             conversation.run()
     except ConfigError as error:

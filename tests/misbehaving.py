@@ -14,7 +14,7 @@ import stat
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +189,33 @@ class Exits(Reporter):
 class Segfaults(Reporter):
     def report(self, events: Sequence[Event]) -> None:
         ctypes.string_at(0)
+
+
+class StartsAProgram(FileReporter):
+    """One that reads what it is given, as ``mail`` or ``ssh`` do."""
+
+    def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
+        read = subprocess.run(["cat"], capture_output=True, check=True).stdout
+        assert read == b"", read
+        return super().report(events)
+
+
+class LeavesAChild(FileReporter):
+    """A process that lives on; its number is beside the file."""
+
+    def open(self) -> None:
+        super().open()
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        Path(f"{self._path}.child").write_text(str(child), encoding="ascii")
+
+
+class ComesBackTwice(FileReporter):
+    """From every call, once as a child."""
+
+    def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
+        return super().report(events) if os.fork() else None
 
 
 class Obedient(FileReporter):

@@ -17,7 +17,7 @@ class RecordPipe:
     """Lines from a file descriptor, as many at a time as there are.
 
     Args:
-        fd: where to read, usually 0.
+        fd: where to read.
     """
 
     def __init__(self, fd: int) -> None:

@@ -102,6 +102,42 @@ def test_async_queued_acknowledges_when_it_has_delivered(path: Path, errors: Pat
         assert statuses(path) == [("application", "RUNNING")]
 
 
+def test_a_program_that_a_reporter_starts_does_not_read_the_records(path: Path, errors: Path) -> None:
+    """Its standard input is empty: what the driver says is meant for the sidecar."""
+    settings = file_to(path, **{"events.reporter.audit.type": "misbehaving:StartsAProgram"})
+    with FakeDriver(errors, settings) as driver:
+        driver.await_answer("ack", through=driver.tell(application_start(), query_started()))
+        assert statuses(path) == [("application", "RUNNING"), ("query", "RUNNING")]
+
+
+def test_a_child_that_a_reporter_leaves_does_not_stand_for_the_sidecar(path: Path, errors: Path) -> None:
+    """When the sidecar is killed, the driver learns it by both pipes, whatever lives on of it."""
+    settings = file_to(path, **{"events.reporter.audit.type": "misbehaving:LeavesAChild"})
+    with FakeDriver(errors, settings) as driver:
+        driver.await_answer("ack", through=driver.tell(application_start()))
+        child = int(Path(f"{path}.child").read_text(encoding="ascii"))
+        try:
+            driver.process.kill()
+            assert driver.await_exit() == -signal.SIGKILL
+            assert driver.process.stdin is not None
+            with pytest.raises(BrokenPipeError):
+                os.write(driver.process.stdin.fileno(), b"one more\n")
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_a_child_that_comes_back_from_a_call_delivers_nothing(path: Path, errors: Path, isolation: str) -> None:
+    """Every event is there once, though there were two after each call."""
+    audit = {"events.reporter.audit.type": "misbehaving:ComesBackTwice", "events.reporter.audit.isolation": isolation}
+    with FakeDriver(errors, file_to(path, **audit)) as driver:
+        for record in (application_start(), query_started("r1", "q1"), query_started("r2", "q2")):
+            driver.await_answer("ack", through=driver.tell(record))
+        driver.send(goodbye(within_ms=60_000))
+        assert driver.await_exit(within=20) == 0
+    assert [e["sequence"] for e in read_events(path)] == [1, 2, 3, 4]
+
+
 def test_settings_that_cannot_be_used_are_refused_with_all_reasons(errors: Path) -> None:
     """The one answer has every problem, with the keys as they were given, and the process ends."""
     wrong = {"spark.events.dispatcher.type": "fast", "events.reporter.a.type": "file"}

@@ -17,6 +17,7 @@ from typing import NoReturn
 from spark_events.config import Settings
 from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.messages import Answer, Done, Make, Open, Report, Request, Said
+from spark_events.dispatch.process.streams import take_standard_streams
 from spark_events.errors import ConfigError
 from spark_events.reporters.registry import factory
 from spark_events.reporters.reporter import Reporter
@@ -51,12 +52,18 @@ class _Host:
 
     def __init__(self) -> None:
         self._reporter: Reporter | None = None
+        self._process = os.getpid()
 
     async def answer(self, request: Request) -> Answer:
         try:
-            result = self._call(request)
-            if inspect.isawaitable(result):
-                await result
+            try:
+                result = self._call(request)
+                if inspect.isawaitable(result):
+                    await result
+            finally:
+                if os.getpid() != self._process:
+                    # A copy, for the reporter has forked, and the child came back from the call.
+                    os._exit(0)
         except asyncio.CancelledError:
             return messages.failure(RuntimeError("cancelled by the reporter itself"))
         except (SystemExit, KeyboardInterrupt) as error:
@@ -126,16 +133,6 @@ def _be_the_first_to_go() -> None:
         file.write("1000")
 
 
-def _take_the_pipes() -> tuple[int, int]:
-    """Requests and answers on descriptors that nobody knows of: a reporter that prints must not print into them."""
-    requests, answers = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
-    return requests, answers
-
-
 def main(parent: int) -> NoReturn:
     """Runs until the sidecar hangs up.
 
@@ -146,7 +143,7 @@ def main(parent: int) -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     _be_the_first_to_go()
-    requests, fd = _take_the_pipes()
+    requests, fd = take_standard_streams()
     # A crash leaves the Python frames that it happened in on standard error, which is the driver's.
     faulthandler.enable(sys.stderr, all_threads=False)
     answers = _Answers(fd)

@@ -149,8 +149,9 @@ final class SidecarProcess {
     }
   }
 
+  /** By its output, which ends with it, or by the system: a child that it has left may keep its output open. */
   boolean hasEnded() {
-    return ended.getCount() == 0;
+    return ended.getCount() == 0 || !process.isAlive();
   }
 
   /** Waits until the process is gone and its last answers have been received; false when it lives on. */
