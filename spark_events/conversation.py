@@ -19,7 +19,7 @@ from spark_events.bridge.acknowledgements import Acknowledgements
 from spark_events.bridge.answers import Answers
 from spark_events.bridge.records import Decoder, Goodbye, Hello, JvmShutdown, Restored, Unknown
 from spark_events.config import Setting, Settings
-from spark_events.dispatch.books import account
+from spark_events.dispatch.books import account, with_those_before
 from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.observation import Observation
 from spark_events.dispatch.store import Entry
@@ -93,6 +93,7 @@ class Conversation:
         self._first: list[bytes] = []
         self._last_record = 0
         self._held: int | None = None
+        self._before: Mapping[str, Mapping[str, int]] = {}
         self._jvm_is_going_down = False
         self._goodbye: Goodbye | None = None
         self._unknown: Counter[str] = Counter()
@@ -116,6 +117,7 @@ class Conversation:
                 " take the jar that `spark-events conf` names"
             )
         self.driver = hello.driver
+        self._before = hello.before
         given = [Setting(s.key, s.value, s.origin) for s in hello.settings]
         settings = Settings(self._choose(given))
         self._pipeline = build(settings, self._hooks(), self._observe, hello.application, self._own)
@@ -258,7 +260,8 @@ class Conversation:
         # Those that can be delivered are; the report on that is the last thing the others are given.
         dispatcher.drain(deadline - patience * _REPORT_SHARE)
         self._tell_of_breakers()
-        report = final_report(account(dispatcher.books()), self._doubtful(), time.time_ns() // 1_000_000)
+        books = with_those_before(account(dispatcher.books()), self._before)
+        report = final_report(books, self._doubtful(), time.time_ns() // 1_000_000)
         dispatcher.dispatch([Entry(self._last_record, self._translator.emit(report))], self._last_record)
         dispatcher.stop(deadline)
         self._acknowledge()
@@ -269,6 +272,8 @@ class Conversation:
             "illegal": self._translator.illegal,
             "defective": self._translator.defects,
             "unknown": sum(self._unknown.values()),
+            # The driver knows of a predecessor's time, too; one that was killed has told what it could.
+            "dropped": max(self._translator.dropped, 0 if self._goodbye is None else self._goodbye.dropped),
         }
 
     def _tell_of_breakers(self) -> None:

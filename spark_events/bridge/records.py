@@ -65,7 +65,8 @@ class SettingRecord(msgspec.Struct, frozen=True):
 
 
 class Hello(_Line, frozen=True, kw_only=True):
-    """The first line: protocol, settings, the application's name, where a predecessor stopped, the driver's process."""
+    """The first line: protocol, settings, the application's name, the driver's process, and of the predecessors where
+    they stopped and what their reporters had counted."""
 
     protocol: int
     settings: list[SettingRecord]
@@ -73,12 +74,17 @@ class Hello(_Line, frozen=True, kw_only=True):
     sequence: int = 1
     restarts: int = 0
     driver: int = 0
+    before: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
 
 
 class Goodbye(_Line, frozen=True, kw_only=True):
-    """The last line: everything has been said; the driver waits so many milliseconds for the end."""
+    """The last line: everything has been said; the driver waits so many milliseconds for the end.
+
+    It knows how many records were dropped before they came here, also while there was a predecessor.
+    """
 
     within_ms: int
+    dropped: int = 0
 
 
 class Restored(_Line, frozen=True, kw_only=True):

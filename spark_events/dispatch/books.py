@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-__all__ = ["Books", "account", "statistics"]
+__all__ = ["Books", "account", "statistics", "with_those_before"]
+
+
+_DROPPED = "dropped."
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,10 +65,34 @@ def account(books: Mapping[str, Books]) -> dict[str, dict[str, int]]:
             "spooled": one.spooled,
             "failures": one.failures,
             "timeouts": one.timeouts,
-            **{f"dropped.{reason}": count for reason, count in one.dropped.items()},
+            **_by_reason(one),
         }
         for name, one in books.items()
     }
+
+
+def with_those_before(
+    books: Mapping[str, Mapping[str, int]], before: Mapping[str, Mapping[str, int]]
+) -> dict[str, dict[str, int]]:
+    """The same over all sidecars of an application.
+
+    What a predecessor held when it died was sent again, and what it had on disk is still there: both are in the present
+    books. Of its own, what had come to an end counts: delivered, or dropped.
+
+    Args:
+        books: as :func:`account` makes them.
+        before: what :func:`statistics` had last told of the predecessors, summed up.
+    """
+    total = {name: dict(one) for name, one in books.items()}
+    for name, told in before.items():
+        one = total.setdefault(name, {"accepted": 0, "delivered": 0, "held": 0, "spooled": 0})
+        for key, count in told.items():
+            ended = key == "delivered" or key.startswith(_DROPPED)
+            if ended:
+                one["accepted"] += count
+            if ended or key in ("failures", "timeouts"):
+                one[key] = one.get(key, 0) + count
+    return total
 
 
 def statistics(one: Books) -> dict[str, int | float | str]:
@@ -82,4 +109,9 @@ def statistics(one: Books) -> dict[str, int | float | str]:
         "in_flight": one.held,
         "spooled": one.spooled,
         "oldest_age_ms": round(one.oldest_age * 1000),
+        **_by_reason(one),
     }
+
+
+def _by_reason(one: Books) -> dict[str, int]:
+    return {f"{_DROPPED}{reason}": count for reason, count in one.dropped.items()}

@@ -30,7 +30,8 @@ def final_report(books: Mapping[str, Mapping[str, int]], doubtful: Mapping[str, 
 
     Args:
         books: by reporter: ``accepted``, ``delivered``, ``held``, ``spooled``, and ``dropped.<reason>``.
-        doubtful: records that made no event they should have made, by what was wrong with them.
+        doubtful: records that made no event they should have made, by what was wrong with them; ``dropped`` ones never
+            came here.
         at: milliseconds since the epoch.
     """
     attributes: dict[str, AttributeValue] = {}
@@ -49,6 +50,9 @@ def final_report(books: Mapping[str, Mapping[str, int]], doubtful: Mapping[str, 
             + (f", {spooled:,} on disk for the next start" if spooled else "")
             + (f", {held:,} not delivered in time" if held else "")
         )
+    dropped = doubtful.get("dropped", 0)
+    if dropped:
+        sentences.append(f"{dropped:,} records were lost on the way to them")
     attributes["lost"] = lost_by_all
     # What the end did not wait for is as good as lost.
     attributes["undelivered"] = held_by_all
@@ -58,7 +62,7 @@ def final_report(books: Mapping[str, Mapping[str, int]], doubtful: Mapping[str, 
         class_scope=_SCOPE,
         key=("report", at),
         body=f"Events by reporter: {'; '.join(sentences)}",
-        severity=Severity.WARN if lost_by_all or held_by_all else Severity.INFO,
+        severity=Severity.WARN if lost_by_all or held_by_all or dropped else Severity.INFO,
         observed_ts_millis=at,
         attributes=attributes,
     )

@@ -76,6 +76,7 @@ class Translator:
         diagnostics = Diagnostics(config.failure.enrichers, config.failure.stacktrace_limit)
         self.next_sequence = first_sequence
         self.defects = 0
+        self.dropped = 0
         self._behind = 0
         self._application = Applications(diagnostics)
         self._queries = Queries(diagnostics)
@@ -95,7 +96,7 @@ class Translator:
             StageTasks: (_time, self._stages.tasks),
             StageCompleted: (_time, self._stages.completed),
             ExecutorRemoved: (_time, self._stages.executor_removed),
-            Dropped: (_untold, dropped),
+            Dropped: (_untold, self._dropped),
             Added: (_untold, lambda record: added(record, self._queries)),
         }
 
@@ -173,6 +174,10 @@ class Translator:
             return handler(record)
         # What time alone has made happens before what the record tells.
         return itertools.chain(self._streams.tick(moment), handler(record))
+
+    def _dropped(self, record: Dropped) -> Iterable[Draft]:
+        self.dropped += sum(record.records.values())
+        return dropped(record)
 
     def _application_ended(self, record: ApplicationEnd) -> Iterator[Draft]:
         yield from self._streams.flush()

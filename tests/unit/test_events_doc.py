@@ -125,7 +125,7 @@ def story() -> list[Event]:
     )
     drafts = [
         reporter_status("audit", "closed", "open", "5 failures in a row", START),
-        final_report(account({"audit": books}), {"illegal": 0, "defective": 0, "unknown": 0}, START),
+        final_report(account({"audit": books}), {"illegal": 0, "defective": 0, "unknown": 0, "dropped": 0}, START),
     ]
     added = {"kind": "added", "event": enriched(), "at": START}
     asked = Translator(TranslateConfig())

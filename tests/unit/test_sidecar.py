@@ -84,7 +84,43 @@ def test_the_report_counts_records_that_made_no_event(driver: FakeDriver, path: 
     assert driver.await_exit(within=20) == 0
     *_, report = read_events(path)
     counted = {key: value for key, value in report["attributes"].items() if key.startswith("records.")}
-    assert counted == {"records.illegal": 1, "records.defective": 0, "records.unknown": 1}
+    assert counted == {"records.illegal": 1, "records.defective": 0, "records.unknown": 1, "records.dropped": 0}
+
+
+def test_the_report_counts_what_predecessors_have_done(path: Path, errors: Path) -> None:
+    """What had come to its end with them; what they held was sent again. And what the driver has dropped."""
+    settings = file_to(path)
+    counted = {"accepted": 50, "delivered": 40, "dropped": 3, "dropped.rejected": 3, "failures": 2, "timeouts": 1}
+    with FakeDriver(errors, greet=False) as driver:
+        driver.send({**hello(settings), "restarts": 1, "before": {"audit": counted}})
+        driver.tell(application_start())
+        driver.send({**goodbye(within_ms=60_000), "dropped": 1_007})
+        assert driver.await_exit(within=20) == 0
+    *_, report = read_events(path)
+    attributes = report["attributes"]
+    assert {key: attributes[f"reporter.audit.{key}"] for key in (*counted, "held") if key != "dropped"} == {
+        "accepted": 44,
+        "delivered": 41,
+        "dropped.rejected": 3,
+        "failures": 2,
+        "timeouts": 1,
+        "held": 0,
+    }
+    assert (attributes["lost"], attributes["records.dropped"], report["severity"]) == (3, 1_007, "WARN")
+    assert report["body"] == (
+        "Events by reporter: audit 41 of 44 delivered, 3 lost; 1,007 records were lost on the way to them"
+    )
+
+
+def test_records_that_were_dropped_are_in_the_report_without_a_goodbye(path: Path, errors: Path) -> None:
+    """The driver is gone and cannot say how many there were in all; those are counted that it had told."""
+    with FakeDriver(errors, file_to(path)) as driver:
+        lost = {"kind": "dropped", "at": 1, "where": "handoff", "records": {"job_start": 3, "job_end": 2}}
+        driver.await_answer("ack", through=driver.tell(application_start(), lost))
+        driver.close_pipe()
+        assert driver.await_exit(within=20) == 0
+    *_, report = read_events(path)
+    assert (report["name"], report["attributes"]["records.dropped"]) == ("DispatcherReportEvent", 5)
 
 
 def test_acknowledgements_rise_and_carry_the_next_number(driver: FakeDriver) -> None:

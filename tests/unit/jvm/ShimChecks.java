@@ -8,6 +8,7 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 import org.apache.spark.SparkConf;
 
 /** The shim's smaller parts. */
@@ -106,13 +107,17 @@ public final class ShimChecks {
     Map<String, Statistics.Reporter> reporters = new HashMap<>();
     statistics.observe((name, reporter) -> { seen.add(name); reporters.put(name, reporter); });
     statistics.receive(told("delivered", 5, "spooled", 2, "breaker", "half_open"));
-    statistics.receive(told("delivered", 6, "spooled", 3, "breaker", "open"));
+    statistics.receive(told("delivered", 6, "spooled", 3, "breaker", "open", "dropped.rejected", 2));
     is(reporters.get("a").breakerState(), 2);
+    is(statistics.before(), "{a={}}");
     statistics.sidecarStarted();
+    is(new TreeMap<>(statistics.before().get("a")), "{delivered=6, dropped.rejected=2}");
     is(reporters.get("a").count("delivered") + " " + reporters.get("a").level("spooled"), "6 0.0");
     statistics.receive(told("delivered", 1, "spooled", "many", "dropped", 4));
     is(reporters.get("a").count("delivered") + " " + reporters.get("a").level("spooled"), "7 0.0");
     is(reporters.get("a").breakerState() + " " + statistics.dropped(), "0 4");
+    statistics.sidecarStarted();
+    is(new TreeMap<>(statistics.before().get("a")), "{delivered=7, dropped=4, dropped.rejected=2}");
     statistics.receive(Collections.singletonMap("reporters", 7));
     is(seen, "[a]");
   }

@@ -90,6 +90,7 @@ final class Feed {
             json -> {
               json.writeStringField("kind", "goodbye");
               json.writeNumberField("within_ms", deadline.millisLeft());
+              json.writeNumberField("dropped", queue.dropped());
             }));
     return true;
   }

@@ -2,6 +2,7 @@ package io.sparkevents;
 
 import java.io.IOException;
 import java.lang.management.ManagementFactory;
+import java.util.Map;
 
 /** The first line that is said to Python, whether it runs beside the driver or is the driver's own. */
 final class Greeting {
@@ -12,8 +13,11 @@ final class Greeting {
   /**
    * @param sequence the number of the next event
    * @param restarts how many sidecars there were before
+   * @param before what their reporters had counted
    */
-  static byte[] line(Settings settings, String application, long sequence, int restarts) throws IOException {
+  static byte[] line(
+      Settings settings, String application, long sequence, int restarts, Map<String, Map<String, Long>> before)
+      throws IOException {
     return Record.json(
         json -> {
           json.writeStringField("kind", "hello");
@@ -22,6 +26,15 @@ final class Greeting {
           json.writeNumberField("sequence", sequence);
           json.writeNumberField("restarts", restarts);
           json.writeNumberField("driver", process());
+          json.writeObjectFieldStart("before");
+          for (Map.Entry<String, Map<String, Long>> reporter : before.entrySet()) {
+            json.writeObjectFieldStart(reporter.getKey());
+            for (Map.Entry<String, Long> count : reporter.getValue().entrySet()) {
+              json.writeNumberField(count.getKey(), count.getValue());
+            }
+            json.writeEndObject();
+          }
+          json.writeEndObject();
           json.writeArrayFieldStart("settings");
           for (Settings.Setting setting : settings.all()) {
             json.writeStartObject();

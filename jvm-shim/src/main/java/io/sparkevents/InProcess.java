@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.util.Collections;
 import java.util.Iterator;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
@@ -96,7 +97,7 @@ public final class InProcess implements Destination {
     ByteArrayOutputStream lines = new ByteArrayOutputStream();
     if (!begun) {
       begun = true;
-      lines.write(Greeting.line(settings, context.appName(), answers.nextSequence(), 0));
+      lines.write(Greeting.line(settings, context.appName(), answers.nextSequence(), 0, Collections.emptyMap()));
       feed.begin(lines::write);
       return lines.toByteArray();
     }

@@ -15,6 +15,7 @@ final class Launcher {
   private final Settings settings;
   private final String application;
   private final Answers answers;
+  private final Statistics statistics;
   private final Restarts restarts;
   private final Deadline deadline;
   private final Runnable onEnd;
@@ -31,6 +32,7 @@ final class Launcher {
       String application,
       List<Interpreter> candidates,
       Answers answers,
+      Statistics statistics,
       Restarts restarts,
       Deadline deadline,
       Runnable onEnd) {
@@ -38,6 +40,7 @@ final class Launcher {
     this.application = application;
     this.candidates = candidates;
     this.answers = answers;
+    this.statistics = statistics;
     this.restarts = restarts;
     this.deadline = deadline;
     this.onEnd = onEnd;
@@ -128,7 +131,7 @@ final class Launcher {
     process = started;
     String objection;
     try {
-      byte[] hello = Greeting.line(settings, application, answers.nextSequence(), restarts.count());
+      byte[] hello = Greeting.line(settings, application, answers.nextSequence(), restarts.count(), statistics.before());
       byte[] lines = Arrays.copyOf(hello, hello.length + past.length);
       System.arraycopy(past, 0, lines, hello.length, past.length);
       started.greet(lines);

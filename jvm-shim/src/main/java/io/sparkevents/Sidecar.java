@@ -49,7 +49,7 @@ final class Sidecar {
     Answers answers = new Answers(queue, gate, statistics, events);
     launcher =
         new Launcher(
-            settings, application, candidates, answers, restarts, deadline, queue::wakeWriter);
+            settings, application, candidates, answers, statistics, restarts, deadline, queue::wakeWriter);
     feed = new Feed(queue, settings.queueSize(), deadline);
   }
 

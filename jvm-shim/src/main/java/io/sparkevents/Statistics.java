@@ -1,11 +1,14 @@
 package io.sparkevents;
 
+import java.util.Arrays;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Map;
+import java.util.Set;
 import java.util.function.BiConsumer;
 
 /**
- * The numbers of the reporters, as the sidecar tells them about once a second. Read by metrics, on any
+ * The numbers of the reporters, as the sidecar tells them several times a second. Read by metrics, on any
  * thread; what is not known is 0, what is told and not known here is skipped.
  */
 final class Statistics {
@@ -38,14 +41,24 @@ final class Statistics {
     }
 
     private synchronized void sidecarStarted() {
-      for (String key : COUNTERS) {
-        before.put(key, count(key));
+      for (Object told : now.keySet()) {
+        String key = String.valueOf(told);
+        if (COUNTERS.contains(key) || key.startsWith(DROPPED_FOR)) {
+          before.put(key, count(key));
+        }
       }
       now = java.util.Collections.emptyMap();
     }
+
+    private synchronized Map<String, Long> before() {
+      return new HashMap<>(before);
+    }
   }
 
-  private static final String[] COUNTERS = {"accepted", "delivered", "dropped", "failures"};
+  private static final Set<String> COUNTERS =
+      new HashSet<>(Arrays.asList("accepted", "delivered", "dropped", "failures", "timeouts"));
+  /** And a reason. */
+  private static final String DROPPED_FOR = "dropped.";
 
   private final Map<String, Reporter> reporters = new HashMap<>();
   private BiConsumer<String, Reporter> observer = (name, reporter) -> {};
@@ -55,6 +68,13 @@ final class Statistics {
     for (Reporter reporter : reporters.values()) {
       reporter.sidecarStarted();
     }
+  }
+
+  /** What those that are gone had counted, by reporter. */
+  synchronized Map<String, Map<String, Long>> before() {
+    Map<String, Map<String, Long>> all = new HashMap<>();
+    reporters.forEach((name, reporter) -> all.put(name, reporter.before()));
+    return all;
   }
 
   synchronized void receive(Map<?, ?> answer) {
