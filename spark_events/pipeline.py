@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from spark_events.config import Settings, boolean, duration, integer, names, option, positive_duration, text
+from spark_events.config import Settings, boolean, duration, integer, is_name, names, option, positive_duration, text
 from spark_events.config.references import resolve
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
@@ -156,7 +156,11 @@ def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = 
     own = own or {}
     config = settings.read(EventsConfig, "events")
     dispatcher_config = settings.read(DispatcherConfig, "events.dispatcher")
-    configured = list(dict.fromkeys([*settings.names_below(_REPORTER), *own]))
+    named = settings.names_below(_REPORTER)
+    for name in named:
+        if not is_name(name):
+            settings.complain(f"{_REPORTER}.{name}: given {name!r} as a name, allowed are letters, digits, '-' and '_'")
+    configured = list(dict.fromkeys([*named, *own]))
     plans = {name: _read_reporter(settings, name, own.get(name)) for name in configured}
     active = list(dict.fromkeys([*_active(settings, config, configured), *own]))
     for name in active:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["Kind", "boolean", "choice", "duration", "integer", "names", "positive_duration", "size", "text"]
+__all__ = ["Kind", "boolean", "choice", "duration", "integer", "is_name", "names", "positive_duration", "size", "text"]
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class Kind(Generic[T]):
 
 def _integer(at_least: int, at_most: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        value = int(text) if re.fullmatch(r"[+-]?\d{1,18}", text) else None
+        value = int(text) if re.fullmatch(r"[+-]?[0-9]{1,18}", text) else None
         if value is None or not at_least <= value <= at_most:
             raise ValueError
         return value
@@ -55,7 +55,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86
 
 
 def _duration(text: str) -> float:
-    match = re.fullmatch(r"(\d{1,9})\s*(ms|s|m|min|h|d)", text)
+    match = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|min|h|d)", text)
     if match is None:
         raise ValueError
     return int(match[1]) * _SECONDS[match[2]]
@@ -107,10 +107,15 @@ def choice(*allowed: str) -> Kind[str]:
     return Kind(f"one of {', '.join(allowed)}", parse)
 
 
+def is_name(value: str) -> bool:
+    """Whether a reporter may be called so: letters, digits, ``-`` and ``_``."""
+    return re.fullmatch(r"[A-Za-z0-9_-]+", value) is not None
+
+
 def _names(value: str) -> tuple[str, ...]:
     found = [name.strip() for name in value.split(",")]
     for name in found:
-        if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        if not is_name(name):
             raise ValueError(f"{name!r} is not a name")
     if len(set(found)) < len(found):
         raise ValueError("a name stands there twice")
@@ -125,7 +130,7 @@ _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def _size(value: str) -> int:
-    match = re.fullmatch(r"(\d{1,9})\s*([kmg])b?", value.lower())
+    match = re.fullmatch(r"([0-9]{1,9})\s*([kmg])b?", value.lower())
     if match is None or int(match[1]) == 0:
         raise ValueError
     return int(match[1]) * _UNITS[match[2]]

@@ -76,6 +76,8 @@ def test_reads_what_is_allowed(kind: Kind[Any], given_text: str, value: object) 
         (integer(1, 100), "1.0"),
         (integer(1, 100), ""),
         (integer(1, 100), "1_0"),
+        (integer(1, 100), "\N{ARABIC-INDIC DIGIT ONE}"),
+        (duration, "\N{ARABIC-INDIC DIGIT ONE}s"),
         (integer(1, 100), "9" * 5000),
         (boolean, "yes"),
         (boolean, "1"),

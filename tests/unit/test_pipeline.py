@@ -152,6 +152,14 @@ def test_a_reporter_that_cannot_be_made_is_told_by_name(given: str, reason: str)
     assert problem.startswith(reason)
 
 
+@pytest.mark.parametrize("name", ["ä", "a b", "a/b"])
+def test_a_reporter_s_name_is_a_name(name: str) -> None:
+    """It is part of metrics and of a spool's path; ``events.reporters`` takes no other either."""
+    (problem,) = problems(**{f"reporter__{name}__type": "log"})
+    told = f"events.reporter.{name}: given {name!r} as a name, allowed are letters, digits, '-' and '_'"
+    assert problem == told
+
+
 def test_reporters_that_are_not_active_are_checked_as_well() -> None:
     """A typo shows up when it is made, not on the day when the reporter is switched on."""
     found = problems(
