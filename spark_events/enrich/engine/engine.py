@@ -110,6 +110,10 @@ class Engine:
         with contextlib.suppress(RuntimeError):
             process.background.loop.call_soon_threadsafe(self._cancel_life)
 
+    def unfinished(self) -> list[tuple[Chunk, list[Any]]]:
+        """The chunks that have not gone out, with the answers there are and ``PENDING`` for the others; any thread."""
+        return [(batch.chunk, batch.answers.copy()) for batch in tuple(self._held)]
+
     def statistics(self) -> dict[str, Any]:
         """What was counted so far, as plain data: see :mod:`spark_events.enrich.engine.statistics`, which merges it."""
         peaks = {"buffer_rows": self._buffer.most_rows, "buffer_bytes": self._buffer.most_bytes, "loop": self._kind}
@@ -155,7 +159,8 @@ class Engine:
 
     def _without_the_loop(self, chunks: Iterator[Chunk], failure: Failure) -> Iterator[tuple[Chunk, list[Any]]]:
         """What has its answers goes out with them; the rest has failed, and nothing is called any more."""
-        for batch in self._held:
+        while self._held:
+            batch = self._held.popleft()
             answers = [failure if answer is PENDING else answer for answer in batch.answers]
             self._counts.failed(failure, batch.answers.count(PENDING))
             yield batch.chunk, answers

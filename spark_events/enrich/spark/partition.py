@@ -65,6 +65,8 @@ class Partition:
                 background = current_process().background
                 stack.enter_context(self._task.halt.heeded(background, self._engine.cancel))
             answered = self._engine.run(self._chunks(batches))
+            if self._recording is not None:
+                stack.enter_context(self._recording.looking_at(self._engine.unfinished, self._writer.write))
             stack.callback(answered.close)  # type: ignore[attr-defined]  # it is a generator
             for chunk, answers in answered:
                 if held is not None:

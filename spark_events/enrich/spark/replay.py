@@ -9,24 +9,30 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import time
+import threading
 import urllib.parse
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyarrow import fs
 
+from spark_events.enrich.engine.calls import PENDING
 from spark_events.enrich.engine.chunk import Chunk
+from spark_events.enrich.engine.failure import Failure
 from spark_events.enrich.spark.rows import columns_of
 
 __all__ = ["Recording", "ReplayStore"]
 
 _KEY = "__key"
-#: An answer is in the store this soon after its chunk has gone out.
+#: An answer is in the store this soon.
 _FLUSH_SECONDS = 1.0
 _FLUSH_ROWS = 10_000
+#: Answers as the engine has them, to columns and the rows that have failed.
+Write: TypeAlias = Callable[[Sequence[Any]], tuple[list[pa.Array], Mapping[int, object]]]
+#: Chunks that have not gone out, with the answers that are there, and ``PENDING`` for the others.
+Unfinished: TypeAlias = Callable[[], Iterable[tuple[Chunk, Sequence[Any]]]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,7 +79,7 @@ class ReplayStore:
 
 
 class Recording:
-    """One task's view of the store."""
+    """One task's view of the store. The task adds what goes out; a thread looks at what does not yet."""
 
     def __init__(self, system: fs.FileSystem, folder: str, partition: int, schema: pa.Schema) -> None:
         self._system = system
@@ -84,7 +90,8 @@ class Recording:
         self._schema = pa.schema(fields)
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
-        self._flushed_at = time.monotonic()
+        self._early: dict[Chunk, set[int]] = {}
+        self._lock = threading.Lock()
         self._stored = self._read()
         self._place = {key: row for row, key in enumerate(self._stored.column(_KEY).to_pylist())}
 
@@ -100,21 +107,69 @@ class Recording:
         return {index: dict(zip(names, answer, strict=True)) for (index, _), answer in zip(found, values, strict=True)}
 
     def add(self, chunk: Chunk, arrays: Sequence[pa.Array], failures: Mapping[int, object]) -> None:
-        """What has been answered, except what was known before."""
-        known = chunk.known or {}
-        rows = [row for row in range(len(chunk.rows)) if row not in failures and row not in known]
+        """A chunk goes out: what has been answered, except what was known before."""
+        with self._lock:
+            done = {*(chunk.known or ()), *self._early.pop(chunk, ()), *failures}
+            rows = [row for row in range(len(chunk.rows)) if row not in done]
+            self._add(chunk, rows, [array.take(pa.array(rows, pa.int64())) for array in arrays])
+            if self._pending_rows >= _FLUSH_ROWS:
+                self._write_pending()
+
+    @contextlib.contextmanager
+    def looking_at(self, unfinished: Unfinished, write: Write) -> Iterator[None]:
+        """Inside, and at the end, what has been answered of chunks that wait for their slowest call is kept as well.
+
+        Args:
+            unfinished: tells these chunks, from any thread.
+            write: makes columns of answers.
+        """
+        over = threading.Event()
+
+        def look() -> None:
+            # A store that cannot be reached: the task will find that, too, and say so.
+            with contextlib.suppress(OSError):
+                while not over.wait(_FLUSH_SECONDS):
+                    self._keep(unfinished, write)
+
+        thread = threading.Thread(target=look, name="spark-events-replay", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            self._keep(unfinished, write)
+
+    def _keep(self, unfinished: Unfinished, write: Write) -> None:
+        # All of it under the lock: a chunk that is seen here goes out after that.
+        with self._lock:
+            for chunk, answers in unfinished():
+                early = self._early.setdefault(chunk, set())
+                done = {*(chunk.known or ()), *early}
+                there = [
+                    row
+                    for row, answer in enumerate(answers)
+                    if answer is not PENDING and not isinstance(answer, Failure) and row not in done
+                ]
+                arrays, failures = write([answers[row] for row in there])
+                fit = [place for place in range(len(there)) if place not in failures]
+                columns = [array.take(pa.array(fit, pa.int64())) for array in arrays]
+                self._add(chunk, [there[place] for place in fit], columns)
+                early.update(there)
+            self._write_pending()
+
+    def _add(self, chunk: Chunk, rows: Sequence[int], arrays: Sequence[pa.Array]) -> None:
         if rows:
-            places = pa.array(rows)
             keys = pa.array([chunk.idempotency_key(row) for row in rows], pa.string())
-            columns = [keys, *(array.take(places) for array in arrays)]
-            self._pending.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+            self._pending.append(pa.RecordBatch.from_arrays([keys, *arrays], schema=self._schema))
             self._pending_rows += len(rows)
-        if self._pending_rows >= _FLUSH_ROWS or time.monotonic() - self._flushed_at >= _FLUSH_SECONDS:
-            self.flush()
 
     def flush(self) -> None:
         """Writes what is pending as one file."""
-        self._flushed_at = time.monotonic()
+        with self._lock:
+            self._write_pending()
+
+    def _write_pending(self) -> None:
         if not self._pending:
             return
         path = f"{self._folder}/{self._partition}-{uuid.uuid4().hex}.arrow"

@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from fakes import eventually
 
+from spark_events.enrich.engine.calls import PENDING
 from spark_events.enrich.engine.chunk import Chunk
+from spark_events.enrich.engine.failure import Failure
+from spark_events.enrich.spark.answers import AnswerWriter
 from spark_events.enrich.spark.replay import ReplayStore
 
 SCHEMA = pa.schema([("name", pa.string()), ("tags", pa.map_(pa.string(), pa.int64()))])
@@ -51,6 +56,40 @@ def test_what_a_task_that_fails_has_got_is_kept(tmp_path: Path) -> None:
         task()
     with store(tmp_path).recording(0) as recording:
         assert list(recording.known(["a"])) == [0]
+
+
+def test_answers_behind_a_slow_call_are_kept_and_kept_once(tmp_path: Path) -> None:
+    """A chunk goes out with its slowest row; what the others have got is in the store before, while the task runs."""
+    chunk = Chunk(list("abcd"), "abcd".__getitem__, 0, known={3: {"name": "nd", "tags": {}}})
+    refused = Failure("exception", "ValueError", "no")
+    answers: list[Any] = [{"name": "na", "tags": {"a": 1}}, PENDING, refused, {"name": "nd", "tags": {}}]
+    write = AnswerWriter(SCHEMA).write
+
+    def stored() -> list[str]:
+        with store(tmp_path).recording(1) as other:
+            return [key for key in "abcd" if other.known([key])]
+
+    with store(tmp_path).recording(0) as recording:
+        with recording.looking_at(lambda: [(chunk, answers)], write):
+            assert eventually(stored, what="the first answer to be stored") == ["a"]
+            answers[1] = {"name": "nb", "tags": {}}
+            assert eventually(lambda: len(stored()) == 2)
+        arrays, failures = write(answers)
+        recording.add(chunk, arrays, failures)
+    assert stored() == ["a", "b"]
+    tables = [pa.ipc.open_stream(path.read_bytes()).read_all() for path in tmp_path.rglob("*.arrow")]
+    assert sorted(pa.concat_tables(tables).column("__key").to_pylist()) == ["a", "b"]
+
+
+def test_what_is_answered_at_the_end_is_kept_and_what_does_not_fit_is_not(tmp_path: Path) -> None:
+    """The task is cancelled: nobody waits a second for that."""
+    chunk = Chunk(list("abc"), "abc".__getitem__, 0)
+    with store(tmp_path).recording(0) as recording:
+        answers = [{"name": 1, "tags": {}}, {"name": "nb", "tags": {}}, PENDING]
+        with recording.looking_at(lambda: [(chunk, answers)], AnswerWriter(SCHEMA).write):
+            pass
+    with store(tmp_path).recording(0) as recording:
+        assert recording.known(list("abc")) == {1: {"name": "nb", "tags": {}}}
 
 
 def test_another_batch_output_or_function_knows_nothing(tmp_path: Path) -> None:
