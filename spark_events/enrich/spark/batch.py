@@ -17,6 +17,7 @@ from spark_events.enrich.spark.progress import told
 from spark_events.enrich.spark.release import held
 from spark_events.enrich.spark.replay import ReplayStore
 from spark_events.enrich.spark.report import COLUMN, Report
+from spark_events.enrich.spark.schema import quoted
 from spark_events.enrich.spark.settle import Storage, settle
 from spark_events.errors import InvalidPlanError
 
@@ -64,8 +65,8 @@ def _shown(request: Request, settled: DataFrame) -> tuple[DataFrame, DataFrame |
     from pyspark.sql import functions
 
     failure = functions.col(COLUMN).getField("failure")
-    own = [_column(name) for name in request.df.columns]
-    answers = [_column(name) for name in request.output.names]
+    own = [quoted(name) for name in request.df.columns]
+    answers = [quoted(name) for name in request.output.names]
     how = request.plan.on_failure
     if how == "column":
         return settled.select(*own, *answers, failure.alias(request.failure_column)), None
@@ -73,10 +74,6 @@ def _shown(request: Request, settled: DataFrame) -> tuple[DataFrame, DataFrame |
         dead = settled.where(failure.isNotNull()).select(*own, failure.alias(request.failure_column))
         return settled.where(failure.isNull()).select(*own, *answers), dead
     return settled.select(*own, *answers), None
-
-
-def _column(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def _store(request: Request, batch: MicroBatch, root: str | None) -> ReplayStore | None:

@@ -85,6 +85,7 @@ class Request:
             rate=self.rate,
             replay=replay,
             halt=halt,
+            names=tuple(self.df.columns) if _is_awkward(self.df) else (),
         )
 
 
@@ -102,7 +103,15 @@ def mapped(request: Request, task: Task) -> DataFrame:
     elif task.failure_column:
         fields.append(StructField(task.failure_column, failure))
     ship(request.df)
-    return request.df.mapInArrow(Mapper(task), StructType(fields))
+    df = request.df
+    if task.names:
+        df = df.toDF(*(f"c{place}" for place in range(len(task.names))))
+    return df.mapInArrow(Mapper(task), StructType(fields))
+
+
+def _is_awkward(df: DataFrame) -> bool:
+    """Whether ``mapInArrow`` would not find a column: it takes their names for expressions, and does not quote them."""
+    return any("." in name or "`" in name for name in df.columns)
 
 
 def _failure_type() -> StructType:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_events.enrich.spark.batches import is_connect
-from spark_events.enrich.spark.schema import existing
+from spark_events.enrich.spark.schema import existing, quoted
 from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ def arranged(
         [sort_within_key] if isinstance(sort_within_key, str) or not isinstance(sort_within_key, Sequence)
         else list(sort_within_key)
     )  # fmt: skip
-    existing(df, "sort_within_key", [one for one in sort if isinstance(one, str)])
-    if not sort:
+    by = [quoted(*existing(df, "sort_within_key", [one])) if isinstance(one, str) else one for one in sort]
+    if not by:
         raise InvalidPlanError("sort_within_key is empty; allowed: a column, or several")
     if df.isStreaming:
         raise InvalidPlanError("Spark cannot sort a streaming DataFrame: use key with enrich_batch, in foreachBatch")
-    gathered = df if together else df.repartition(*(_quoted(column) for column in columns))
-    return gathered.sortWithinPartitions(*sort)
+    gathered = df if together else df.repartition(*(quoted(column) for column in columns))
+    return gathered.sortWithinPartitions(*by)
 
 
 def partitions_of(df: DataFrame) -> int | None:
@@ -79,7 +79,3 @@ def _are_together(df: DataFrame, columns: Sequence[str]) -> bool:
         return False
     # By some of the key's columns is enough: rows that are equal in all are equal in these.
     return {one.name() for one in hashed} <= set(columns)
-
-
-def _quoted(column: str) -> str:
-    return f"`{column.replace('`', '``')}`"

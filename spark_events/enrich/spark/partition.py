@@ -76,10 +76,15 @@ class Partition:
             yield self._with_report(held) if self._task.settles else held
 
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:
-        for batch in batches:
+        for given in batches:
+            batch = self._with_names(given)
             rows = _together(self._plan, batch)
             for start in range(0, batch.num_rows, rows):
                 yield self._chunk(batch.slice(start, rows))
+
+    def _with_names(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        names = self._task.names
+        return pa.RecordBatch.from_arrays(batch.columns, names=list(names)) if names else batch
 
     def _chunk(self, batch: pa.RecordBatch) -> Chunk:
         rows = self._rows.read(batch)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["Output", "existing", "output_of"]
+__all__ = ["Output", "existing", "output_of", "quoted"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,6 +84,11 @@ def existing(df: DataFrame, name: str, columns: Iterable[str] | None) -> tuple[s
             raise InvalidPlanError(f"{name} names {column!r}; the DataFrame has {', '.join(present)}")
         found.append(same[0])
     return tuple(found)
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark reads it from text: a dot in it is no path, and a backtick no quote."""
+    return f"`{name.replace('`', '``')}`"
 
 
 def _parsed(df: DataFrame, output: Any) -> StructType:

@@ -34,6 +34,7 @@ class Task:
         rate: attempts a second that one task may make.
         replay: where answers are kept until the batch is committed.
         halt: where it hears that the batch is given up.
+        names: of the columns, where Spark was given others; empty: the batches have their own.
     """
 
     pickled: bytes
@@ -47,6 +48,7 @@ class Task:
     rate: float | None = None
     replay: ReplayStore | None = None
     halt: Halt | None = None
+    names: tuple[str, ...] = ()
 
     def output_schema(self) -> pa.Schema:
         """Of the answers."""

@@ -29,6 +29,14 @@ def what_is_there(batches):
 
 there = spark.range(1).mapInArrow(what_is_there, "there boolean").first().there
 truth = {"type": type(spark).__module__, "there": there}
+
+
+async def double(row):
+    if row["a.b"] == 2:
+        raise ValueError("two")
+    return {"new.x": row["a.b"] * 2}
+
+
 common = {"output": "name string, score double", "resource": opener(port), "retry": Retry(attempts=1)}
 
 out = enrich_batch(spark.range(0, 40, 1, 3), lookup, **common)
@@ -41,6 +49,11 @@ try:
     enrich_batch(spark.range(666, 670), lookup, **common)
 except EnrichmentError as error:
     truth["error"] = [error.failed, error.rows]
+awkward = spark.range(3).selectExpr("id as `a.b`", "-id as `c``d`")
+asked = {"output": "`new.x` long", "failure_column": "why.not", "key": "a.b", "sort_within_key": "c`d"}
+good, dead = enrich_batch(awkward, double, on_failure="dead_letter", **asked)
+truth["awkward"] = [good.columns, sorted([*row] for row in good.collect()), dead.columns, [*dead.collect()[0]][1]]
+truth["awkward lazy"] = sorted([*row][:3] for row in enrich(awkward, double, on_failure="column", **asked).collect())
 
 (folder / "truth.json").write_text(json.dumps(truth), encoding="utf-8")
 if sys.argv[3] != "everything":

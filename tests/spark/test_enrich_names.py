@@ -1,0 +1,123 @@
+"""Columns whose names Spark would read as a path or a quote, in every place where a column is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col
+from pyspark.sql.types import LongType, StructField, StructType
+from spark.enriching import by_value, session
+
+from spark_events import Retry, enrich, enrich_batch
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+OUTPUT = StructType([StructField("new.x", LongType()), StructField("new`y", LongType())])
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    by_value(__name__)
+    with session(tmp_path_factory.mktemp("spark")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def df(spark: SparkSession) -> DataFrame:
+    # `a.b` is also what Spark would take for the part of a struct.
+    return spark.range(0, 6, 1, 2).selectExpr(
+        "id as `a.b`", "id * 10 as `c``d`", "named_struct('b', -1) as a", "id % 2 as k"
+    )
+
+
+async def both(row: Any) -> dict[str, Any]:
+    if row["a.b"] == 5:
+        raise ValueError("five")
+    return {"new.x": row["a.b"] + 100, "new`y": row["c`d"] + 100}
+
+
+async def dotted(row: Any) -> dict[str, Any]:
+    return {"new.x": row["a.b"], "new`y": len(row)}
+
+
+async def keyed(row: Any, ctx: Any) -> dict[str, Any]:
+    return {"x": ctx.idempotency_key}
+
+
+def values(df: DataFrame) -> list[tuple[Any, ...]]:
+    """Without the struct."""
+    return [(row[0], row[1], *row[3:]) for row in df.collect()]
+
+
+ANSWERED = [(number, 10 * number, number % 2, 100 + number, 100 + 10 * number) for number in range(5)]
+
+
+def test_rows_have_their_answers_whatever_columns_are_called(df: DataFrame) -> None:
+    """Settled or lazy: the same names come out that went in."""
+    fine = df.where(col("k") >= 0).where("`a.b` < 5")
+    for made in (enrich_batch(fine, both, output=OUTPUT), enrich(fine, both, output=OUTPUT)):
+        assert made.columns == ["a.b", "c`d", "a", "k", "new.x", "new`y"]
+        assert values(made) == ANSWERED
+        assert made.first().a.b == -1  # type: ignore[union-attr]
+
+
+def test_a_column_that_the_function_does_not_get_may_be_called_anything(df: DataFrame) -> None:
+    """Such a DataFrame failed as a whole."""
+
+    async def fn(row: Any) -> dict[str, Any]:
+        return {"x": row.k}
+
+    made = enrich_batch(df, fn, output="x long", input_cols="k")
+    assert values(made) == [(number, 10 * number, number % 2, number % 2) for number in range(6)]
+
+
+def test_failures_and_dead_letters_have_such_names_too(df: DataFrame) -> None:
+    """In a column, settled or lazy, and in a DataFrame of their own."""
+    once: Any = {"output": OUTPUT, "failure_column": "why.not", "retry": Retry(attempts=1)}
+    for made in (
+        enrich_batch(df, both, on_failure="column", **once),
+        enrich(df, both, on_failure="column", **once),
+    ):
+        *answered, failed = values(made)
+        assert answered == [(*row, None) for row in ANSWERED]
+        assert (failed[:5], failed[5].type) == ((5, 50, 1, None, None), "ValueError")
+    good, dead = enrich_batch(df, both, on_failure="dead_letter", **once)
+    assert values(good) == ANSWERED
+    assert dead.columns == ["a.b", "c`d", "a", "k", "why.not"]
+    assert [row["why.not"].message for row in dead.collect()] == ["five"]
+    nulls = enrich_batch(df, both, output=OUTPUT, on_failure="null", retry=Retry(attempts=1))
+    assert values(nulls) == [*ANSWERED, (5, 50, 1, None, None)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"input_cols": ["a.b"]},
+        {"input_cols": "A.B", "coalesce_by": "a.b"},
+        {"input_cols": ["a.b"], "key": "a.b", "sort_within_key": "c`d"},
+        {"input_cols": ["a.b"], "key": "c`d", "sort_within_key": ["A.B", "k"]},
+    ],
+)
+def test_such_columns_may_be_named(df: DataFrame, arguments: dict[str, Any]) -> None:
+    """As the DataFrame has them: a text is a name, never an expression."""
+    made = enrich_batch(df, dotted, output=OUTPUT, **arguments)
+    assert sorted(values(made)) == [(number, 10 * number, number % 2, number, 1) for number in range(6)]
+
+
+def test_an_expression_to_sort_by_stays_one(df: DataFrame) -> None:
+    """Only texts are names."""
+    made = enrich_batch(
+        df.coalesce(1), dotted, output=OUTPUT, input_cols="a.b", key="k", sort_within_key=col("`a.b`").desc()
+    )
+    assert [row[0] for row in values(made)] == [5, 4, 3, 2, 1, 0]
+
+
+def test_idempotency_keys_are_those_of_the_real_names(df: DataFrame) -> None:
+    """By such a column alone, and the same as if it had another name."""
+    made = [row.x for row in enrich_batch(df, keyed, output="x string", idempotency_cols="a.b").collect()]
+    renamed = df.withColumnRenamed("a.b", "e").select("e")
+    assert made == [row.x for row in enrich_batch(renamed, keyed, output="x string").collect()]
+    assert len(set(made)) == 6
