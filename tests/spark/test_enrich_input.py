@@ -58,7 +58,22 @@ async def holds_a_lock(row: Any) -> dict[str, Any]:
         (fine, {"output": "X long, x long"}, "output has a column 'x', and so has"),
         (fine, {"output": "x lnog"}, "output is 'x lnog', which Spark cannot read"),
         (fine, {"output": "  "}, "output is '  '; allowed"),
-        (fine, {"output": "failure long", "on_failure": "column"}, "output has a column 'failure'"),
+        (
+            fine,
+            {"output": "failure long", "on_failure": "column"},
+            "output .* 'failure', and failure_column is 'failure'",
+        ),
+        (
+            fine,
+            {"output": "Why long", "on_failure": "dead_letter", "failure_column": "why"},
+            "output has a column 'Why', and failure_column is 'why': name one of them differently",
+        ),
+        (
+            fine,
+            {"on_failure": "column", "failure_column": "ID"},
+            "failure_column is 'ID', and the DataFrame has a column 'id' already: name it differently, or drop that",
+        ),
+        (fine, {"on_failure": "dead_letter", "failure_column": "id"}, "failure_column is 'id', and the DataFrame has"),
         (fine, {"input_cols": ["id", "nope"]}, "input_cols names 'nope'; the DataFrame has id, twice"),
         (fine, {"key": "nope"}, "key names 'nope'"),
         (fine, {"coalesce_by": "nope"}, "coalesce_by names 'nope'"),
@@ -80,6 +95,19 @@ def test_what_cannot_be_is_refused_before_a_task_runs(
     """One sentence: what, what was given, what is allowed."""
     with pytest.raises(InvalidPlanError, match=message):
         enrich_batch(df, fn, **{"output": "x long", **arguments})
+
+
+def test_a_column_called_as_the_one_for_failures_is_in_its_way_where_that_is_made(df: DataFrame) -> None:
+    """By default, it may be there: an earlier enrichment has left it."""
+    failed = df.withColumnRenamed("twice", "failure")
+    for on_failure in ("fail", "null"):
+        made = enrich_batch(failed, fine, output="x long", on_failure=on_failure)  # type: ignore[call-overload]
+        assert made.columns == ["id", "failure", "x"]
+    for form in (enrich, enrich_batch):
+        with pytest.raises(InvalidPlanError, match="failure_column is 'failure', and the DataFrame has a column"):
+            form(failed, fine, output="x long", on_failure="column")
+    made = enrich_batch(failed, fine, output="x long", on_failure="column", failure_column="why")
+    assert made.columns == ["id", "failure", "x", "why"]
 
 
 def test_what_the_lazy_form_cannot_do_is_refused(spark: SparkSession, df: DataFrame) -> None:

@@ -14,7 +14,7 @@ from spark_events.enrich.spark.mapper import Mapper
 from spark_events.enrich.spark.options import Options, plan_of
 from spark_events.enrich.spark.rate import rate_of_a_task, tasks_at_a_time, warn_of_speculation
 from spark_events.enrich.spark.report import COLUMN
-from spark_events.enrich.spark.schema import Output, existing, output_of
+from spark_events.enrich.spark.schema import Output, check_failure_column, existing, output_of
 from spark_events.enrich.spark.shipping import ship
 from spark_events.enrich.spark.task import Task
 
@@ -60,7 +60,9 @@ class Request:
         """
         plan = plan_of(df, fn, options)
         takes_column = plan.on_failure in ("column", "dead_letter")
-        made = output_of(df, output, [COLUMN, *([failure_column] if takes_column else [])])
+        if takes_column:
+            check_failure_column(df, failure_column)
+        made = output_of(df, output, [COLUMN], failure_column if takes_column else "")
         inputs = existing(df, "input_cols", input_cols)
         identity = existing(df, "idempotency_cols", idempotency_cols)
         warn_of_speculation(df)

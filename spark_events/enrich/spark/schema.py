@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["Output", "existing", "output_of", "quoted"]
+__all__ = ["Output", "check_failure_column", "existing", "output_of", "quoted"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,13 +33,14 @@ class Output:
         return bytes(self.arrow.serialize())
 
 
-def output_of(df: DataFrame, output: Any, reserved: Sequence[str] = ()) -> Output:
+def output_of(df: DataFrame, output: Any, reserved: Sequence[str] = (), failure_column: str = "") -> Output:
     """The columns that the answers make.
 
     Args:
         df: what they are added to.
         output: as ``"country string, risk double not null"``, or a ``StructType``.
         reserved: other columns that will be added.
+        failure_column: the one for failures, where there will be one.
 
     Raises:
         InvalidPlanError: it cannot be read, is empty, or a name is there already.
@@ -52,6 +53,10 @@ def output_of(df: DataFrame, output: Any, reserved: Sequence[str] = ()) -> Outpu
     taken = {name.lower(): name for name in df.columns}
     taken.update({name.lower(): name for name in reserved})
     for name in spark.names:
+        if name.lower() == failure_column.lower():
+            raise InvalidPlanError(
+                f"output has a column {name!r}, and failure_column is {failure_column!r}: name one of them differently"
+            )
         if name.lower() in taken:
             raise InvalidPlanError(
                 f"output has a column {name!r}, and so has the DataFrame, {taken[name.lower()]!r}: name it "
@@ -63,6 +68,20 @@ def output_of(df: DataFrame, output: Any, reserved: Sequence[str] = ()) -> Outpu
     except TypeError as unsupported:
         raise InvalidPlanError(f"output cannot be: {unsupported}") from None
     return Output(spark, arrow)
+
+
+def check_failure_column(df: DataFrame, name: str) -> None:
+    """That the column for failures can be added.
+
+    Raises:
+        InvalidPlanError: its name is there already; to Spark, in capitals or not.
+    """
+    for column in df.columns:
+        if column.lower() == name.lower():
+            raise InvalidPlanError(
+                f"failure_column is {name!r}, and the DataFrame has a column {column!r} already: name it differently, "
+                "or drop that column first"
+            )
 
 
 def existing(df: DataFrame, name: str, columns: Iterable[str] | None) -> tuple[str, ...]:
