@@ -60,7 +60,7 @@ def _enrich(job: Job) -> list[Any]:
         return await job.call(ctx.resource, row)
 
     key = str(time.monotonic_ns())
-    engine = Engine(Plan(fn, resource=job.opened, max_in_flight=job.in_flight), Definition(key, key, key))
+    engine = Engine(Plan(fn, resource=job.opened, max_in_flight=job.in_flight), Definition(key, key, key, key))
     chunks = (Chunk(part, lambda index, part=part: str(part[index]), len(part)) for part in job.batches(job.batch))  # type: ignore[misc]
     return [answer for _, answers in engine.run(chunks) for answer in answers]
 

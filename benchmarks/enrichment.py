@@ -63,7 +63,9 @@ def _chunks(rows: int, size: int) -> Iterator[Chunk]:
 
 def engine_seconds(fn: Function, rows: int, in_flight: int, chunk: int) -> float:
     """Seconds for so many rows, retries and timeouts on; checks that every answer is in its place."""
-    engine = Engine(Plan(fn, max_in_flight=in_flight), Definition("calls", "resource", str(time.monotonic_ns())))
+    engine = Engine(
+        Plan(fn, max_in_flight=in_flight), Definition("calls", "answers", "resource", str(time.monotonic_ns()))
+    )
     began = time.perf_counter()
     first = 0
     for part, answers in engine.run(_chunks(rows, chunk)):
@@ -164,7 +166,7 @@ def report_memory(rows: int) -> None:
     """Runs so many rows with answers of their own, and prints the most memory that it took, in megabytes."""
     import resource
 
-    engine = Engine(Plan(_record), Definition("calls", "resource", "batch"))
+    engine = Engine(Plan(_record), Definition("calls", "answers", "resource", "batch"))
     for _ in engine.run(_chunks(rows, _CHUNK)):
         pass
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)

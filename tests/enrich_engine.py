@@ -19,7 +19,7 @@ _ROW_BYTES = 100
 def definition(**changes: str) -> Definition:
     """One that nothing in this process has had before."""
     number = str(next(_NUMBERS))
-    return Definition(**{"calls": number, "resource": number, "batch": number, **changes})
+    return Definition(**{"calls": number, "answers": number, "resource": number, "batch": number, **changes})
 
 
 def chunks_of(

@@ -31,13 +31,16 @@ class Definition:
     A function that comes out of a pickle is a new object in every task; these say that it is the same.
 
     Attributes:
-        calls: of the function and its answers' schema: the cache and the Retry-After gate are kept by it.
+        calls: of the function and its answers' schema: the Retry-After gate is kept by it.
+        answers: of that, the resource, and the names and types of the columns that make a request: the cache is kept
+            by it. A request itself has values alone, of which 1, 1.0 and true are equal.
         resource: of the function that opens the resource: the open resource is kept by it.
         batch: of this run of this micro-batch: the circuit breaker is kept by it, so that the tasks that follow in
             this process need not find out again that the destination is down. A replay is another run.
     """
 
     calls: str
+    answers: str
     resource: str
     batch: str
 
@@ -77,7 +80,7 @@ def assemble(
         cache = None
         if plan.cache is not None:
             kept = plan.cache
-            cache = process.caches.get((definition.calls, kept), lambda: Answers(kept.max_entries, kept.ttl))
+            cache = process.caches.get((definition.answers, kept), lambda: Answers(kept.max_entries, kept.ttl))
         pool.sharing = Sharing(memory, cache, counts)
     return pool
 

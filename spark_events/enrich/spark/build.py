@@ -77,7 +77,7 @@ class Request:
         with_column = not settles and self.plan.on_failure == "column"
         return Task(
             pickled=pickled(self.plan),
-            definition=pickle.dumps(definition_of(self.plan, self.output)),
+            definition=pickle.dumps(definition_of(self.plan, self.output, self.df.schema, self.input_cols)),
             output=self.output.serialised(),
             input_cols=self.input_cols,
             identity=self.identity,

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from spark_events.enrich.engine.engine import Definition
 from spark_events.enrich.plan import Plan
 from spark_events.enrich.signature import name_of
 from spark_events.enrich.spark.schema import Output
 from spark_events.errors import InvalidPlanError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 __all__ = ["definition_of", "pickled"]
 
@@ -26,12 +30,26 @@ def pickled(plan: Plan) -> bytes:
     return _dumped("the plan", plan)
 
 
-def definition_of(plan: Plan, output: Output) -> Definition:
-    """What a worker process may use again, by what it is made of."""
+def definition_of(plan: Plan, output: Output, schema: StructType, input_cols: Sequence[str]) -> Definition:
+    """What a worker process may use again, by what it is made of.
+
+    Args:
+        plan: with the functions.
+        output: what they answer.
+        schema: of the DataFrame.
+        input_cols: what the function gets of it.
+    """
     parts = _parts(plan)
     calls = hashlib.sha256(_dumped("fn", plan.fn) + output.serialised()).hexdigest()
     resource = "" if plan.resource is None else hashlib.sha256(_dumped("resource", parts["resource"])).hexdigest()
-    return Definition(calls, resource, uuid.uuid4().hex)
+    # The function's columns even with coalesce_by: with others, it gives other answers to the same request.
+    asked = [calls, resource, _typed(schema, input_cols), _typed(schema, plan.coalesce_by or ())]
+    answers = hashlib.sha256(repr(asked).encode()).hexdigest()
+    return Definition(calls, answers, resource, uuid.uuid4().hex)
+
+
+def _typed(schema: StructType, columns: Sequence[str]) -> list[tuple[str, str]]:
+    return [(name, schema[name].dataType.json()) for name in columns]
 
 
 def _parts(plan: Plan) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def test_the_cache_outlives_the_run_and_not_its_time() -> None:
     made = definition()
     cache = Cache(max_entries=10, ttl=60)
     assert Run(fn, made=made, cache=cache).of(chunks_of(range(4), request=lambda row: row))[:3] == [0, 1, 2]
-    second = Run(fn, made=definition(calls=made.calls), cache=cache)
+    second = Run(fn, made=definition(answers=made.answers), cache=cache)
     assert second.of(chunks_of(range(4), request=lambda row: row))[:3] == [0, 1, 2]
     assert called == [0, 1, 2, 3, 3]
     assert second.numbers["cached"] == 3

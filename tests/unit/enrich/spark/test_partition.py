@@ -26,7 +26,7 @@ async def _twice(row: Any) -> Mapping[str, int]:
 def _enriched(plan: Plan, batch: pa.RecordBatch) -> tuple[pa.Table, Mapping[str, Any]]:
     """The rows with their answers, and what was counted."""
     task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="", settles=True)
-    partition = Partition(task, plan, Definition("calls", "resource", f"partition {next(_number)}"), 0, "")
+    partition = Partition(task, plan, Definition("calls", "answers", "resource", f"partition {next(_number)}"), 0, "")
     made = pa.Table.from_batches(list(partition.run(iter([batch]))))
     report = made.column(COLUMN)[-1].as_py()["report"]
     return made, Report.from_bytes(report).statistics

@@ -1,0 +1,80 @@
+"""What a worker's cache takes for the same request, and what it tells apart."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from spark.enriching import by_value, session
+
+from spark_events import Cache, enrich_batch
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    by_value(__name__)
+    # One task at a time is one worker, and so one cache.
+    with session(tmp_path_factory.mktemp("spark"), **{"spark.master": "local[1]"}) as made:
+        yield made
+
+
+def opener(address: str) -> Callable[[], Any]:
+    """A resource."""
+
+    @contextlib.asynccontextmanager
+    async def opened() -> AsyncIterator[str]:
+        yield address
+
+    return opened
+
+
+async def another(row: Any, ctx: Any) -> dict[str, str]:
+    """Never the same twice, so an equal answer has come out of the cache."""
+    return {"answer": uuid.uuid4().hex}
+
+
+def answer(spark: SparkSession, query: str, **options: Any) -> str:
+    """Of the query's only row."""
+    (row,) = enrich_batch(spark.sql(query), another, output="answer string", cache=Cache(), **options).collect()
+    return str(row.answer)
+
+
+PRODUCTION, TEST = opener("http://production/"), opener("http://test/")
+ROW = "select 7 as id, 1 as home, 1 as work"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"query": ROW, "resource": PRODUCTION}, {"query": ROW, "resource": TEST}),
+        ({"query": "select 1 as a, 2 as b"}, {"query": "select 1 as b, 2 as a"}),
+        ({"query": ROW, "input_cols": ["home"]}, {"query": ROW, "input_cols": ["work"]}),
+        ({"query": ROW, "coalesce_by": "home"}, {"query": ROW, "coalesce_by": "work"}),
+        ({"query": ROW, "coalesce_by": "id"}, {"query": ROW, "coalesce_by": "id", "input_cols": ["id", "home"]}),
+        ({"query": "select 1 as v"}, {"query": "select 1.0D as v"}),
+        ({"query": "select 1 as v"}, {"query": "select true as v"}),
+        ({"query": "select 1 as v"}, {"query": "select 1L as v"}),
+        ({"query": "select 1.0 as v"}, {"query": "select 1.00 as v"}),
+        ({"query": "select array(1) as v"}, {"query": "select array(1.0D) as v"}),
+        ({"query": ROW, "coalesce_by": "id"}, {"query": ROW.replace("7", "7.0D"), "coalesce_by": "id"}),
+    ],
+)
+def test_another_request_is_not_answered_from_the_cache(
+    spark: SparkSession, one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    """Though its values are equal; what was asked before is still known."""
+    first = answer(spark, **one)
+    assert answer(spark, **other) != first
+    assert answer(spark, **one) == first
+
+
+def test_what_the_function_does_not_get_makes_no_other_request(spark: SparkSession) -> None:
+    """Nor does its place in the DataFrame, or whether it could be null."""
+    first = answer(spark, "select 3 as only_here, 4 as more", input_cols="only_here")
+    assert answer(spark, "select 'x' as more, if(rand() < 2, 3, null) as only_here", input_cols="only_here") == first
