@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import datetime
 import itertools
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -66,11 +68,16 @@ def values_of(array: pa.Array) -> list[Any]:
 
 
 def hashable(value: Any) -> Hashable:
-    """The same for equal values, whatever they are made of."""
+    """The same for values that are equal to Spark, whatever they are made of."""
     if isinstance(value, dict):
         return tuple((name, hashable(part)) for name, part in value.items())
     if isinstance(value, list | tuple):
         return tuple(map(hashable, value))
+    if isinstance(value, datetime.datetime) and (offset := value.utcoffset()) is not None:
+        # In one zone Python compares what the clock shows, which in autumn is the same twice.
+        return value.replace(tzinfo=datetime.timezone(offset))
+    if isinstance(value, float) and math.isnan(value):
+        return math.nan  # this one object is found again, which no other NaN is
     return value  # type: ignore[no-any-return]  # what Arrow makes otherwise is hashable
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 import random
 from typing import Any
 
@@ -52,6 +53,23 @@ def test_what_is_equal_is_hashable_and_equal() -> None:
     """Lists and dictionaries are no keys."""
     assert hash(hashable({"a": [1, {"b": 2}]})) == hash(hashable({"a": [1, {"b": 2}]}))
     assert hashable([1, [2]]) != hashable([1, [3]])
+
+
+def test_floats_are_equal_where_they_are_to_spark() -> None:
+    """Every NaN that comes out of Arrow is another object, and equal to nothing."""
+    found = values_of(pa.array([math.nan, -0.0]))
+    also = values_of(pa.array([math.nan, 0.0]))
+    assert {hashable((found[0], [1])): "found"}[hashable((also[0], [1]))] == "found"
+    assert hashable(found[1]) == hashable(also[1])
+
+
+def test_moments_that_a_clock_shows_alike_are_not_equal() -> None:
+    """An hour apart, in the night in which clocks are set back."""
+    half_past_one = pa.array([1_730_611_800, 1_730_615_400], pa.timestamp("s", "America/New_York"))
+    first, second = values_of(half_past_one.cast(pa.timestamp("us", "America/New_York")))
+    assert first.replace(tzinfo=None, fold=0) == second.replace(tzinfo=None, fold=0)
+    assert hashable(first) != hashable(second)
+    assert hashable((1, {"at": first})) != hashable((1, {"at": second}))
 
 
 def test_the_key_of_a_row_is_its_content_in_its_batch() -> None:
