@@ -117,8 +117,10 @@ class Plan:
         rate_limit: attempts a second, for the whole job; None: no limit.
         circuit_breaker: None: none.
         key: columns; calls of rows with equal values are made one after the other, in order.
-        coalesce_by: columns; rows with equal values get the answer of one call.
-        cache: kept by ``coalesce_by``, without it by everything the function gets.
+        coalesce_by: columns; rows of one partition with equal values get the answer of one call. For one call over all
+            partitions, repartition by these columns first, which loses the order of the rows.
+        cache: kept by ``coalesce_by``, without it by everything the function gets; for each function, resource and
+            output, and names and types of the columns, apart.
         batch_size: so many rows, at most, go into one call.
         on_failure: what becomes of a row whose attempts are exhausted.
         max_failure_ratio: of the batch's rows; above it, the batch fails even so.

@@ -1,4 +1,4 @@
-"""What a worker's cache takes for the same request, and what it tells apart."""
+"""Which rows are the same request, to a task and to its worker's cache, and which are told apart."""
 
 from __future__ import annotations
 
@@ -78,3 +78,11 @@ def test_what_the_function_does_not_get_makes_no_other_request(spark: SparkSessi
     """Nor does its place in the DataFrame, or whether it could be null."""
     first = answer(spark, "select 3 as only_here, 4 as more", input_cols="only_here")
     assert answer(spark, "select 'x' as more, if(rand() < 2, 3, null) as only_here", input_cols="only_here") == first
+
+
+def test_equal_rows_share_a_call_within_a_partition(spark: SparkSession) -> None:
+    """Across partitions only where they have been brought together before."""
+    equal = spark.range(0, 40, 1, 4).selectExpr("id", "'DE' as country")
+    for df, calls in ((equal, 4), (equal.repartition(4, "country"), 1)):
+        made = enrich_batch(df, another, output="answer string", coalesce_by="country")
+        assert len({row.answer for row in made.collect()}) == calls
