@@ -74,6 +74,7 @@ async def holds_a_lock(row: Any) -> dict[str, Any]:
             "failure_column is 'ID', and the DataFrame has a column 'id' already: name it differently, or drop that",
         ),
         (fine, {"on_failure": "dead_letter", "failure_column": "id"}, "failure_column is 'id', and the DataFrame has"),
+        (fine, {"on_failure": "column", "failure_column": ""}, "failure_column is ''; allowed: the name of a column"),
         (fine, {"input_cols": ["id", "nope"]}, "input_cols names 'nope'; the DataFrame has id, twice"),
         (fine, {"key": "nope"}, "key names 'nope'"),
         (fine, {"coalesce_by": "nope"}, "coalesce_by names 'nope'"),
@@ -108,6 +109,13 @@ def test_a_column_called_as_the_one_for_failures_is_in_its_way_where_that_is_mad
             form(failed, fine, output="x long", on_failure="column")
     made = enrich_batch(failed, fine, output="x long", on_failure="column", failure_column="why")
     assert made.columns == ["id", "failure", "x", "why"]
+
+
+def test_a_dataframe_without_columns_is_refused(spark: SparkSession) -> None:
+    """Spark would pass on batches of no columns, which have no rows: they would be gone without a word."""
+    for form in (enrich_batch, enrich):
+        with pytest.raises(InvalidPlanError, match="the DataFrame has no columns, so Spark passes none of its rows on"):
+            form(spark.range(3).select(), fine, output="x long")
 
 
 def test_what_the_lazy_form_cannot_do_is_refused(spark: SparkSession, df: DataFrame) -> None:

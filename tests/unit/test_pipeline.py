@@ -152,10 +152,12 @@ def test_a_reporter_that_cannot_be_made_is_told_by_name(given: str, reason: str)
     assert problem.startswith(reason)
 
 
-@pytest.mark.parametrize("name", ["ä", "a b", "a/b"])
+@pytest.mark.parametrize("name", ["", "ä", "a b", "a/b"])
 def test_a_reporter_s_name_is_a_name(name: str) -> None:
     """It is part of metrics and of a spool's path; ``events.reporters`` takes no other either."""
-    (problem,) = problems(**{f"reporter__{name}__type": "log"})
+    with pytest.raises(ConfigError) as caught:
+        build(Settings.of({f"events.reporter.{name}.type": "log"}, "a file"))
+    (problem,) = caught.value.problems
     told = f"events.reporter.{name}: given {name!r} as a name, allowed are letters, digits, '-' and '_'"
     assert problem == told
 

@@ -17,6 +17,7 @@ from spark_events.enrich.spark.report import COLUMN
 from spark_events.enrich.spark.schema import Output, check_failure_column, existing, output_of
 from spark_events.enrich.spark.shipping import ship
 from spark_events.enrich.spark.task import Task
+from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -60,6 +61,8 @@ class Request:
         """
         plan = plan_of(df, fn, options)
         takes_column = plan.on_failure in ("column", "dead_letter")
+        if not df.columns:
+            raise InvalidPlanError("the DataFrame has no columns, so Spark passes none of its rows on: give it one")
         if takes_column:
             check_failure_column(df, failure_column)
         made = output_of(df, output, [COLUMN], failure_column if takes_column else "")

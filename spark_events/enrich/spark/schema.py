@@ -70,12 +70,14 @@ def output_of(df: DataFrame, output: Any, reserved: Sequence[str] = (), failure_
     return Output(spark, arrow)
 
 
-def check_failure_column(df: DataFrame, name: str) -> None:
+def check_failure_column(df: DataFrame, name: object) -> None:
     """That the column for failures can be added.
 
     Raises:
-        InvalidPlanError: its name is there already; to Spark, in capitals or not.
+        InvalidPlanError: it has no name, or one that is there already; to Spark, in capitals or not.
     """
+    if not isinstance(name, str) or not name:
+        raise InvalidPlanError(f"failure_column is {name!r}; allowed: the name of a column")
     for column in df.columns:
         if column.lower() == name.lower():
             raise InvalidPlanError(
