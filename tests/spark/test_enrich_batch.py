@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from enrich_service import EnrichService, rule
-from pyspark.sql import SparkSession, functions
+from pyspark.sql import SparkSession, functions, types
 from spark.enriching import by_value, lookup, opener, session
 from spark.harness import spark_version
 
@@ -161,6 +161,32 @@ def test_failures_as_null_as_a_column_and_as_dead_letters(spark: SparkSession, s
     assert [(row.id, row.failure.kind) for row in dead.collect()] == [(3, "error"), (7, "error")]
     assert dead.columns == ["id", "failure"]
     assert set(called(service).values()) == {3}
+
+
+@pytest.mark.parametrize(
+    ("ddl", "good", "bad"),
+    [
+        ("struct<x: int not null>", {"x": 1}, {"x": None}),
+        (types.ArrayType(types.IntegerType(), containsNull=False), [1], [None]),
+        (types.MapType(types.StringType(), types.IntegerType(), valueContainsNull=False), {"a": 1}, {"a": None}),
+    ],
+)
+def test_a_null_where_a_nested_type_has_none_fails_its_row_and_no_call_is_repeated(
+    spark: SparkSession, service: EnrichService, ddl: Any, good: Any, bad: Any
+) -> None:
+    """Spark's own complaint would come in the task, which calls for all of its rows again."""
+
+    async def answer(row: Any, ctx: Any) -> dict[str, Any]:
+        await lookup(row, ctx)
+        return {"s": bad if row.id == 1 else good}
+
+    output = f"s {ddl}" if isinstance(ddl, str) else types.StructType([types.StructField("s", ddl)])
+    common: Any = {"output": output, "resource": opener(service.port), "retry": ONCE}
+    out = enrich_batch(spark.range(3).coalesce(1), answer, on_failure="column", **common)
+    first, second, third = (row.asDict(recursive=True) for row in out.collect())
+    assert (first["s"], second["s"], third["s"]) == (good, None, good)
+    assert re.fullmatch(r"column 's\.(x|element|value)' is NOT NULL, and .*", second["failure"]["message"])
+    assert called(service) == once_each(3)
 
 
 def test_too_many_failures_fail_the_batch_all_the_same(spark: SparkSession, service: EnrichService) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_events.enrich.engine.failure import Failure
+from spark_events.enrich.spark.nulls import has_required, null_below
 
 __all__ = ["AnswerWriter"]
 
@@ -29,6 +30,7 @@ class AnswerWriter:
         self._fields = list(schema)
         self._required = [place for place, field in enumerate(self._fields) if not field.nullable]
         self._checks = [_clock_check(field.type) for field in self._fields]
+        self._strict = [has_required(field.type) for field in self._fields]
         single = len(self._names) == 1
         get = operator.itemgetter(*self._names)
         self._get: Callable[[Any], tuple[Any, ...]] = (lambda answer: (get(answer),)) if single else get
@@ -80,7 +82,7 @@ class AnswerWriter:
                 values = self._slow(row, answer, failures)
             for place in self._required:
                 if values[place] is None and row not in failures:
-                    failures[row] = _misfit(f"column {self._names[place]!r} is NOT NULL, and the function gave None")
+                    failures[row] = _misfit(_not_null(self._names[place]))
             rows.append(values)
         return rows
 
@@ -105,23 +107,34 @@ class AnswerWriter:
         try:
             if check is not None and not all(map(check, values)):
                 raise pa.ArrowInvalid
-            return pa.array(values, field.type)
+            array = pa.array(values, field.type)
+            if self._null_below(place, array) is None:
+                return array
         except _REFUSALS:
             pass
-        # Somebody does not fit: who? The library's message would show the value, which may be a secret.
-        fitting = []
+        # Somebody does not fit: who?
+        fitting = list(values)
         for row, value in enumerate(values):
-            try:
-                if check is not None and not check(value):
-                    raise pa.ArrowInvalid
-                pa.array([value], field.type)
-                fitting.append(value)
-            except _REFUSALS:
-                fitting.append(None)
+            wrong = self._wrong(place, field, value)
+            if wrong is not None:
+                fitting[row] = None
                 if row not in failures:
-                    given = _described(value)
-                    failures[row] = _misfit(f"column {field.name!r} is {field.type}, and the function gave {given}")
+                    failures[row] = _misfit(wrong)
         return pa.array(fitting, field.type)
+
+    def _wrong(self, place: int, field: pa.Field, value: Any) -> str | None:
+        """Why a value does not fit. The library's message would show the value, which may be a secret."""
+        check = self._checks[place]
+        try:
+            if check is not None and not check(value):
+                raise pa.ArrowInvalid
+            path = self._null_below(place, pa.array([value], field.type))
+        except _REFUSALS:
+            return f"column {field.name!r} is {field.type}, and the function gave {_described(value)}"
+        return None if path is None else _not_null(path)
+
+    def _null_below(self, place: int, array: pa.Array) -> str | None:
+        return null_below(array, self._names[place]) if self._strict[place] else None
 
 
 _REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
@@ -129,6 +142,10 @@ _REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeE
 
 def _misfit(message: str) -> Failure:
     return Failure(kind="error", type="OutputError", message=message, attempts=1)
+
+
+def _not_null(path: str) -> str:
+    return f"column {path!r} is NOT NULL, and the function gave None"
 
 
 def _listed(names: Sequence[str]) -> str:

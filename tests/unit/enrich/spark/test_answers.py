@@ -83,3 +83,27 @@ def test_a_misfit_in_a_late_column_leaves_nothing_in_the_earlier_ones() -> None:
     columns, failures = written([{"a": 1, "b": "no"}, {"a": 2, "b": 2}], ("a", pa.int64()), ("b", pa.int64()))
     assert list(failures) == [0]
     assert columns == [[None, 2], [None, 2]]
+
+
+_X = pa.struct([pa.field("x", pa.int32(), nullable=False), ("y", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad", "path"),
+    [
+        (_X, {"x": 1, "y": None}, {"x": None, "y": SECRET}, "s.x"),
+        (_X, None, {"y": SECRET}, "s.x"),
+        (pa.list_(pa.field("element", pa.int32(), nullable=False)), [1], [1, None], "s.element"),
+        (pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False)), {"a": 1}, {SECRET: None}, "s.value"),
+        (pa.map_(_X, pa.int32()), [({"x": 1}, None)], [({"x": None}, 1)], "s.key.x"),
+        (pa.list_(pa.map_(pa.string(), _X)), [None, {"a": None}], [{"a": {"x": None}}], "s.element.value.x"),
+        (pa.struct([("in", pa.list_(_X))]), {"in": [None]}, {"in": [{"x": 1}, {"x": None}]}, "s.in.element.x"),
+    ],
+)
+def test_a_null_below_a_column_whose_type_has_none_is_a_failure_of_its_row(
+    kind: Any, good: Any, bad: Any, path: str
+) -> None:
+    """Arrow takes it, and Spark's task dies of it. What is null itself has nothing below."""
+    columns, failures = written([{"s": good}, {"s": bad}, {"s": None}], ("s", kind))
+    assert failures == {1: f"column {path!r} is NOT NULL, and the function gave None"}
+    assert columns == written([{"s": good}, {"s": None}, {"s": None}], ("s", kind))[0]
