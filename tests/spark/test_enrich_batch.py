@@ -189,6 +189,23 @@ def test_a_null_where_a_nested_type_has_none_fails_its_row_and_no_call_is_repeat
     assert called(service) == once_each(3)
 
 
+def test_a_lone_surrogate_fails_its_row_and_no_call_is_repeated(spark: SparkSession, service: EnrichService) -> None:
+    """What an exception says, and what a function returns, may be no text that UTF-8 can hold."""
+
+    async def answer(row: Any, ctx: Any) -> dict[str, Any]:
+        await lookup(row, ctx)
+        if row.id == 0:
+            raise ValueError("name is \ud800")
+        return {"name": "\udc80" if row.id == 1 else "x"}
+
+    out = enrich_batch(
+        spark.range(3).coalesce(1), answer, output="name string", resource=opener(service.port), on_failure="column"
+    )
+    assert [row.name for row in out.collect()] == [None, None, "x"]
+    assert out.first().failure.message == "name is ?"
+    assert called(service) == once_each(3)
+
+
 def test_too_many_failures_fail_the_batch_all_the_same(spark: SparkSession, service: EnrichService) -> None:
     """max_failure_ratio is of the whole batch, and reached is not exceeded."""
     common: Any = {"output": OUTPUT, "resource": opener(service.port), "retry": ONCE, "on_failure": "null"}

@@ -42,6 +42,11 @@ class Failure:
     retryable: bool = False
     where: str = ""
 
+    def __post_init__(self) -> None:
+        """Exceptions, and names of files, may hold lone surrogates; neither Arrow nor JSON can carry them."""
+        for name in ("type", "message", "where"):
+            object.__setattr__(self, name, getattr(self, name).encode("utf-8", "replace").decode())
+
 
 def type_of(error: BaseException) -> str:
     """The name of an exception's type as a reader looks for it."""

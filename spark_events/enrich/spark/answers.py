@@ -160,7 +160,17 @@ def _described(value: Any) -> str:
         return f"{kind} {'with' if value.tzinfo else 'without'} a time zone"
     if isinstance(value, int | float):
         return f"{kind} that does not fit"
+    if isinstance(value, str) and not _is_text(value):
+        return f"{kind} with a lone surrogate, which UTF-8 cannot hold"
     return kind
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _clock_check(kind: pa.DataType) -> Callable[[Any], bool] | None:

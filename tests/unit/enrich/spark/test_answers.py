@@ -51,6 +51,14 @@ def test_a_row_that_failed_has_nulls_and_keeps_its_failure() -> None:
         ({"a": True, "b": "x"}, "column 'a' is int64, and the function gave bool that does not fit"),
         ({"a": 1, "b": 7}, "column 'b' is string, and the function gave int that does not fit"),
         ({"a": None, "b": "x"}, "column 'a' is NOT NULL, and the function gave None"),
+        (
+            {"a": 1, "b": "\udc80"},
+            "column 'b' is string, and the function gave str with a lone surrogate, which UTF-8 cannot hold",
+        ),
+        (
+            {"a": 1, "b": "x", "\udc80": 1},
+            r"the function returned a mapping with '\udc80', which the output does not have",
+        ),
     ],
 )
 def test_an_answer_that_does_not_fit_is_a_failure_of_its_row(answer: Any, message: str) -> None:
@@ -107,3 +115,18 @@ def test_a_null_below_a_column_whose_type_has_none_is_a_failure_of_its_row(
     columns, failures = written([{"s": good}, {"s": bad}, {"s": None}], ("s", kind))
     assert failures == {1: f"column {path!r} is NOT NULL, and the function gave None"}
     assert columns == written([{"s": good}, {"s": None}, {"s": None}], ("s", kind))[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad", "given"),
+    [
+        (pa.list_(pa.string()), ["\ud800"], "list"),
+        (pa.struct([("x", pa.string())]), {"x": "\ud800"}, "dict"),
+        (pa.map_(pa.string(), pa.int32()), {"\ud800": 1}, "dict"),
+    ],
+)
+def test_a_nested_text_that_utf8_cannot_hold_is_a_failure_of_its_row(kind: Any, bad: Any, given: str) -> None:
+    """As an element, a field or a key."""
+    columns, failures = written([{"s": bad}, {"s": None}], ("s", kind))
+    assert failures == {0: f"column 's' is {kind}, and the function gave {given}"}
+    assert columns == [[None, None]]

@@ -50,3 +50,19 @@ def test_wide_rows_are_held_by_their_size() -> None:
     made, counted = _enriched(Plan(_twice, max_in_flight=5, buffer_bytes=1_000_000), _wide(2_000, 5_000))
     assert made.column("twice").to_pylist() == [2 * number for number in range(2_000)]
     assert 5_000 < counted["buffer_bytes"] <= 1_000_000 * 9 / 8
+
+
+def test_what_utf8_cannot_hold_in_an_exception_fails_its_row_and_not_the_task() -> None:
+    """A lone surrogate in what it says, in its type's name, or in the path of the code that raised."""
+
+    async def fn(row: Any) -> Mapping[str, int]:
+        if row.id == 1:
+            raise type("Odd", (Exception,), {"__module__": "\udcfc"})("told \ud800")
+        return {"twice": 2 * row.id}
+
+    fn.__code__ = fn.__code__.replace(co_filename="/job/\udcfc.py")
+    made, _ = _enriched(Plan(fn, on_failure="column"), _wide(3, 1))
+    assert made.column("twice").to_pylist() == [0, None, 4]
+    failure = made.column(COLUMN)[1].as_py()["failure"]
+    assert (failure["type"], failure["message"]) == ("?.Odd", "told ?")
+    assert failure["where"].startswith("/job/?.py:")
