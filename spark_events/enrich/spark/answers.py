@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,11 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from spark_events.enrich.engine.failure import Failure
+from spark_events.enrich.spark.fitting import check_of, described, listed
 from spark_events.enrich.spark.nulls import has_required, null_below
 
 __all__ = ["AnswerWriter"]
-
-_NAMES_SHOWN = 5
 
 
 class AnswerWriter:
@@ -29,7 +27,7 @@ class AnswerWriter:
         self._names = list(schema.names)
         self._fields = list(schema)
         self._required = [place for place, field in enumerate(self._fields) if not field.nullable]
-        self._checks = [_clock_check(field.type) for field in self._fields]
+        self._checks = [check_of(field.type, field.name) for field in self._fields]
         self._strict = [has_required(field.type) for field in self._fields]
         single = len(self._names) == 1
         get = operator.itemgetter(*self._names)
@@ -58,11 +56,14 @@ class AnswerWriter:
 
     def _columns(self, answers: Sequence[Any]) -> list[Sequence[Any]] | None:
         """The values by column, taken by C code alone, where every answer is just as it should be."""
-        if set(map(type, answers)) != {dict} or set(map(len, answers)) != {len(self._names)}:
+        if operator.countOf(map(type, answers), dict) != len(answers):
             return None
         try:
             columns: list[Sequence[Any]] = [list(map(get, answers)) for get in self._getters]
         except KeyError:
+            return None
+        # Nobody has less than the columns.
+        if sum(map(len, answers)) != len(answers) * len(columns):
             return None
         missing = any(value is None for place in self._required for value in columns[place])
         return None if missing else columns
@@ -95,8 +96,8 @@ class AnswerWriter:
         elif set(answer) != set(self._names):
             missing = [name for name in self._names if name not in answer]
             extra = sorted(str(name) for name in set(answer) - set(self._names))
-            said = [f"without {_listed(missing)}"] if missing else []
-            said += [f"with {_listed(extra)}, which the output does not have"] if extra else []
+            said = [f"without {listed(missing)}"] if missing else []
+            said += [f"with {listed(extra)}, which the output does not have"] if extra else []
             failures[row] = _misfit(f"the function returned a mapping {' and '.join(said)}")
         else:
             return self._get(answer)
@@ -105,11 +106,10 @@ class AnswerWriter:
     def _array(self, place: int, field: pa.Field, values: Sequence[Any], failures: dict[int, Failure]) -> pa.Array:
         check = self._checks[place]
         try:
-            if check is not None and not all(map(check, values)):
-                raise pa.ArrowInvalid
-            array = pa.array(values, field.type)
-            if self._null_below(place, array) is None:
-                return array
+            if check is None or check.all_fit(values):
+                array = pa.array(values, field.type)
+                if self._null_below(place, array) is None:
+                    return array
         except _REFUSALS:
             pass
         # Somebody does not fit: who?
@@ -126,11 +126,12 @@ class AnswerWriter:
         """Why a value does not fit. The library's message would show the value, which may be a secret."""
         check = self._checks[place]
         try:
-            if check is not None and not check(value):
-                raise pa.ArrowInvalid
+            complaint = None if check is None else check.complaint(value)
+            if complaint is not None:
+                return complaint
             path = self._null_below(place, pa.array([value], field.type))
         except _REFUSALS:
-            return f"column {field.name!r} is {field.type}, and the function gave {_described(value)}"
+            return f"column {field.name!r} is {field.type}, and the function gave {described(value)}"
         return None if path is None else _not_null(path)
 
     def _null_below(self, place: int, array: pa.Array) -> str | None:
@@ -146,52 +147,3 @@ def _misfit(message: str) -> Failure:
 
 def _not_null(path: str) -> str:
     return f"column {path!r} is NOT NULL, and the function gave None"
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:_NAMES_SHOWN]))
-    return shown + (f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else "")
-
-
-def _described(value: Any) -> str:
-    """What it is, never what it says."""
-    kind = type(value).__name__
-    if isinstance(value, datetime.datetime):
-        return f"{kind} {'with' if value.tzinfo else 'without'} a time zone"
-    if isinstance(value, int | float):
-        return f"{kind} that does not fit"
-    if isinstance(value, str) and not _is_text(value):
-        return f"{kind} with a lone surrogate, which UTF-8 cannot hold"
-    return kind
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _clock_check(kind: pa.DataType) -> Callable[[Any], bool] | None:
-    """Whether a datetime has a time zone where the column is a moment, and none where it is a wall clock's.
-
-    Arrow takes either for the other and means UTC, which is nobody's time.
-    """
-    if pa.types.is_timestamp(kind):
-        aware = kind.tz is not None
-        return lambda value: (
-            value is None or (isinstance(value, datetime.datetime) and (value.tzinfo is not None) is aware)
-        )
-    if pa.types.is_list(kind):
-        element = _clock_check(kind.value_type)
-        if element is not None:
-            return lambda value: not isinstance(value, list | tuple) or all(map(element, value))
-    if pa.types.is_struct(kind):
-        parts = {kind.field(i).name: _clock_check(kind.field(i).type) for i in range(kind.num_fields)}
-        checks = {name: check for name, check in parts.items() if check is not None}
-        if checks:
-            return lambda value: (
-                not isinstance(value, dict) or all(check(value.get(name)) for name, check in checks.items())
-            )
-    return None

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import decimal
+import math
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -130,3 +133,73 @@ def test_a_nested_text_that_utf8_cannot_hold_is_a_failure_of_its_row(kind: Any, 
     columns, failures = written([{"s": bad}, {"s": None}], ("s", kind))
     assert failures == {0: f"column 's' is {kind}, and the function gave {given}"}
     assert columns == [[None, None]]
+
+
+_HUGE = 1e300
+_NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad", "field", "given"),
+    [
+        (pa.int32(), 1.7, "'s' is int32", "float"),
+        (pa.int64(), -2.0, "'s' is int64", "float"),
+        (pa.int64(), np.float32(1.5), "'s' is int64", "float32"),
+        (pa.int64(), decimal.Decimal("3.7"), "'s' is int64", "Decimal"),
+        (pa.list_(pa.int32()), [1, None, 1.5], "'s.element' is int32", "float"),
+        (pa.list_(pa.int32()), np.array([1.5]), "'s.element' is int32", "float64"),
+        (pa.map_(pa.string(), pa.int32()), {"a": 1.5}, "'s.value' is int32", "float"),
+        (pa.map_(pa.int32(), pa.string()), [(1.5, "a")], "'s.key' is int32", "float"),
+        (pa.struct([("x", pa.int32())]), {"x": 1.5}, "'s.x' is int32", "float"),
+        (pa.struct([("x", pa.int32())]), (1.5,), "'s.x' is int32", "float"),
+        (pa.float32(), _HUGE, "'s' is float", "float"),
+        (pa.list_(pa.float32()), [1.0, -_HUGE], "'s.element' is float", "float"),
+        (pa.date32(), _NOON, "'s' is date32[day]", "datetime with a time zone"),
+        (pa.date32(), 20_000, "'s' is date32[day]", "int"),
+        (pa.duration("us"), 1.5, "'s' is duration[us]", "float"),
+        (
+            pa.struct([("x", pa.int32())]), {"x": 1, "z": SECRET},
+            "'s' is struct<x: int32>", "a mapping with 'z', which it does not have",
+        ),
+        (pa.struct([("x", pa.int32())]), [("x", 1)], "'s' is struct<x: int32>", "list"),
+    ],
+)  # fmt: skip
+def test_nothing_is_bent_until_it_fits(kind: Any, bad: Any, field: str, given: str) -> None:
+    """Arrow would cut a fraction or a time of day, make numbers infinite, leave out what a struct does not have."""
+    columns, failures = written([{"s": None}, {"s": bad}, {"s": None}], ("s", kind))
+    assert list(failures) == [1]
+    assert failures[1].removesuffix(" that does not fit") == f"column {field}, and the function gave {given}"
+    assert columns == [[None, None, None]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "kept"),
+    [
+        (pa.int32(), np.int64(3), 3),
+        (pa.int64(), np.uint8(3), 3),
+        (pa.float64(), np.float32(1.5), 1.5),
+        (pa.float64(), 3, 3.0),
+        (pa.float32(), np.float64(1.5), 1.5),
+        (pa.float32(), -math.inf, -math.inf),
+        (pa.list_(pa.int32()), (1, np.int32(2), None), [1, 2, None]),
+        (pa.list_(pa.int32()), np.array([1, 2]), [1, 2]),
+        (pa.list_(pa.float32()), np.array([1.5, 2], "float32"), [1.5, 2.0]),
+        (pa.list_(pa.float32()), [None, 1, 2.5], [None, 1.0, 2.5]),
+        (pa.map_(pa.string(), pa.int32()), {"a": 1, "b": None}, [("a", 1), ("b", None)]),
+        (pa.map_(pa.string(), pa.int32()), [("a", 1)], [("a", 1)]),
+        (pa.struct([("x", pa.int32()), ("y", pa.string())]), {"y": "a"}, {"x": None, "y": "a"}),
+        (pa.struct([("x", pa.int32()), ("y", pa.string())]), (1, "a"), {"x": 1, "y": "a"}),
+        (pa.date32(), datetime.date(2026, 1, 1), datetime.date(2026, 1, 1)),
+        (pa.duration("us"), datetime.timedelta(1), datetime.timedelta(1)),
+    ],
+)
+def test_what_fits_is_kept_as_it_is(kind: Any, value: Any, kept: Any) -> None:
+    """numpy's numbers are as good as Python's."""
+    assert written([{"s": value}, {"s": None}], ("s", kind)) == ([[kept, None]], {})
+
+
+def test_no_number_is_a_number_for_32_bits_too() -> None:
+    """It is finite numbers that must not become infinite."""
+    ((nan,),), failures = written([{"s": math.nan}], ("s", pa.float32()))
+    assert failures == {}
+    assert math.isnan(nan)
