@@ -25,6 +25,7 @@ class BackgroundLoop:
 
     def __init__(self) -> None:
         self.loop, self.kind = _new_loop()
+        self._closing = False
         self._thread = threading.Thread(target=self._run, name="spark-events-enrich", daemon=True)
         self._thread.start()
 
@@ -38,15 +39,23 @@ class BackgroundLoop:
         """Runs a coroutine on the loop; for any other thread."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
-    def close(self, timeout: float) -> None:
-        """Ends the loop; waits for its thread, at most ``timeout`` seconds, for a call may block it."""
+    def end(self) -> None:
+        """Ends the loop, for its owner alone, in any thread; its thread ends soon."""
+        self._closing = True
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.loop.stop)
+
+    def close(self, timeout: float) -> None:
+        """Ends the loop; waits for its thread, at most ``timeout`` seconds, for a call may block it."""
+        self.end()
         self._thread.join(timeout)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        while not self._closing:
+            # A function may stop the loop, and a task that it has left running may exit; all others still need it.
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
         self.loop.close()
 
 

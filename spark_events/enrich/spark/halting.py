@@ -109,7 +109,7 @@ def halting(bind: str, host: str) -> Iterator[Halt | None]:
         linger = 0.0
     finally:
         background.submit(desk.tell()).result()
-        background.submit(desk.close(linger))
+        background.submit(desk.close(linger, background.end))
 
 
 class _Desk:
@@ -145,11 +145,11 @@ class _Desk:
         for writer in self._waiting:
             writer.write(self.word)
 
-    async def close(self, linger: float) -> None:
+    async def close(self, linger: float, end: Callable[[], None]) -> None:
         """Ends the port and the loop, after a while: of a batch that was given up, tasks may just be starting."""
         await asyncio.sleep(linger)
         assert self._server is not None
         self._server.close()
         for writer in list(self._waiting):
             writer.close()
-        asyncio.get_running_loop().call_later(_CLOSE_SECONDS, asyncio.get_running_loop().stop)
+        asyncio.get_running_loop().call_later(_CLOSE_SECONDS, end)

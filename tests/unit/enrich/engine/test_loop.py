@@ -1,0 +1,52 @@
+"""The loop of a worker process: it serves many calls, and none of them ends it for the others."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from enrich_engine import Run
+
+from spark_events.enrich.engine.loop import BackgroundLoop
+
+SECONDS = 10.0
+
+
+async def _stop() -> None:
+    asyncio.get_running_loop().stop()
+
+
+async def _leave_one_that_exits() -> None:
+    asyncio.get_running_loop().call_soon(sys.exit)
+
+
+async def _answer() -> int:
+    await asyncio.sleep(0)
+    return 7
+
+
+@pytest.mark.usefixtures("each_loop")
+@pytest.mark.parametrize("end", [_stop, _leave_one_that_exits])
+def test_a_loop_that_is_stopped_by_what_it_runs_goes_on(end: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Until its owner closes it."""
+    background = BackgroundLoop()
+    background.submit(end()).result(SECONDS)
+    assert background.submit(_answer()).result(SECONDS) == 7
+    background.close(SECONDS)
+    assert background.loop.is_closed()
+
+
+@pytest.mark.usefixtures("each_loop")
+def test_a_function_that_stops_the_loop_has_its_answer_and_so_have_the_others() -> None:
+    """Without the loop there are no deadlines, either: nothing would have ended the task."""
+
+    async def fn(row: int) -> int:
+        if row % 3 == 0:
+            asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+        return row
+
+    assert Run(fn, max_in_flight=4, timeout=2, total_timeout=4).of(range(20)) == list(range(20))
