@@ -35,7 +35,7 @@ class Verdict:
         throttled: the destination refuses because it is asked too much.
         outage: it is out of reach, out of order or silent: what a circuit breaker counts.
         answered: it did answer, so it is not down.
-        retry_after: seconds for which it asks to be left alone.
+        retry_after: seconds for which it asks to be left alone, a day at most.
     """
 
     retryable: bool
@@ -51,6 +51,8 @@ _UNAVAILABLE = 503
 _TIMEOUT_STATUS = 408
 _SERVER_ERRORS = range(500, 600)
 _STATUSES = range(100, 600)
+#: Seconds. Nobody means a longer Retry-After; a worker outlives its batches, and would be held back in all of them.
+_LONGEST_PAUSE = 86_400.0
 
 # Top-level package and class name; subclasses count as well.
 _TIMEOUTS = {
@@ -133,7 +135,7 @@ def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
         return Verdict(retryable=True, outage=True)
     asked = getattr(error, "retry_after", None)
     if isinstance(asked, (int, float)) and asked >= 0:
-        return Verdict(retryable=True, throttled=True, answered=True, retry_after=float(asked))
+        return Verdict(retryable=True, throttled=True, answered=True, retry_after=float(min(asked, _LONGEST_PAUSE)))
     return Verdict(retryable=False)
 
 
@@ -174,9 +176,13 @@ def _retry_after(error: BaseException, wall: Callable[[], float]) -> float | Non
         except ValueError:
             pass
         else:
-            return max(0.0, seconds) if math.isfinite(seconds) else None
+            return _bounded(seconds) if math.isfinite(seconds) else None
         try:
-            return max(0.0, email.utils.parsedate_to_datetime(said).timestamp() - wall())
+            return _bounded(email.utils.parsedate_to_datetime(said).timestamp() - wall())
         except (TypeError, ValueError):
             return None
     return None
+
+
+def _bounded(seconds: float) -> float:
+    return min(max(0.0, seconds), _LONGEST_PAUSE)

@@ -111,13 +111,24 @@ def test_statuses(client: Any, status: int, verdict: Verdict) -> None:
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize(
     ("said", "seconds"),
-    [("3", 3.0), ("0.5", 0.5), ("Thu, 01 Jan 1970 00:01:40 GMT", 60.0), ("soon", None), ("inf", None), ("-3", 0.0)],
-)
+    [
+        ("3", 3.0), ("0.5", 0.5), ("Thu, 01 Jan 1970 00:01:40 GMT", 60.0), ("soon", None), ("inf", None), ("-3", 0.0),
+        ("1e300", 86_400.0), ("9" * 20, 86_400.0), ("Thu, 31 Dec 2999 00:00:00 GMT", 86_400.0),
+    ],
+)  # fmt: skip
 def test_retry_after(client: Any, status: int, said: str, seconds: float | None) -> None:
-    """A number, or a date; what cannot be read is ignored."""
+    """A number, or a date; what cannot be read is ignored, and more than a day is not believed."""
     verdict = judge(client(status, **{"Retry-After": said}), RETRY, wall=lambda: 40.0)
     assert verdict.retry_after == seconds
     assert verdict.throttled is (status == 429 or seconds is not None)
+
+
+@pytest.mark.parametrize("said", [1e300, 10**400, float("inf")])
+def test_an_exception_s_own_retry_after_is_a_day_at_most(said: float) -> None:
+    """As that of a header."""
+    error = RuntimeError()
+    error.retry_after = said  # type: ignore[attr-defined]
+    assert judge(error, RETRY).retry_after == 86_400.0
 
 
 def test_a_403_with_retry_after_is_still_a_refusal() -> None:
