@@ -125,5 +125,12 @@ def _parsed(df: DataFrame, output: Any) -> StructType:
         # Spark's own parser, by a way that is open in classic and in Connect, in 3.5 and in 4.
         return df.sparkSession.createDataFrame([], output).schema
     except Exception as wrong:
-        first = str(wrong).strip().splitlines()[0] if str(wrong).strip() else type(wrong).__name__
-        raise InvalidPlanError(f"output is {output!r}, which Spark cannot read: {first}") from None
+        raise InvalidPlanError(f"output is {output!r}, which Spark cannot read: {_reason(wrong)}") from None
+
+
+def _reason(wrong: Exception) -> str:
+    """The first line that is Spark's; before an exception that PySpark does not know, Py4J has one of its own."""
+    said = str(wrong).strip().splitlines() or [type(wrong).__name__]
+    if len(said) > 1 and said[0].startswith("An error occurred while calling "):
+        return said[1].lstrip(": ")
+    return said[0]
