@@ -36,8 +36,7 @@ def check_of(kind: pa.DataType, path: str) -> Check | None:
     """
     told = f"column {path!r} is {kind}, and the function gave"
     if pa.types.is_list(kind):
-        element = check_of(kind.value_type, f"{path}.element")
-        return None if element is None else _List(element)
+        return _List(told, check_of(kind.value_type, f"{path}.element"))
     if pa.types.is_map(kind):
         key, value = check_of(kind.key_type, f"{path}.key"), check_of(kind.item_type, f"{path}.value")
         return None if key is None and value is None else _Map(key, value)
@@ -82,13 +81,20 @@ class _Plain:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _List:
-    element: Check
+    told: str
+    element: Check | None
 
     def all_fit(self, values: Sequence[Any]) -> bool:
-        return all(self.element.all_fit(list(value)) for value in values if value is not None)
+        # To Arrow, a text is the list of its letters.
+        if not _none_is(values, (str, bytes)):
+            return False
+        element = self.element
+        return element is None or all(element.all_fit(list(value)) for value in values if value is not None)
 
     def complaint(self, value: Any) -> str | None:
-        return None if value is None else _first(self.element, value)
+        if isinstance(value, str | bytes):
+            return f"{self.told} {described(value)}"
+        return None if value is None or self.element is None else _first(self.element, value)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
