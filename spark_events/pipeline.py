@@ -29,6 +29,8 @@ __all__ = ["EventsConfig", "Pipeline", "ReporterConfig", "build", "read"]
 
 _REPORTER = "events.reporter"
 _DEFAULT_REPORTER = "log"
+#: The driver waits between two records, not between two events: where it waits, what one record makes must find room.
+_ONE_RECORD = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -140,7 +142,10 @@ def build(
     """
     plans = read(settings, own)
     size = plans.dispatcher.queue_size
-    deliveries = [_make(settings, name, plan, size, hooks, application) for name, plan in plans.reporters.items()]
+    all_are_awaited = plans.dispatcher.type == "sync"
+    deliveries = [
+        _make(settings, name, plan, size, hooks, application, all_are_awaited) for name, plan in plans.reporters.items()
+    ]
     settings.check()
     made = tuple(delivery for delivery in deliveries if delivery is not None)
     makers = {name: plan.make for name, plan in plans.reporters.items()}
@@ -220,10 +225,13 @@ def _make(
     capacity: int,
     hooks: Hooks | None,
     application: str | None,
+    is_awaited: bool,
 ) -> Delivery | None:
     store: MakeStore | None = None
+    if is_awaited or plan.delivery.guarantee == "guaranteed":
+        capacity = max(capacity, _ONE_RECORD)
     if plan.delivery.guarantee == "at-least-once" and application is not None:
-        store = partial(Spool, capacity, partial(Clerk, application, name, plan.spool))
+        store = partial(Spool, capacity, partial(Clerk, application, name, plan.spool), max_bytes=plan.spool.max_size)
     try:
         return Delivery(name, plan.make, plan.delivery, capacity, hooks, plan.selection, plan.breaker, store)
     except Exception as error:

@@ -92,6 +92,7 @@ class Delivery:
         self._latency = 0.0
         self._quick = True
         self._unreplaced = False
+        self._hurried = False
         self._hung: list[Worker] = []
         self._deadline: float | None = None
         self._stop_by = 0.0
@@ -141,7 +142,7 @@ class Delivery:
 
     def unanswered_for(self) -> float:
         """Seconds since the oldest event was accepted that would be lost with this process; 0.0 without one."""
-        return 0.0 if self._store.oldest_record() is None else self._store.counts().oldest_age
+        return self._store.unanswered_for()
 
     def wait_until_answered(self, timeout: float) -> bool:
         """Waits, at most ``timeout`` seconds, until no event is left that would be lost with this process."""
@@ -244,6 +245,12 @@ class Delivery:
         self._worker = successor
         return True
 
+    def hurry(self) -> None:
+        """The end is near: a reporter that is held back, or asked for a pause, is tried all the same."""
+        with self._lock:
+            self._hurried = True
+            self._worker.hurry()
+
     def request_stop(self, deadline: float) -> None:
         """What it holds is still delivered, until ``deadline`` (of ``time.monotonic``)."""
         with self._lock:
@@ -253,9 +260,9 @@ class Delivery:
             self._stop_by = deadline
             self._worker.request_stop(deadline)
             if self._worker.in_failure:
-                self._hurry()
+                self._stop_soon()
 
-    def _hurry(self) -> None:
+    def _stop_soon(self) -> None:
         """What is safe need not be tried until the last moment."""
         if self._store.is_durable:
             self._stop_by = min(self._stop_by, time.monotonic() + _LAST_TRY_SECONDS)
@@ -303,10 +310,13 @@ class Delivery:
             if worker is self._worker:
                 self._failures += 1
                 if self._deadline is not None:
-                    self._hurry()
+                    self._stop_soon()
 
     def _successor(self) -> Worker:
-        return Worker(self.name, self._make(), self._config, self._breaker, self)
+        worker = Worker(self.name, self._make(), self._config, self._breaker, self)
+        if self._hurried:
+            worker.hurry()
+        return worker
 
     def _wake(self) -> None:
         self._worker.wake()

@@ -148,6 +148,8 @@ class AsyncQueuedDispatcher:
 
     def drain(self, deadline: float) -> None:
         for delivery in self._deliveries:
+            delivery.hurry()
+        for delivery in self._deliveries:
             delivery.wait_until_settled(max(0.0, deadline - time.monotonic()))
 
     def dispatch(self, entries: Sequence[Entry], through: int) -> None:

@@ -137,14 +137,19 @@ class Mailbox:
     def counts(self) -> Counts:
         """The account at this moment, all of it under one lock."""
         with self._lock:
-            oldest = min((entry.at for entry in self._heads()), default=None)
             return Counts(
                 self._accepted,
                 self._delivered,
                 {reason: count for reason, count in self._dropped.items() if count},
                 len(self._waiting) + len(self._in_flight),
-                0.0 if oldest is None else (time.monotonic_ns() - oldest) / 1e9,
+                self.unanswered_for(),
             )
+
+    def unanswered_for(self) -> float:
+        """The age of the oldest event; nothing in here outlives the process."""
+        with self._lock:
+            oldest = min((entry.at for entry in self._heads()), default=None)
+            return 0.0 if oldest is None else (time.monotonic_ns() - oldest) / 1e9
 
     def oldest_record(self) -> int | None:
         """The oldest record of which an event is still here; None when there is none."""

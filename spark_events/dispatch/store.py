@@ -85,6 +85,9 @@ class Store(Protocol):
     def oldest_record(self) -> int | None:
         """The oldest record of which an event would be lost with this process; None when there is none."""
 
+    def unanswered_for(self) -> float:
+        """Seconds since the oldest event was accepted that would be lost with this process; 0.0 without one."""
+
     def wait_until_answered(self, timeout: float) -> bool:
         """Waits, at most ``timeout`` seconds, until no event is left that would be lost with this process."""
 

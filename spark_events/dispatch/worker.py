@@ -88,6 +88,8 @@ class Worker:
         self._abandoned = False
         self._deadline = float("inf")
         self._in_failure = False
+        self._slow = False
+        self._hurried = False
         self._rejected: int | None = None
         self._wait = tenacity.wait_exponential(multiplier=config.retry_initial, max=config.retry_max)
         # Its own: the numbers of the program's generator are the program's.
@@ -112,11 +114,16 @@ class Worker:
         """There is something to take, or to stop for."""
         self._work.ring()
 
+    def hurry(self) -> None:
+        """The end is near: pauses are cut short, for every moment until then is for trying."""
+        self._hurried = True
+        self.wake()
+
     def request_stop(self, deadline: float) -> None:
         """Goes on until nothing is left to take or ``deadline`` (of ``time.monotonic``) has come."""
         self._deadline = deadline
         self._stopping = True
-        self.wake()
+        self.hurry()
 
     def abandon(self) -> None:
         """Its reporter blocks the thread: should it ever come back, it must touch nothing any more."""
@@ -208,7 +215,8 @@ class Worker:
         except Exception:
             # The time for trying is over; why it failed was counted and said when it did.
             return SHUTDOWN
-        self._breaker.succeeded()
+        if not self._slow:
+            self._breaker.succeeded()
         if self._in_failure:
             self._in_failure = False
             _LOG.warning("reporter %s: works again", self.name)
@@ -250,17 +258,18 @@ class Worker:
         return self._wait(state) + self._random.uniform(0, self._config.retry_initial)
 
     async def _pause(self, seconds: float) -> None:
-        """A pause that is cut short by a stop: then every moment until the deadline is for trying."""
+        """A pause, cut short where the worker is to hurry."""
         until = time.monotonic() + seconds
-        while not self._stopping and (left := until - time.monotonic()) > 0:
+        while not self._hurried and (left := until - time.monotonic()) > 0:
             self._work.silence()
             await self._work.wait(left)
-        if self._stopping and seconds > 0:
+        if self._hurried and seconds > 0:
             left = self._deadline - time.monotonic()
             await asyncio.sleep(max(0.0, min(seconds, self._config.retry_initial, left)))
 
     async def _attempt(self, call: Call) -> None:
         self.busy_since = time.monotonic()
+        self._slow = False
         try:
             with self._call:
                 # A plain method is over when it returns: there is nothing left to wait for, or to cancel.
@@ -279,6 +288,8 @@ class Worker:
             self.busy_since = None
         if took > self._config.timeout:
             # It blocked its own loop, so nothing could cancel it; it did its work, but nobody should wait so long.
+            self._slow = True
+            self._source.note_failure(self)
             self._breaker.failed(f"an attempt took {took:.1f} s, its timeout is {self._config.timeout:g} s")
 
     def _failed(self, verb: str, error: Exception) -> None:

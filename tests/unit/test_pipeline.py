@@ -162,6 +162,17 @@ def test_a_reporter_s_name_is_a_name(name: str) -> None:
     assert problem == told
 
 
+@pytest.mark.parametrize(
+    "settings", [{"reporter__a__delivery__guarantee": "guaranteed"}, {"dispatcher__type": "sync"}, {}]
+)
+def test_what_one_record_makes_finds_room_where_the_driver_waits(settings: dict[str, str]) -> None:
+    """However small the queue: it cannot wait between two events of one record."""
+    kinds = {"dispatcher__type": "async-queued", "reporter__a__type": "log", "dispatcher__queue__size": "1"}
+    (delivery,) = pipeline(**{**kinds, **settings}).deliveries
+    delivery.put([Entry(1, event(n)) for n in range(32)])
+    assert delivery.books().dropped == ({} if settings else {"mailbox-full": 31})
+
+
 def test_reporters_that_are_not_active_are_checked_as_well() -> None:
     """A typo shows up when it is made, not on the day when the reporter is switched on."""
     found = problems(

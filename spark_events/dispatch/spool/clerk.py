@@ -14,7 +14,7 @@ import msgspec
 
 from spark_events.dispatch.spool.config import SpoolConfig
 from spark_events.dispatch.spool.database import Appended, DamagedError, Database, Extent, NewRow, Row
-from spark_events.dispatch.spool.opening import Opening
+from spark_events.dispatch.spool.opening import Opened, Opening
 from spark_events.dispatch.spool.window import Standing, Waiting
 from spark_events.dispatch.waiting import worth_of
 from spark_events.event import decode_event, encode_event
@@ -191,13 +191,15 @@ class Clerk:
             with contextlib.nullcontext() if self._opening.was_open else self._is_busy():
                 opened = self._opening.open(self._desk.standing())
             self._database = opened.database
-            self._desk.opened(opened.unread, opened.lost, opened.shed)
+            self._opened(opened)
             self._look_again_at = time.monotonic() + _RIVALS_SECONDS
         elif self._opening.has_rivals and time.monotonic() >= self._look_again_at:
             self._look_again_at = time.monotonic() + _RIVALS_SECONDS
-            if inherited := self._opening.inherit(self._database, self._desk.standing()):
-                self._desk.opened(inherited.unread, inherited.lost, inherited.shed)
+            self._opening.inherit(self._database, self._desk.standing(), self._opened)
         return self._database
+
+    def _opened(self, opened: Opened) -> None:
+        self._desk.opened(opened.unread, opened.lost, opened.shed)
 
     def _write(self, database: Database) -> None:
         waiting = self._desk.to_write(_BATCH)

@@ -23,6 +23,8 @@ _SCHEMA = (
 _PAGE_BYTES = 4096
 #: The tables themselves, and a few events: no spool is smaller.
 _LEAST_PAGES = 64
+#: What is in the file besides events, at most.
+_OWN_PAGES = 16
 #: The log beside the file is folded in when it has so many pages; less for a small spool.
 _LOG_PAGES = 1_000
 #: So many pages are kept for the next events, before the disk is given them back.
@@ -99,6 +101,7 @@ class Database:
     def __init__(self, path: Path, fsync: bool, max_bytes: int) -> None:
         self._path = path
         self._max_pages = max(_LEAST_PAGES, max_bytes // _PAGE_BYTES)
+        self._max_bytes_of_one = (self._max_pages - _OWN_PAGES) * _PAGE_BYTES
         self.connection = connect(path)
         try:
             self._prepare(fsync)
@@ -165,10 +168,11 @@ class Database:
             protected: rows up to that identifier are with the reporter and cannot make room; of the
                 others the least worthy go, the oldest of them first.
         """
-        shed: set[int] = set()
+        # What could not stay though it were alone must not make others go first.
+        shed = {row.id for row in rows if len(row.event) > self._max_bytes_of_one}
         with self._transaction():
             self._remove(done)
-            duplicates = self._insert(rows)
+            duplicates = self._insert([row for row in rows if row.id not in shed])
             # Rows are counted by the pages that they need in fact: how well they fill them depends on their sizes.
             while (excess := self._used_pages() - self._max_pages) > 0 and (least := self._least(protected, excess)):
                 self._remove(least)

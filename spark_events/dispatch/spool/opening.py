@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,22 +99,25 @@ class Opening:
         self.was_open = True
         return opened
 
-    def inherit(self, database: Database, standing: Standing) -> Opened | None:
-        """Looks whether rivals have died; what they left comes behind what is here. None: nothing.
+    def inherit(self, database: Database, standing: Standing, opened: Callable[[Opened], None]) -> None:
+        """Looks whether rivals have died; what they left comes behind what is here.
 
         Args:
             database: open.
             standing: what is in memory.
+            opened: told what has come, if anything has, also where the disk was full before all had.
 
         Raises:
             sqlite3.Error: the file cannot be used.
             OSError: the directory cannot be used.
         """
         takeover = Takeover(database, standing.read_through, standing.next_id, standing.writing)
-        self._take_orphans(takeover)
-        if not (takeover.rows or takeover.lost):
-            return None
-        return Opened(database, database.extent(standing.read_through), takeover.lost, takeover.shed)
+        try:
+            self._take_orphans(takeover)
+        finally:
+            # The places of what has come are taken: who writes next must know that, whatever has failed since.
+            if takeover.rows or takeover.lost:
+                opened(Opened(database, database.extent(standing.read_through), takeover.lost, takeover.shed))
 
     def _take(self, takeover: Takeover) -> None:
         assert self._claim is not None
@@ -127,7 +131,12 @@ class Opening:
     def _take_orphans(self, takeover: Takeover) -> None:
         assert self._rivals is not None
         for orphan in self._rivals.orphans():
-            self._adopt(orphan, takeover)
+            try:
+                self._adopt(orphan, takeover)
+            except BaseException:
+                # It has not been taken in, or not all of it: it is looked for again.
+                self._rivals.any_alive = True
+                raise
 
     def _adopt(self, orphan: Claim, takeover: Takeover) -> None:
         try:

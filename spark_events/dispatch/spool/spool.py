@@ -25,8 +25,10 @@ from spark_events.event import Event
 
 __all__ = ["Spool"]
 
-#: So many events are in memory ahead of the reporter.
+#: So many events are in memory ahead of the reporter, at most.
 _WINDOW = 2_048
+#: What is in memory makes no room on disk: of a small spool it must be a small part. Bytes of the spool for each event.
+_WINDOW_SHARE, _LEAST_WINDOW = 8_192, 64
 #: However small the queue: what is handed over at once finds room in front of a disk that works.
 _FRONT = 1_024
 #: A disk that makes no room in this time is not waited for again until it has written something.
@@ -53,6 +55,7 @@ class Spool:
         clerk: makes the one that writes and reads.
         wake: called when there is something to take.
         on_progress: called when events have become safe, or have come to their end.
+        max_bytes: how large it may be on disk.
     """
 
     def __init__(
@@ -61,7 +64,9 @@ class Spool:
         clerk: Callable[[Spool], _Clerk],
         wake: Callable[[], None],
         on_progress: Callable[[], None],
+        max_bytes: int = _WINDOW * _WINDOW_SHARE,
     ) -> None:
+        self._ahead = min(_WINDOW, max(_LEAST_WINDOW, max_bytes // _WINDOW_SHARE))
         self._lock = threading.RLock()
         self._progress = threading.Condition(self._lock)
         self._work = threading.Condition(self._lock)
@@ -121,6 +126,14 @@ class Spool:
             records += [one.record for one in self._window.unwritten() if one.record]
             return min(records, default=None)
 
+    def unanswered_for(self) -> float:
+        """The age of the oldest event that is on no disk; what is there may wait for days."""
+        with self._lock:
+            now = time.time()
+            passing = [one.accepted for one in self._window.unwritten() if one.record]
+            # The clock may have been set back.
+            return max(self._front.unanswered_for(), now - min(passing, default=now))
+
     def wait_until_answered(self, timeout: float) -> bool:
         """Waits, at most ``timeout`` seconds, until everything put in is safe, or delivered."""
         with self._lock:
@@ -143,7 +156,7 @@ class Spool:
         """The oldest events that are in memory."""
         with self._lock:
             events = self._window.take(most)
-            if self._window.waiting < _WINDOW // 2:
+            if self._window.waiting < self._ahead // 2:
                 self._work.notify()
             return events
 
@@ -181,7 +194,7 @@ class Spool:
             return not self._closing
 
     def _has_work(self, writes: bool, reads: bool) -> bool:
-        if self._unread and reads and self._window.waiting < _WINDOW // 2:
+        if self._unread and reads and self._window.waiting < self._ahead // 2:
             return True
         if writes:
             return bool(self._done or self._front.holds_any)
@@ -249,7 +262,7 @@ class Spool:
                 if one.id not in appended.added:
                     self._duplicates += one.id in appended.duplicates
                     self._dropped["spool-full"] += one.id in appended.shed
-                elif self._unread or self._window.waiting >= _WINDOW:
+                elif self._unread or self._window.waiting >= self._ahead:
                     self._unread += 1
                 else:
                     self._window.extend([Waiting(one.id, one.event, one.accepted, 0, True)])
@@ -278,7 +291,7 @@ class Spool:
     def to_read(self) -> int:
         """How many rows may be read into the window now."""
         with self._lock:
-            return min(self._unread, max(0, _WINDOW - self._window.waiting))
+            return min(self._unread, max(0, self._ahead - self._window.waiting))
 
     def was_read(self, found: list[Waiting], unreadable: list[int]) -> None:
         """Rows have been read, the next ones in their order; some may be no events."""

@@ -29,6 +29,7 @@ from fakes import (
 from misbehaving import NoException, Untold
 
 from spark_events import Event, PermanentError, Reporter, ThrottledError
+from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.store import Entry
 from unit.dispatch.conftest import Begin
@@ -335,6 +336,43 @@ def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixt
     assert delivery.oldest_record() is None
     assert delivery.books().delivered == 0
     assert "lost" in caplog.text or delivery.books().dropped.get("rejected", 0) == 4
+
+
+def test_the_end_of_an_application_cuts_a_pause_short(start: Start) -> None:
+    """Before the report on everything is made: what a destination takes again by then is delivered, and told so."""
+    reporter = FaultyReporter([throttled(3600)])
+    delivery = start(reporter)
+    delivery.put(entries(3))
+    eventually(lambda: delivery.books().failures == 1)
+    delivery.hurry()
+    assert delivery.wait_until_settled(20)
+    assert numbers(reporter.events) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("later", ["slow", "quick"])
+def test_an_attempt_that_took_too_long_is_a_failure_though_it_did_its_work(later: str) -> None:
+    """It could not be cut off, for it blocked its thread: delivered, counted, and seen by the breaker."""
+    naps = [0.05, 0.05] if later == "slow" else [0.05, 0.0]
+    changes: list[str] = []
+
+    class Naps(Reporter):
+        def report(self, events: Sequence[Event]) -> None:
+            if naps:
+                time.sleep(naps.pop(0))
+
+    config = DeliveryConfig(timeout=0.02, batch_size=1, retry_initial=0.001, retry_max=0.002)
+    hooks = Hooks(on_breaker=lambda _name, _old, new, _why: changes.append(new.value))
+    breaker = BreakerConfig(failures=2, open_initial=60.0)
+    delivery = Delivery("audit", Naps, config, 100, hooks, breaker=breaker)
+    delivery.start()
+    delivery.put(entries(3))
+    delivered = 2 if later == "slow" else 3
+    eventually(lambda: delivery.books().delivered == delivered)
+    books = delivery.books()
+    assert (books.failures, books.breaker) == ((2, "open") if later == "slow" else (1, "closed"))
+    stop(delivery, 5.0)
+    assert delivery.books().delivered == 3
+    assert changes == (["open", "closed"] if later == "slow" else [])
 
 
 def test_a_stop_cuts_a_pause_short(start: Start) -> None:

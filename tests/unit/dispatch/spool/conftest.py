@@ -27,7 +27,8 @@ class Owner:
     def __init__(self, directory: Path, application: str = "shop", reporter: str = "audit", **config: Any) -> None:
         settings = SpoolConfig(directory=str(directory), **config)
         self.clerk: Clerk
-        self.spool = Spool(1024, partial(self._clerk, application, reporter, settings), lambda: None, lambda: None)
+        clerk = partial(self._clerk, application, reporter, settings)
+        self.spool = Spool(1024, clerk, lambda: None, lambda: None, settings.max_size)
         self._record = 0
         self.spool.start()
         # Which of two has come first must be known.

@@ -103,6 +103,19 @@ def test_the_least_worthy_make_room_the_oldest_first(path: Path) -> None:
     database.close()
 
 
+def test_what_could_never_stay_makes_nobody_else_go(path: Path) -> None:
+    """An event larger than the whole spool is lost alone; one that just fits may drive out others."""
+    database = Database(path, False, MEGABYTE)
+    database.append(rows(*range(100), size=4_000), (), -1)
+    appended = database.append(rows(100, size=3 * MEGABYTE, worth=109), (), -1)
+    assert (appended.added, appended.shed) == (frozenset(), {100})
+    assert ids(database, -1) == list(range(100))
+    appended = database.append(rows(101, size=MEGABYTE * 9 // 10, worth=109), (), -1)
+    assert appended.added == {101}
+    assert ids(database, -1)[-1] == 101
+    database.close()
+
+
 def test_what_is_with_the_reporter_cannot_make_room(path: Path) -> None:
     """Rows up to the protected one stay; if there is nobody else, the spool is over its size for a while."""
     database = Database(path, False, MEGABYTE)

@@ -165,6 +165,17 @@ def test_a_full_spool_sheds_what_is_worth_least_and_says_so_once(
     assert one.counts().delivered == 800 - lost
 
 
+def test_a_small_spool_has_room_for_failures_though_the_reporter_takes_nothing(owner: Open) -> None:
+    """What waits in memory makes no room on disk, so of a small spool it is a small part."""
+    one = owner(max_size=1 << 20)
+    for first in range(0, 2_000, 500):
+        one.write(*range(first, first + 500), filler="x" * 300)
+    one.write(*range(2_000, 2_200), severity=Severity.ERROR, filler="x" * 300)
+    counts = one.counts()
+    assert counts.dropped["spool-full"] > 200
+    assert set(one.deliver(counts.spooled)) >= set(range(2_000, 2_200))
+
+
 def test_a_row_that_is_no_event_is_counted_and_removed(owner: Open) -> None:
     """What cannot be decoded cannot be delivered, and does not stop what comes behind it."""
     one = owner()
@@ -492,6 +503,8 @@ def test_a_file_that_is_spoilt_while_it_is_used_keeps_the_books(
     assert set(one.counts().dropped) <= {"spool-corrupt"}
 
 
+_A_DAY_LATER = time.time() + 86_400
+
 # --- others ---------------------------------------------------------------------------------------
 
 
@@ -525,6 +538,52 @@ def test_what_a_predecessor_leaves_that_is_still_dying_is_found_later(
     assert second.counts().accepted == 3
     second.close()
     assert not first.file.exists()
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_takeover_loses_nothing(
+    owner: Open, monkeypatch: pytest.MonkeyPatch, sick: type[SickDatabase]
+) -> None:
+    """What came before has its places, and what is written then gets others; the rest of the orphan comes later."""
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.05)
+    first, second = owner(), owner()
+    first.write(*range(1_000))
+    whole, appended = sick.append, threading.Event()
+
+    def full(self: SickDatabase, rows: Sequence[NewRow], done: Sequence[int], protected: int) -> Appended:
+        if appended.is_set() and rows:
+            raise sqlite3.OperationalError("database or disk is full")
+        made = whole(self, rows, done, protected)
+        if rows:
+            appended.set()
+        return made
+
+    monkeypatch.setattr(sick, "append", full)
+    first.close()
+    eventually(lambda: second.clerk.is_failing)
+    assert 0 < second.counts().accepted < 1_000
+    monkeypatch.setattr(sick, "append", whole)
+    second.write(*range(5_000, 5_100))
+    eventually(lambda: second.counts().accepted == 1_100, what="the rest of the orphan")
+    second.close()
+    third = owner()
+    assert sorted(third.deliver(1_100)) == [*range(1_000), *range(5_000, 5_100)]
+
+
+def test_only_what_is_on_no_disk_keeps_anybody_waiting(
+    owner: Open, monkeypatch: pytest.MonkeyPatch, sick: type[SickDatabase]
+) -> None:
+    """What is safe may wait for days; what is being written now has waited for a moment."""
+    one = owner()
+    one.write(0)
+    assert one.spool.unanswered_for() == 0.0
+    monkeypatch.setattr("spark_events.dispatch.spool.spool.time.time", lambda: _A_DAY_LATER)
+    sick.entered.clear()
+    sick.gate.clear()
+    one.put(1)
+    assert sick.entered.wait(PATIENCE)
+    assert one.counts().oldest_age > 80_000
+    assert 0.0 < one.spool.unanswered_for() < 60.0
+    sick.gate.set()
 
 
 def test_a_damaged_orphan_is_kept_and_counted(owner: Open, tmp_path: Path) -> None:
