@@ -316,5 +316,8 @@ def test_a_reporter_that_hangs_does_not_outlast_the_goodbye(errors: Path, path: 
         # Well before events.dispatcher.sync.timeout, which is 10 s.
         assert time.monotonic() - began < 3
         driver.await_answer("log", message="reporter h: 3 events were not delivered in time and are lost")
+        assert [answer["message"] for answer in driver.answers if answer["kind"] == "log"] == [
+            "reporter h: 3 events were not delivered in time and are lost"
+        ]
     assert [told["name"] for told in read_events(path)][:2] == ["JobStatusChangeEvent"] * 2
     assert read_events(path)[-1]["name"] == "DispatcherReportEvent"
