@@ -31,7 +31,8 @@ class Definition:
     A function that comes out of a pickle is a new object in every task; these say that it is the same.
 
     Attributes:
-        calls: of the function and its answers' schema: the Retry-After gate is kept by it.
+        calls: of the function and its answers' schema: the Retry-After gate is kept by it, and together with the rate
+            its limit, so that the first attempts of tasks that follow each other are spaced as well.
         answers: of that, the resource, and the names and types of the columns that make a request: the cache is kept
             by it. A request itself has values alone, of which 1, 1.0 and true are equal.
         resource: of the function that opens the resource: the open resource is kept by it.
@@ -65,7 +66,7 @@ def assemble(
         _invoker(plan, resource),
         _acceptor(plan),
         process.gates.get(definition.calls, Gate),
-        RateLimit(rate) if rate is not None else None,
+        process.rates.get((definition.calls, rate), lambda: RateLimit(rate)) if rate is not None else None,
         breaker,
         counts,
     )

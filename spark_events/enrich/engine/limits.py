@@ -15,7 +15,8 @@ class RateLimit:
 
     Each attempt reserves the next free moment and sleeps until then (the generic cell rate algorithm without a burst).
     Sleeps that end late, on a busy machine, would bunch attempts; so the moments at which they really began are kept
-    for a second, and whoever would be one too many waits on.
+    for a second, and whoever would be one too many waits on. It is kept from task to task: the moments that a task had
+    reserved and did not use when it ended are given back, so that the next one does not wait for nobody.
 
     Args:
         rate: attempts a second, above 0; may be a fraction.
@@ -35,7 +36,11 @@ class RateLimit:
         now = self._clock()
         mine = max(self._free, now)
         self._free = mine + self._interval
-        while (due := max(mine, self._began[0] + self._window)) > now:
-            await asyncio.sleep(due - now)
-            now = self._clock()
+        try:
+            while (due := max(mine, self._began[0] + self._window)) > now:
+                await asyncio.sleep(due - now)
+                now = self._clock()
+        except asyncio.CancelledError:
+            self._free -= self._interval
+            raise
         self._began.append(now)

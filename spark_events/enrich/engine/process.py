@@ -1,4 +1,4 @@
-"""What a worker process keeps from one task to the next: its loop, open resources, caches, gates and breakers.
+"""What a worker process keeps from one task to the next: its loop, open resources, caches, gates, breakers and rates.
 
 Module state, because Spark makes ``__main__``'s globals anew for every task.
 """
@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from spark_events.enrich.engine.breaker import Breaker
 from spark_events.enrich.engine.gate import Gate
+from spark_events.enrich.engine.limits import RateLimit
 from spark_events.enrich.engine.loop import BackgroundLoop
 from spark_events.enrich.engine.resources import Resources
 from spark_events.enrich.engine.sharing import Answers
@@ -23,7 +24,7 @@ __all__ = ["Kept", "Process", "current_process", "give_up"]
 
 T = TypeVar("T")
 
-#: Definitions whose caches, gates and breakers are kept; a worker seldom serves more than a few.
+#: Definitions whose caches, gates, breakers and rates are kept; a worker seldom serves more than a few.
 _MOST_KEPT = 8
 _CLOSING_SECONDS = 5.0
 
@@ -55,6 +56,7 @@ class Process:
         self.caches: Kept[Answers] = Kept()
         self.gates: Kept[Gate] = Kept()
         self.breakers: Kept[Breaker] = Kept()
+        self.rates: Kept[RateLimit] = Kept()
 
     def close(self) -> None:
         """Closes the resources, then the loop."""

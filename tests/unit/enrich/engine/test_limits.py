@@ -61,6 +61,43 @@ def test_attempts_that_were_held_up_do_not_come_all_at_once() -> None:
         assert last - first > 0.95
 
 
+def test_the_tasks_of_a_process_share_one_rate() -> None:
+    """Many small tasks one after the other make no more attempts than one large one; another rate is another limit."""
+    times: list[float] = []
+
+    async def fn(row: int) -> int:
+        times.append(time.monotonic())
+        return row
+
+    made = definition()
+    for row in range(11):
+        assert Run(fn, made=made, rate=10).of([row]) == [row]
+    assert all(second - first > 0.07 for first, second in itertools.pairwise(times))
+    assert times[10] - times[0] > 0.95
+    began = time.monotonic()
+    Run(fn, made=made, rate=0.1).of([0])
+    assert time.monotonic() - began < 5
+
+
+def test_a_task_that_ends_early_leaves_its_turns_to_the_next() -> None:
+    """Of its thousand rows that were waiting for the rate limit none is waited for; nor is a pause made up for."""
+    times: list[float] = []
+
+    async def fn(row: int) -> int:
+        times.append(time.monotonic())
+        return row
+
+    made = definition()
+    first = Run(fn, made=made, rate=5, max_in_flight=1000)
+    answers = first.engine.run(chunks_of(range(1000), 1))
+    next(answers)
+    answers.close()
+    ended = time.monotonic()
+    assert Run(fn, made=made, rate=5, max_in_flight=5).of(range(3)) == [0, 1, 2]
+    assert times[-3] - ended < 1
+    assert all(second - first > 0.15 for first, second in itertools.pairwise(times))
+
+
 def test_waiting_for_the_rate_limit_does_not_use_up_total_timeout() -> None:
     """It is the user's own wish, and no fault of the row's."""
 
