@@ -266,6 +266,35 @@ def test_a_shuffle_that_would_lose_the_order_must_be_asked_for(spark: SparkSessi
     assert set(called(service).values()) == {2}
 
 
+def test_a_shuffle_whose_partitions_spark_may_split_does_not_keep_a_key_together(spark: SparkSession) -> None:
+    """Nor one that Spark shuffles once more; what comes straight from a repartition by the key is together."""
+
+    async def same(row: Any) -> dict[str, Any]:
+        return {"name": None, "score": None}
+
+    df = spark.range(0, 10, 1, 2).selectExpr("id % 3 as k", "id % 5 as j", "id")
+    by_key = df.repartition(3, "k")
+    cached = df.repartition(4, "k").cache()
+    assert cached.count() == 10  # before that, Spark does not tell how it is partitioned
+    names = spark.range(3).selectExpr("id as j", "id as other").hint("merge")
+    scattered = [
+        df.hint("rebalance", "k"),
+        df.hint("rebalance", 3, "k"),
+        df.repartition(5, "k").join(names, "j", "left"),
+        df.repartition(5, "k").selectExpr("*", "row_number() over (partition by j order by id) as n"),
+        df.hint("rebalance", "k").cache(),
+    ]
+    try:
+        for one in scattered:
+            with pytest.raises(InvalidPlanError, match="give sort_within_key"):
+                enrich(one, same, output=OUTPUT, key="k")
+        for together in (by_key, by_key.where("id > 1").drop("j"), cached, cached.drop("j")):
+            enrich(together, same, output=OUTPUT, key="k")
+        enrich(by_key.withColumnRenamed("k", "renamed"), same, output=OUTPUT, key="renamed")
+    finally:
+        spark.catalog.clearCache()
+
+
 def test_a_batch_without_rows_is_settled_without_a_call(spark: SparkSession, service: EnrichService) -> None:
     """The columns are there all the same."""
     out = enrich_batch(spark.range(0), lookup, output=OUTPUT, resource=opener(service.port))

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["arranged", "partitions_of"]
 
+#: Shuffles that were asked for by columns: when Spark adapts the plan it merges their partitions, and never splits one.
+#: It splits those of a rebalance, and those of a join whose keys are skewed.
+_NEVER_SPLIT = ("REPARTITION_BY_COL", "REPARTITION_BY_NUM")
+
 
 def arranged(
     df: DataFrame, key: Sequence[str] | None, sort_within_key: str | Column | Sequence[str | Column] | None
@@ -69,8 +73,10 @@ def _are_together(df: DataFrame, columns: Sequence[str]) -> bool:
         return True
     if df.isStreaming:
         return False
-    # Spark's plan before it is adapted: what is adapted later merges partitions and never splits these.
-    partitioning = df._jdf.queryExecution().sparkPlan().outputPartitioning()
+    plan = df._jdf.queryExecution().sparkPlan()
+    if not _stays_together(plan):
+        return False
+    partitioning = plan.outputPartitioning()
     if partitioning.getClass().getSimpleName() != "HashPartitioning":
         return False
     expressions = partitioning.expressions()
@@ -79,3 +85,27 @@ def _are_together(df: DataFrame, columns: Sequence[str]) -> bool:
         return False
     # By some of the key's columns is enough: rows that are equal in all are equal in these.
     return {one.name() for one in hashed} <= set(columns)
+
+
+def _stays_together(plan: Any) -> bool:
+    """Whether rows come straight from a shuffle that keeps its partitions whole.
+
+    The plan is Spark's before shuffles are added to it, and before it is adapted. So nothing on the way may demand a
+    distribution: Spark might shuffle for it once more, by other columns.
+    """
+    while True:
+        kind = plan.getClass().getSimpleName()
+        if kind == "ShuffleExchangeExec":
+            return plan.shuffleOrigin().toString() in _NEVER_SPLIT
+        if kind == "InMemoryTableScanExec":
+            plan = plan.relation().cachedPlan()
+        elif kind == "AdaptiveSparkPlanExec":
+            plan = plan.inputPlan()
+        elif plan.children().size() == 1 and _is_undemanding(plan):
+            plan = plan.children().head()
+        else:
+            return False
+
+
+def _is_undemanding(plan: Any) -> bool:
+    return str(plan.requiredChildDistribution().head().getClass().getSimpleName()) == "UnspecifiedDistribution$"
