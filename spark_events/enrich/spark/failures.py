@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 
 from spark_events.enrich.engine.failure import Failure
 from spark_events.enrich.plan import Plan
@@ -25,7 +26,7 @@ def judged(plan: Plan, batch: MicroBatch, reports: Sequence[Report]) -> Enrichme
         return None
     if plan.on_failure == "fail":
         rule = ""
-    elif plan.max_failure_ratio is not None and failed > plan.max_failure_ratio * rows:
+    elif plan.max_failure_ratio is not None and failed > _as_written(plan.max_failure_ratio) * rows:
         rule = f", over max_failure_ratio={plan.max_failure_ratio}"
     else:
         return None
@@ -55,6 +56,11 @@ def described(failure: Failure) -> str:
     tried = f" after {failure.attempts} attempts in {failure.elapsed:.1f} s" if failure.attempts > 1 else ""
     where = f" ({failure.where})" if failure.where else ""
     return f"{failure.type}{tried}: {failure.message}{where}"
+
+
+def _as_written(ratio: float) -> Fraction:
+    """Exactly: as a float, 0.29 of 100 rows is a little less than 29 of them."""
+    return Fraction(str(float(ratio)))
 
 
 def _varied(samples: list[Sample]) -> list[Sample]:
