@@ -9,7 +9,7 @@ from typing import Any
 
 from spark_events.errors import InvalidPlanError
 
-__all__ = ["check_function", "check_resource", "name_of", "takes_context"]
+__all__ = ["bare", "check_function", "check_resource", "name_of", "takes_context"]
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _CONTEXT_NAMES = ("ctx", "context")
@@ -17,9 +17,9 @@ _CONTEXT_NAMES = ("ctx", "context")
 
 def name_of(fn: Callable[..., Any]) -> str:
     """How a message calls it: its name, file and line."""
-    bare = _bare(fn)
-    code = getattr(bare, "__code__", None)
-    name = getattr(bare, "__qualname__", None) or type(fn).__qualname__
+    inner = bare(fn)
+    code = getattr(inner, "__code__", None)
+    name = getattr(inner, "__qualname__", None) or type(fn).__qualname__
     return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code is not None else name
 
 
@@ -37,10 +37,10 @@ def check_function(fn: Any, *, bulk: bool = False) -> None:
     wanted = f"async def fn({rows}) or async def fn({rows}, ctx)"
     if not callable(fn):
         raise InvalidPlanError(f"fn is {type(fn).__name__}, not a function; wanted: {wanted}")
-    bare = _bare(fn)
-    if inspect.isasyncgenfunction(bare):
+    inner = bare(fn)
+    if inspect.isasyncgenfunction(inner):
         raise InvalidPlanError(f"{name_of(fn)} yields; it must return its answer; wanted: {wanted}")
-    if not inspect.iscoroutinefunction(bare):
+    if not inspect.iscoroutinefunction(inner):
         raise InvalidPlanError(f"{name_of(fn)} is not async; wanted: {wanted}")
     required, most = _arity(fn)
     if required > 2 or most < 1:
@@ -69,10 +69,10 @@ def check_resource(resource: Any) -> None:
         raise InvalidPlanError(
             f"resource is {type(resource).__name__}, which is open already or cannot be opened; {wanted}"
         )
-    bare = _bare(resource)
-    if inspect.isasyncgenfunction(bare):
+    inner = bare(resource)
+    if inspect.isasyncgenfunction(inner):
         raise InvalidPlanError(f"resource {name_of(resource)} yields: decorate it with contextlib.asynccontextmanager")
-    if inspect.iscoroutinefunction(bare):
+    if inspect.iscoroutinefunction(inner):
         raise InvalidPlanError(f"resource {name_of(resource)} is async def; {wanted}")
     try:
         inspect.signature(resource).bind()
@@ -83,7 +83,7 @@ def check_resource(resource: Any) -> None:
         return
 
 
-def _bare(fn: Any) -> Any:
+def bare(fn: Any) -> Any:
     """The function itself, below partial objects and bound methods; of an object that can be called, its call."""
     while isinstance(fn, functools.partial):
         fn = fn.func

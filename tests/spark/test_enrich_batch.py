@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import datetime
 import decimal
+import functools
 import itertools
 import os
 import pty
@@ -414,3 +415,32 @@ def test_what_is_no_terminal_is_told_nothing(
     service.script(delay=2.5)
     enrich_batch(spark.range(0, 2, 1, 2), lookup, output=OUTPUT, resource=opener(service.port))
     assert "enrich " not in capfd.readouterr().err
+
+
+def test_functions_that_hold_something_else_have_a_replay_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
+    """Those of one factory, or with other arguments, have the same name, file and line; resources count, too."""
+
+    def make(prefix: str) -> Any:
+        async def name(row: Any, ctx: Any) -> dict[str, Any]:
+            return {"name": f"{prefix}{row.id} {ctx.resource.port}"}
+
+        return name
+
+    async def prefixed(prefix: str, row: Any, ctx: Any) -> dict[str, Any]:
+        return {"name": f"{prefix}{row.id} {ctx.resource.port}"}
+
+    def answer(fn: Any, port: int = 1) -> str:
+        made = enrich_batch(
+            spark.range(1),
+            fn,
+            output="name string",
+            resource=opener(port),
+            query=str(tmp_path),
+            batch_id=0,
+            replay_store=tmp_path.as_uri(),
+        )
+        return str(made.first().name)
+
+    assert [answer(make("prod")), answer(make("test"))] == ["prod0 1", "test0 1"]
+    assert answer(make("prod"), port=2) == "prod0 2"
+    assert [answer(functools.partial(prefixed, prefix)) for prefix in "ab"] == ["a0 1", "b0 1"]

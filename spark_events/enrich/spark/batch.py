@@ -10,9 +10,11 @@ from spark_events.enrich.engine.statistics import merged
 from spark_events.enrich.signature import name_of
 from spark_events.enrich.spark.batches import MicroBatch
 from spark_events.enrich.spark.build import Request, mapped
+from spark_events.enrich.spark.closures import pickled
 from spark_events.enrich.spark.events import enrichment_event, post
 from spark_events.enrich.spark.failures import judged
 from spark_events.enrich.spark.halting import told_to_halt
+from spark_events.enrich.spark.lasting import lasting
 from spark_events.enrich.spark.progress import told
 from spark_events.enrich.spark.release import held
 from spark_events.enrich.spark.replay import ReplayStore
@@ -85,7 +87,10 @@ def _store(request: Request, batch: MicroBatch, root: str | None) -> ReplayStore
         raise InvalidPlanError(
             "replay_store keeps answers by query and batch: outside of a stream, give query and batch_id"
         )
-    return ReplayStore(root, batch.query, batch.batch, request.output.serialised(), name_of(request.plan.fn))
+    # First of all whether they can be sent: what cannot need not be looked into.
+    pickled(request.plan)
+    definition = lasting(request.plan, request.df.schema, request.input_cols)
+    return ReplayStore(root, batch.query, batch.batch, request.output.serialised(), definition)
 
 
 def _warn(reports: list[Report]) -> None:

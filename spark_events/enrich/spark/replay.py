@@ -1,7 +1,8 @@
 """Answers of a batch that is not committed yet, kept so that its replay makes only the calls that are missing.
 
 Files in any file system that pyarrow knows and that the executors share: ``<root>/<query>/<batch>/<output>/*.arrow``.
-Every file is complete or not there. A changed output has a folder of its own, so old answers are not mistaken for new.
+Every file is complete or not there. A changed output, or
+function, has a folder of its own, so the answers of one are not mistaken for those of another.
 """
 
 from __future__ import annotations
@@ -43,20 +44,21 @@ class ReplayStore:
         root: the address of a folder, ``file:///…``, ``hdfs://…``, ``s3://…``, or a path.
         query: whose.
         batch: which.
-        output: the schema of the answers, serialised, and the function's name.
+        output: the schema of the answers, serialised.
+        definition: what else they depend on: the same after a restart of the driver.
     """
 
     root: str
     query: str
     batch: int
     output: bytes
-    name: str
+    definition: str
 
     @contextlib.contextmanager
     def recording(self, partition: int) -> Iterator[Recording]:
         """What is known, and a place for what becomes known; what is recorded is kept whatever ends the task."""
         system, root = _open(self.root)
-        digest = hashlib.sha256(self.output + self.name.encode()).hexdigest()[:16]
+        digest = hashlib.sha256(self.output + self.definition.encode()).hexdigest()[:16]
         folder = f"{root}/{_name(self.query)}/{self.batch}/{digest}"
         recording = Recording(system, folder, partition, pa.ipc.read_schema(pa.py_buffer(self.output)))
         try:

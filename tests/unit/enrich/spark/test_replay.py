@@ -20,8 +20,8 @@ from spark_events.enrich.spark.replay import ReplayStore
 SCHEMA = pa.schema([("name", pa.string()), ("tags", pa.map_(pa.string(), pa.int64()))])
 
 
-def store(folder: Path, batch: int = 1, schema: pa.Schema = SCHEMA, name: str = "lookup") -> ReplayStore:
-    return ReplayStore(folder.as_uri(), "a query/with a slash", batch, schema.serialize().to_pybytes(), name)
+def store(folder: Path, batch: int = 1, schema: pa.Schema = SCHEMA, definition: str = "lookup") -> ReplayStore:
+    return ReplayStore(folder.as_uri(), "a query/with a slash", batch, schema.serialize().to_pybytes(), definition)
 
 
 def keep(kept: ReplayStore, keys: Sequence[str], failed: Sequence[int] = ()) -> None:
@@ -96,7 +96,7 @@ def test_another_batch_output_or_function_knows_nothing(tmp_path: Path) -> None:
     """Answers of an older version of the program must not be taken for its own."""
     keep(store(tmp_path), ["a"])
     changed = pa.schema([("name", pa.int64())])
-    for other in (store(tmp_path, 2), store(tmp_path, schema=changed), store(tmp_path, name="other")):
+    for other in (store(tmp_path, 2), store(tmp_path, schema=changed), store(tmp_path, definition="other")):
         with other.recording(0) as recording:
             assert recording.known(["a"]) == {}
 
