@@ -69,7 +69,7 @@ def opener(port):
 
 made = {
     "closure": make("prod"), "another": make("test"), "settings": make(Settings()), "a set": make(NAMES),
-    "a lambda": make(lambda: 1), "a class": make(Settings), "globals": of_globals, 
+    "a lambda": make(lambda: 1), "a class": make(Settings), "globals": of_globals,
     "object": Caller("p"), "method": Caller("p").method, "names": make(frozenset(NAMES)),
     "partial": functools.partial(prefixed, "p"),
 }
