@@ -444,3 +444,11 @@ def test_functions_that_hold_something_else_have_a_replay_of_their_own(spark: Sp
     assert [answer(make("prod")), answer(make("test"))] == ["prod0 1", "test0 1"]
     assert answer(make("prod"), port=2) == "prod0 2"
     assert [answer(functools.partial(prefixed, prefix)) for prefix in "ab"] == ["a0 1", "b0 1"]
+
+
+def test_batch_jobs_of_one_query_leave_each_other_s_results(spark: SparkSession, service: EnrichService) -> None:
+    """They are no micro-batches, of which the next comes only when the one before is over."""
+    common: dict[str, Any] = {"output": OUTPUT, "resource": opener(service.port), "query": "nightly"}
+    made = [enrich_batch(spark.range(3), lookup, batch_id=number, **common) for number in range(2)]
+    assert [df.count() for df in made] == [3, 3]
+    assert called(service) == dict.fromkeys("012", 2)

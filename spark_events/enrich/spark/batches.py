@@ -16,6 +16,8 @@ __all__ = ["MicroBatch", "is_connect", "is_local", "micro_batch"]
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _GROUP_ID = "spark.jobGroup.id"
+#: Connect's server sets it for the process in which it runs foreachBatch.
+_CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -26,11 +28,13 @@ class MicroBatch:
         query: the query's id, or a name that the caller gave.
         batch: its number.
         run: the run of the query; a restart is another one.
+        streams: whether a query of Spark's runs it; a batch job may be called as one, but no next batch follows it.
     """
 
     query: str
     batch: int | None
     run: str = ""
+    streams: bool = True
 
     @property
     def scope(self) -> str:
@@ -65,16 +69,17 @@ def micro_batch(df: DataFrame, batch_id: Any, query: Any) -> MicroBatch:
     if query is not None and (not isinstance(query, str) or not query):
         raise InvalidPlanError(f"query is {query!r}; allowed: a name that stays the same over restarts")
     if is_connect(df):
-        if batch_id is None and "SPARK_CONNECT_LOCAL_URL" in os.environ:
+        streams = _CONNECT_WORKER in os.environ
+        if batch_id is None and streams:
             raise InvalidPlanError(
                 "with Spark Connect, Spark does not tell which batch this is: give batch_id=batch_id, as foreachBatch "
                 "gave it, and query='a name of yours', which keeps idempotency keys apart"
             )
-        return MicroBatch(query or "", batch_id)
+        return MicroBatch(query or "", batch_id, streams=streams)
     context = df.sparkSession.sparkContext
     told_query = context.getLocalProperty(_QUERY_ID)
     told_batch = context.getLocalProperty(_BATCH_ID)
     if batch_id is None and told_batch is not None:
         batch_id = int(told_batch)
     run = context.getLocalProperty(_GROUP_ID) if told_query else ""
-    return MicroBatch(query or told_query or "", batch_id, run or "")
+    return MicroBatch(query or told_query or "", batch_id, run or "", streams=bool(told_query))

@@ -31,7 +31,7 @@ class Held:
 
     def begin(self, df: DataFrame, batch: MicroBatch) -> None:
         """A batch asks for its first or a further enrichment: what an earlier batch of its query held is released."""
-        if not batch.query or batch.batch is None:
+        if not _is_followed(batch):
             return
         with self._lock:
             holding = self._holding.get(batch.query)
@@ -45,7 +45,7 @@ class Held:
 
     def add(self, batch: MicroBatch, release: Release, when_committed: Release | None = None) -> None:
         """To be released with the batch; outside of streaming Spark does it, when nobody refers to it any more."""
-        if not batch.query or batch.batch is None:
+        if not _is_followed(batch):
             return
         with self._lock:
             holding = self._holding.get(batch.query)
@@ -93,6 +93,11 @@ class Held:
             self.end(batch, committed)
 
         threading.Thread(target=wait, name=f"enrich-release-{batch.query[:8]}", daemon=True).start()
+
+
+def _is_followed(batch: MicroBatch) -> bool:
+    """Whether the next batch of its query, or the query's end, says that nobody needs it any more."""
+    return batch.streams and bool(batch.query) and batch.batch is not None
 
 
 def _run(batch: MicroBatch) -> str:

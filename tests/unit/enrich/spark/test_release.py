@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spark_events.enrich.spark.batches import MicroBatch
+from spark_events.enrich.spark.batches import MicroBatch, micro_batch
 from spark_events.enrich.spark.release import Held
 
 #: Of a kind whose query nobody watches.
@@ -74,11 +74,22 @@ def test_a_batch_whose_query_was_stopped_meanwhile_holds_nothing(told: Told) -> 
     assert told.all == ["held"]
 
 
-def test_outside_of_streams_spark_itself_releases(told: Told) -> None:
-    """When nobody refers to it any more."""
+@pytest.mark.parametrize("query", ["", "nightly"])
+def test_outside_of_streams_spark_itself_releases(told: Told, query: str) -> None:
+    """When nobody refers to it any more, though a job may say which query and batch it stands for."""
     held = Held()
-    batch = MicroBatch("", None)
-    held.begin(DF, batch)
-    held.add(batch, told("held"))
-    held.end(batch, None)
+    for number in (1, 2):
+        batch = MicroBatch(query, number if query else None, streams=False)
+        held.begin(DF, batch)
+        held.add(batch, told("held"))
+        held.end(batch, None)
     assert told.all == []
+
+
+@pytest.mark.parametrize("streams", [True, False])
+def test_with_connect_the_server_s_own_process_runs_streams(monkeypatch: pytest.MonkeyPatch, streams: bool) -> None:
+    """Elsewhere, query and batch_id are those of a batch job."""
+    monkeypatch.delenv("SPARK_CONNECT_LOCAL_URL", raising=False)
+    if streams:
+        monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost")
+    assert micro_batch(DF, 1, "q") == MicroBatch("q", 1, streams=streams)
