@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
+from spark_events.enrich.engine.failure import Failure
+
 __all__ = ["Chunk"]
 
 
@@ -23,6 +25,7 @@ class Chunk:
         keys: the ordering key of each row, hashable; None: rows are independent.
         requests: the request of each row, hashable, for coalescing and the cache; None: neither.
         known: answers that are known from an earlier run, by index; these rows are not called.
+        failed: why rows cannot be called at all, by index; none of them is known.
         tag: the caller's own, untouched.
     """
 
@@ -32,4 +35,5 @@ class Chunk:
     keys: Sequence[Hashable] | None = None
     requests: Sequence[Hashable] | None = None
     known: Mapping[int, Any] | None = None
+    failed: Mapping[int, Failure] | None = None
     tag: Any = None

@@ -44,8 +44,13 @@ class Lanes:
         """Rows to be called, in their order."""
         keys = batch.chunk.keys
         assert keys is not None
-        for index in indices:
+        failed = batch.chunk.failed or {}
+        # These are settled already, but what stands behind them in their lanes must know.
+        for index in sorted({*indices, *failed}) if failed and self._skip else indices:
             key = keys[index]
+            if index in failed:
+                self._broken.add(key)
+                continue
             self._hot.count(key)
             if key in self._broken:
                 self._settle(batch, index, _skipped())

@@ -116,6 +116,12 @@ class Pool:
             indices = [index for index in indices if index not in known]
             for index, answer in known.items():
                 batch.settle(index, answer)
+        failed = batch.chunk.failed
+        if failed:
+            indices = [index for index in indices if index not in failed]
+            for index, failure in failed.items():
+                self._counts.failed(failure)
+                batch.settle(index, failure)
         if self.sharing is not None:
             indices = self.sharing.admit(batch, indices)
         self.feed.add(batch, indices)

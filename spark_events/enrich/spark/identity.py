@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_events.enrich.spark.rows import columns_of
+from spark_events.enrich.spark.rows import identities_of
 
 __all__ = ["idempotency_keys"]
 
@@ -30,7 +30,7 @@ def idempotency_keys(scope: str, columns: Sequence[str], batch: pa.RecordBatch) 
     part = pa.RecordBatch.from_arrays([batch.column(i) for i in fields], names=[str(i) for i in range(len(fields))])
 
     def key(row: int) -> str:
-        values = columns_of(part.slice(row, 1), part.schema.names)
+        values = identities_of(part.slice(row, 1), part.schema.names)
         text = "\x1f".join(_canonical(value[0]) for value in values)
         return hashlib.blake2b(start + text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 

@@ -17,7 +17,7 @@ from spark_events.enrich.spark.answers import AnswerWriter
 from spark_events.enrich.spark.failures import described, place_of
 from spark_events.enrich.spark.identity import idempotency_keys
 from spark_events.enrich.spark.report import COLUMN, FAILURE_TYPE, HIDDEN_TYPE, Tally, failure_values
-from spark_events.enrich.spark.rows import RowReader, columns_of, hashable
+from spark_events.enrich.spark.rows import RowReader, hashable, identities_of
 from spark_events.errors import EnrichmentError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Partition:
         return pa.RecordBatch.from_arrays(batch.columns, names=list(names)) if names else batch
 
     def _chunk(self, batch: pa.RecordBatch) -> Chunk:
-        rows = self._rows.read(batch)
+        rows, failed = self._rows.read(batch)
         plan = self._plan
         keys = None if plan.key is None else _tuples(batch, plan.key)
         requests = None
@@ -99,7 +99,9 @@ class Partition:
         known: Mapping[int, Any] | None = None
         if self._recording is not None:
             known = self._recording.known([key_of(row) for row in range(batch.num_rows)])
-        return Chunk(rows, key_of, batch.nbytes, keys, requests, known, batch)
+            # Its answer may be known from a time when the function did not get that column.
+            failed = {row: failure for row, failure in failed.items() if row not in known}
+        return Chunk(rows, key_of, batch.nbytes, keys, requests, known, failed, batch)
 
     def _enriched(self, chunk: Chunk, answers: Sequence[Any]) -> pa.RecordBatch:
         batch: pa.RecordBatch = chunk.tag
@@ -142,7 +144,7 @@ def _together(plan: Plan, batch: pa.RecordBatch) -> int:
 
 
 def _tuples(batch: pa.RecordBatch, names: Sequence[str]) -> list[Any]:
-    columns = columns_of(batch, names)
+    columns = identities_of(batch, names)
     if len(columns) == 1:
         return [hashable(value) for value in columns[0]]
     return [hashable(values) for values in zip(*columns, strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import datetime
 import itertools
 import math
@@ -11,7 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["RowReader", "columns_of", "hashable", "values_of"]
+from spark_events.enrich.engine.failure import Failure, type_of
+
+__all__ = ["RowReader", "columns_of", "hashable", "identities_of", "values_of"]
 
 #: Formats of memoryview for what Arrow holds as plain numbers; pyarrow's own way makes a scalar object of each.
 _PLAIN: dict[pa.DataType, Any] = {
@@ -22,6 +25,8 @@ _PLAIN: dict[pa.DataType, Any] = {
     pa.float32(): "f",
     pa.float64(): "d",
 }
+#: What pyarrow raises for a moment or a day beyond Python's calendar, and for text that is none.
+_UNREADABLE = (OverflowError, ValueError)
 
 
 class RowReader:
@@ -35,19 +40,25 @@ class RowReader:
         self._names = list(names)
         self._type = _row_type(tuple(names))
 
-    def read(self, batch: pa.RecordBatch) -> list[Any]:
-        """One row each."""
+    def read(self, batch: pa.RecordBatch) -> tuple[list[Any], dict[int, Failure]]:
+        """One row each, and by their place the failures of those that Python cannot hold; these have None there."""
+        failures: dict[int, Failure] = {}
         if not self._names:
-            return [self._type()] * batch.num_rows
+            return [self._type()] * batch.num_rows, failures
+        columns = [_values_or_failures(array, name, failures) for array, name in _named(batch, self._names)]
         # What a namedtuple's _make does, without its Python.
-        values = zip(*columns_of(batch, self._names), strict=True)
-        return list(map(tuple.__new__, itertools.repeat(self._type), values))
+        rows = map(tuple.__new__, itertools.repeat(self._type), zip(*columns, strict=True))
+        return list(rows), failures
 
 
 def columns_of(batch: pa.RecordBatch, names: Iterable[str]) -> list[list[Any]]:
     """The values of columns, by name; names are unique, which is checked before a task runs."""
-    fields = batch.schema.names
-    return [values_of(batch.column(fields.index(name))) for name in names]
+    return [values_of(array) for array, _ in _named(batch, names)]
+
+
+def identities_of(batch: pa.RecordBatch, names: Iterable[str]) -> list[list[Any]]:
+    """The same, to tell rows apart: a value that Python cannot hold is there as the numbers or bytes it is made of."""
+    return [_or_each(array, lambda one, _row, _error: values_of(_bare(one))[0]) for array, _ in _named(batch, names)]
 
 
 def values_of(array: pa.Array) -> list[Any]:
@@ -79,6 +90,59 @@ def hashable(value: Any) -> Hashable:
     if isinstance(value, float) and math.isnan(value):
         return math.nan  # this one object is found again, which no other NaN is
     return value  # type: ignore[no-any-return]  # what Arrow makes otherwise is hashable
+
+
+def _named(batch: pa.RecordBatch, names: Iterable[str]) -> list[tuple[pa.Array, str]]:
+    fields = batch.schema.names
+    return [(batch.column(fields.index(name)), name) for name in names]
+
+
+def _values_or_failures(array: pa.Array, name: str, failures: dict[int, Failure]) -> list[Any]:
+    def failed(one: pa.Array, row: int, error: Exception) -> None:
+        # What the error says may hold the value.
+        years = "moments and days of the years 1 to 9999, in UTC and in their time zone"
+        allowed = "text in UTF-8" if isinstance(error, UnicodeError) else years
+        message = f"column {name!r} ({one.type}) holds what Python cannot; allowed: {allowed}"
+        failures.setdefault(row, Failure("error", type_of(error), message))
+
+    return _or_each(array, failed)
+
+
+def _or_each(array: pa.Array, instead: Callable[[pa.Array, int, Exception], Any]) -> list[Any]:
+    """All values at once; only where that is impossible one by one, and others for those that raise."""
+    with contextlib.suppress(*_UNREADABLE):
+        return values_of(array)
+    values: list[Any] = []
+    for row in range(len(array)):
+        one = array.slice(row, 1)
+        try:
+            values += values_of(one)
+        except _UNREADABLE as error:
+            values.append(instead(one, row, error))
+    return values
+
+
+def _bare(array: pa.Array) -> pa.Array:
+    return array.cast(_bare_type(array.type))
+
+
+def _bare_type(kind: pa.DataType) -> pa.DataType:
+    """The same without moments, days and text: microseconds and days since 1970, and bytes."""
+    if pa.types.is_map(kind):
+        return pa.map_(_bare_type(kind.key_type), _bare_type(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_bare_type(kind.value_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_bare_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_bare_type(field.type)) for field in kind])
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_date32(kind):
+        return pa.int32()
+    if pa.types.is_string(kind):
+        return pa.binary()
+    return pa.large_binary() if pa.types.is_large_string(kind) else kind
 
 
 def _nested(kind: pa.DataType) -> Callable[[Any], Any] | None:

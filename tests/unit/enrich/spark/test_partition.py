@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from spark_events.enrich.engine.engine import Definition
-from spark_events.enrich.plan import Plan
+from spark_events.enrich.plan import Cache, Plan
 from spark_events.enrich.spark.partition import Partition
 from spark_events.enrich.spark.report import COLUMN, Report
 from spark_events.enrich.spark.task import Task
@@ -23,9 +23,11 @@ async def _twice(row: Any) -> Mapping[str, int]:
     return {"twice": 2 * row.id}
 
 
-def _enriched(plan: Plan, batch: pa.RecordBatch) -> tuple[pa.Table, Mapping[str, Any]]:
+def _enriched(
+    plan: Plan, batch: pa.RecordBatch, input_cols: tuple[str, ...] = ("id",)
+) -> tuple[pa.Table, Mapping[str, Any]]:
     """The rows with their answers, and what was counted."""
-    task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="", settles=True)
+    task = Task(b"", b"", _OUTPUT, input_cols, tuple(batch.schema.names), scope="", settles=True)
     partition = Partition(task, plan, Definition("calls", "answers", "resource", f"partition {next(_number)}"), 0, "")
     made = pa.Table.from_batches(list(partition.run(iter([batch]))))
     report = made.column(COLUMN)[-1].as_py()["report"]
@@ -66,3 +68,64 @@ def test_what_utf8_cannot_hold_in_an_exception_fails_its_row_and_not_the_task() 
     failure = made.column(COLUMN)[1].as_py()["failure"]
     assert (failure["type"], failure["message"]) == ("?.Odd", "told ?")
     assert failure["where"].startswith("/job/?.py:")
+
+
+def _with_a_moment(moments: list[int], zone: str = "America/New_York") -> pa.RecordBatch:
+    until = pa.array(moments, pa.int64()).cast(pa.timestamp("us", zone))
+    return pa.RecordBatch.from_arrays([pa.array(range(len(moments)), pa.int64()), until], names=["id", "until"])
+
+
+#: The end of 9999 in New York, beyond Python's calendar in UTC.
+_BEYOND = 253_402_318_799_000_000
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"key": "until"}, {"batch_size": 2}, {"coalesce_by": "id"}, {"cache": Cache(max_entries=10, ttl=60)}],
+    ids=str,
+)
+def test_a_row_that_python_cannot_hold_fails_alone_and_is_not_called(options: dict[str, Any]) -> None:
+    """The others have their answers; it counts as failed, once, and not as known."""
+    called: list[int] = []
+
+    async def one(row: Any, ctx: Any) -> Mapping[str, int]:
+        called.append(row.id)
+        return {"twice": 2 * row.id}
+
+    async def several(rows: list[Any], ctx: Any) -> list[Mapping[str, int]]:
+        return [await one(row, ctx) for row in rows]
+
+    plan = Plan(several if "batch_size" in options else one, on_failure="null", **options)
+    made, counted = _enriched(plan, _with_a_moment([0, _BEYOND, 1, _BEYOND, 2]), ("id", "until"))
+    assert made.column("twice").to_pylist() == [0, None, 4, None, 8]
+    assert sorted(called) == [0, 2, 4]
+    assert (counted["rows"], counted["known"], counted["coalesced"]) == (5, 0, 0)
+    assert (counted["failures"], counted["kinds"]) == ({"OverflowError": 2}, {"error": 2})
+    failure = made.column(COLUMN)[1].as_py()["failure"]
+    assert (failure["kind"], failure["attempts"], failure["retryable"]) == ("error", 0, False)
+    assert "column 'until' (timestamp[us, tz=America/New_York])" in failure["message"]
+
+
+@pytest.mark.parametrize("options", [{}, {"key": "until"}, {"coalesce_by": "until"}], ids=str)
+def test_a_column_that_the_function_does_not_get_may_hold_anything(options: dict[str, Any]) -> None:
+    """Also where it orders calls, or tells requests or rows apart."""
+    keys: list[str] = []
+
+    async def fn(row: Any, ctx: Any) -> Mapping[str, int]:
+        keys.append(ctx.idempotency_key)
+        return {"twice": 7}
+
+    made, counted = _enriched(Plan(fn, **options), _with_a_moment([0, _BEYOND, _BEYOND + 1, _BEYOND]))
+    assert made.column("twice").to_pylist() == [7] * 4
+    assert len(set(keys)) == len(keys) == (3 if "coalesce_by" in options else 4)
+    assert counted["failures"] == {}
+
+
+@pytest.mark.parametrize(("on_failure", "answers"), [("fail", [0, None, None, 6]), ("null", [0, None, 4, 6])])
+def test_rows_behind_one_that_python_cannot_hold_wait_for_the_replay_like_those_behind_any_failure(
+    on_failure: Any, answers: list[int | None]
+) -> None:
+    """With on_failure="fail" the batch will be run again; they would then have been called before it."""
+    batch = _with_a_moment([0, _BEYOND, 0, 0]).append_column("k", pa.array([1, 1, 1, 2]))
+    made, _ = _enriched(Plan(_twice, key="k", on_failure=on_failure), batch, ("id", "until"))
+    assert made.column("twice").to_pylist() == answers

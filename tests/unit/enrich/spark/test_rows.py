@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from spark_events.enrich.spark.identity import idempotency_keys
-from spark_events.enrich.spark.rows import RowReader, hashable, values_of
+from spark_events.enrich.spark.rows import RowReader, hashable, identities_of, values_of
 
 NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()]
 
@@ -39,14 +39,15 @@ def test_maps_are_dictionaries_however_deep_they_stand() -> None:
 def test_a_row_is_reached_by_name_by_key_and_by_place() -> None:
     """Whatever a column is called."""
     batch = pa.RecordBatch.from_pydict({"id": [1, 2], "a b": ["x", None], "class": [1.5, 2.5], "other": [0, 0]})
-    first, second = RowReader(["class", "id", "a b"]).read(batch)
+    (first, second), failures = RowReader(["class", "id", "a b"]).read(batch)
+    assert failures == {}
     assert (first.id, first["id"], first[1]) == (1, 1, 1)
     assert (first["a b"], first["class"]) == ("x", 1.5)
     assert second.asDict() == {"class": 2.5, "id": 2, "a b": None}
     assert tuple(second) == (2.5, 2, None)
     with pytest.raises(KeyError, match="no column 'other' among those the function gets: class, id, a b"):
         first["other"]
-    assert [tuple(row) for row in RowReader([]).read(batch)] == [(), ()]
+    assert [tuple(row) for row in RowReader([]).read(batch)[0]] == [(), ()]
 
 
 def test_what_is_equal_is_hashable_and_equal() -> None:
@@ -109,3 +110,55 @@ def test_values_that_look_alike_have_keys_of_their_own() -> None:
         batch = pa.RecordBatch.from_arrays([pa.array([value]) for value in values], names=["a", "b"])
         keys.add(idempotency_keys("", ["a", "b"], batch)(0))
     assert len(keys) == 8
+
+
+#: The end of 9999 in New York; in UTC that is the year 10000, which Python does not have.
+BEYOND = 253_402_318_799_000_000
+
+
+def _moments(*micros: int | None) -> pa.Array:
+    return pa.array(micros, pa.int64()).cast(pa.timestamp("us", "America/New_York"))
+
+
+def test_a_value_that_python_cannot_hold_is_a_failure_of_its_row() -> None:
+    """The message tells the column and its type, and nothing of the value."""
+    days = pa.array([None, 0, 2**30], pa.int32()).cast(pa.date32())
+    texts = pa.StringArray.from_buffers(3, pa.array([0, 1, 3, 4], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff\xfeb"))
+    batch = pa.RecordBatch.from_arrays([_moments(0, 1, 2), texts, days], names=["at", "text", "day"])
+    rows, failures = RowReader(["at", "text", "day"]).read(batch)
+    assert [row.text for row in rows] == ["a", None, "b"]
+    assert [row.day for row in rows] == [None, datetime.date(1970, 1, 1), None]
+    assert {row: (failure.kind, failure.type, failure.message) for row, failure in failures.items()} == {
+        1: ("error", "UnicodeDecodeError", "column 'text' (string) holds what Python cannot; allowed: text in UTF-8"),
+        2: ("error", "OverflowError", "column 'day' (date32[day]) holds what Python cannot; "
+            "allowed: moments and days of the years 1 to 9999, in UTC and in their time zone"),
+    }  # fmt: skip
+    nested = pa.StructArray.from_arrays([_moments(0, BEYOND)], names=["at"])
+    rows, failures = RowReader(["s"]).read(pa.RecordBatch.from_arrays([nested], names=["s"]))
+    assert (rows[0].s["at"].year, rows[1].s, list(failures)) == (1969, None, [1])
+
+
+def test_rows_are_told_apart_by_values_that_python_cannot_hold() -> None:
+    """However deep they stand; and the key of what it can hold is what it has always been."""
+    kind = pa.map_(
+        pa.string(), pa.list_(pa.struct([("at", pa.timestamp("us", "America/New_York")), ("s", pa.string())]))
+    )
+    bare = pa.map_(pa.string(), pa.list_(pa.struct([("at", pa.int64()), ("s", pa.string())])))
+    deep = pa.array([[("a", [{"at": moment, "s": "x"}])] for moment in (0, BEYOND, BEYOND + 1, BEYOND)], bare).cast(
+        kind
+    )
+    plain = _moments(0, BEYOND, BEYOND + 1, BEYOND)
+    keys = set()
+    for array in (plain, deep):
+        batch = pa.RecordBatch.from_arrays([array], names=["a"])
+        key = idempotency_keys("q", ["a"], batch)
+        assert key(1) == key(3) == idempotency_keys("q", ["a"], batch.slice(1))(0)
+        keys.update(map(key, range(3)))
+        (values,) = identities_of(batch, ["a"])
+        assert [hashable(value) for value in values].index(hashable(values[3])) == 1
+    assert len(keys) == 6
+    first = pa.RecordBatch.from_arrays([plain, pa.array([1, 2, 3, 4])], names=["a", "b"])
+    assert idempotency_keys("q", ["a", "b"], first)(0) == "db2e399840ba8c187f1bc0956dab6d41"
+    elsewhere = first.set_column(0, "a", plain.cast(pa.timestamp("us", "UTC")))
+    for row in range(4):
+        assert idempotency_keys("q", ["a"], first)(row) == idempotency_keys("q", ["a"], elsewhere)(row)
