@@ -258,6 +258,7 @@ class Conversation:
         deadline = time.monotonic() + patience
         dispatcher = self._pipeline.dispatcher
         # Those that can be delivered are; the report on that is the last thing the others are given.
+        dispatcher.hurry()
         dispatcher.drain(deadline - patience * _REPORT_SHARE)
         self._tell_of_breakers()
         books = with_those_before(account(dispatcher.books()), self._before)

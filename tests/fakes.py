@@ -313,6 +313,17 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
 
 
+class ThrottlingReporter(Reporter):
+    """Asks for an hour once, by the name of a class."""
+
+    asked = False
+
+    def report(self, events: Sequence[Event]) -> None:
+        if not self.asked:
+            self.asked = True
+            raise ThrottledError("busy", 3600)
+
+
 class HangingReporter(Reporter):
     """Never answers, for a sidecar that is configured by the name of a class."""
 

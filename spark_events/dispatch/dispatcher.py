@@ -85,6 +85,9 @@ class EventDispatcher(Protocol):
     def books(self) -> dict[str, Books]:
         """The account of every reporter at this moment, by name."""
 
+    def hurry(self) -> None:
+        """The end is near: reporters that are held back, or asked for a pause, are tried all the same."""
+
     def drain(self, deadline: float) -> None:
         """Waits, until ``deadline`` (``time.monotonic``) at most, for everything to come to its end."""
 
@@ -146,9 +149,11 @@ class AsyncQueuedDispatcher:
     def books(self) -> dict[str, Books]:
         return {delivery.name: delivery.books() for delivery in self._deliveries}
 
-    def drain(self, deadline: float) -> None:
+    def hurry(self) -> None:
         for delivery in self._deliveries:
             delivery.hurry()
+
+    def drain(self, deadline: float) -> None:
         for delivery in self._deliveries:
             delivery.wait_until_settled(max(0.0, deadline - time.monotonic()))
 

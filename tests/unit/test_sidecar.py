@@ -297,6 +297,19 @@ def test_signals_that_are_meant_for_the_driver_do_not_end_it(driver: FakeDriver,
     assert eventually(lambda: statuses(path))[-1] == ("application", "ENDED")
 
 
+def test_the_report_has_what_is_delivered_in_spite_of_a_pause(path: Path, errors: Path) -> None:
+    """The destination has asked for an hour and takes everything a moment later: nothing is told as lost."""
+    settings = {**file_to(path), "events.reporter.t.type": "fakes:ThrottlingReporter"}
+    with FakeDriver(errors, {**settings, "events.dispatcher.type": "async-queued"}) as driver:
+        driver.tell(application_start(), query_started())
+        driver.await_answer("log", level="ERROR")
+        driver.send(goodbye(within_ms=20_000))
+        assert driver.await_exit(within=10) == 0
+    *_, report = read_events(path)
+    assert (report["severity"], report["attributes"]["undelivered"]) == ("INFO", 0)
+    assert report["attributes"]["reporter.t.delivered"] == 2
+
+
 @pytest.mark.parametrize("dispatcher", ["async-queued", "sync"])
 def test_a_reporter_that_hangs_does_not_outlast_the_goodbye(errors: Path, path: Path, dispatcher: str) -> None:
     """The driver waits so long and no longer; what is lost is said, and the others get everything in that time."""

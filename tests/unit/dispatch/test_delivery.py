@@ -31,6 +31,7 @@ from misbehaving import NoException, Untold
 from spark_events import Event, PermanentError, Reporter, ThrottledError
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
+from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.store import Entry
 from unit.dispatch.conftest import Begin
 
@@ -339,12 +340,15 @@ def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixt
 
 
 def test_the_end_of_an_application_cuts_a_pause_short(start: Start) -> None:
-    """Before the report on everything is made: what a destination takes again by then is delivered, and told so."""
+    """And nothing else: who only waits for the deliveries, as a replay does, leaves a destination its pause."""
     reporter = FaultyReporter([throttled(3600)])
     delivery = start(reporter)
     delivery.put(entries(3))
     eventually(lambda: delivery.books().failures == 1)
-    delivery.hurry()
+    dispatcher = AsyncQueuedDispatcher([delivery], 10.0)
+    dispatcher.drain(time.monotonic() + 0.3)
+    assert len(reporter.attempts) == 1
+    dispatcher.hurry()
     assert delivery.wait_until_settled(20)
     assert numbers(reporter.events) == [0, 1, 2]
 
