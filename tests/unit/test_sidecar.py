@@ -324,10 +324,10 @@ def test_a_reporter_that_hangs_does_not_outlast_the_goodbye(errors: Path, path: 
         began = time.monotonic()
         driver.tell(application_start())
         driver.tell(query_started())
-        driver.send(goodbye(within_ms=1_000))
+        driver.send(goodbye(within_ms=3_000))
         assert driver.await_exit() == 0
         # Well before events.dispatcher.sync.timeout, which is 10 s.
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 5
         driver.await_answer("log", message="reporter h: 3 events were not delivered in time and are lost")
         assert [answer["message"] for answer in driver.answers if answer["kind"] == "log"] == [
             "reporter h: 3 events were not delivered in time and are lost"
