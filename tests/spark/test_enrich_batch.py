@@ -278,12 +278,13 @@ def test_a_shuffle_whose_partitions_spark_may_split_does_not_keep_a_key_together
     cached = df.repartition(4, "k").cache()
     assert cached.count() == 10  # before that, Spark does not tell how it is partitioned
     names = spark.range(3).selectExpr("id as j", "id as other").hint("merge")
+    df.createOrReplaceTempView("scattered_rows")
     scattered = [
-        df.hint("rebalance", "k"),
-        df.hint("rebalance", 3, "k"),
+        spark.sql("select /*+ rebalance(k) */ * from scattered_rows"),
+        spark.sql("select /*+ rebalance(3, k) */ * from scattered_rows"),
         df.repartition(5, "k").join(names, "j", "left"),
         df.repartition(5, "k").selectExpr("*", "row_number() over (partition by j order by id) as n"),
-        df.hint("rebalance", "k").cache(),
+        spark.sql("select /*+ rebalance(k) */ * from scattered_rows").cache(),
     ]
     try:
         for one in scattered:
@@ -293,6 +294,7 @@ def test_a_shuffle_whose_partitions_spark_may_split_does_not_keep_a_key_together
             enrich(together, same, output=OUTPUT, key="k")
         enrich(by_key.withColumnRenamed("k", "renamed"), same, output=OUTPUT, key="renamed")
     finally:
+        spark.catalog.dropTempView("scattered_rows")
         spark.catalog.clearCache()
 
 
