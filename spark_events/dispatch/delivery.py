@@ -194,46 +194,42 @@ class Delivery:
         self._store.check()
         with self._lock:
             worker = self._worker
-            blocked = self._blocked_for(worker, now)
-            if self._deadline is not None or (worker.death is None and not blocked):
-                return
+            trouble = None if self._deadline is not None else self._trouble(worker, now)
             alive = [hung for hung in self._hung if hung.is_alive]
-            if len(alive) >= _MOST_HUNG:
-                # It had its chances; it gets the next one when a thread comes back.
-                return
-            if worker.death is None:
-                replaced = self._replace("it blocks its thread", f"it has blocked its thread for {blocked:.1f} s")
-            else:
-                replaced = self._replace("its thread has ended", f"its thread has ended: {worker.death}")
-            if not replaced:
+            # With too many that hang, it had its chances; it gets the next one when a thread comes back.
+            if trouble is None or len(alive) >= _MOST_HUNG or not self._replace(*trouble):
                 return
             worker.abandon()
             self._hung = [*alive, worker]
+            self.hung += worker.death is None
             self._failures += 1
             self._store.put_back()
             self._worker.wake()
-            if worker.death is not None:
-                _LOG.error("reporter %s: its thread has ended, another one goes on: %s", self.name, worker.death)
-                return
-            self.hung += 1
+        what, how = trouble
         _LOG.error(
-            "reporter %s: it blocks its thread; the thread is given up, its events are tried again"
-            " (with events.reporter.%s.isolation=process it could be ended, too)",
+            "reporter %s: %s; the thread is given up, its events are tried again (%s;"
+            " with events.reporter.%s.isolation=process it could be ended, too)",
             self.name,
+            what,
+            how,
             self.name,
         )
 
-    def _blocked_for(self, worker: Worker, now: float) -> float:
-        """Seconds for which a call has kept its thread, where nothing could cancel it any more; else 0.0."""
+    def _trouble(self, worker: Worker, now: float) -> tuple[str, str] | None:
+        """What is wrong with its thread, and how, where it will deliver nothing more."""
+        if worker.death is not None:
+            return "it has ended its thread", worker.death
         busy = 0.0 if worker.busy_since is None else now - worker.busy_since
-        return busy if busy >= self._config.timeout + _GRACE_SECONDS else 0.0
+        if busy < self._config.timeout + _GRACE_SECONDS:
+            return None
+        return "it blocks its thread", f"for {busy:.1f} s"
 
-    def _replace(self, what: str, why: str) -> bool:
+    def _replace(self, what: str, how: str) -> bool:
         """Whether another worker has taken the place of one that is of no use."""
         try:
             successor = self._successor()
             # First, so that the successor finds the breaker as it is to be.
-            self._breaker.failed(why)
+            self._breaker.failed(f"{what}: {how}")
             successor.start()
         except Exception as error:
             # No descriptors or threads left, or a reporter that cannot be made twice: perhaps the next time.

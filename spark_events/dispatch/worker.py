@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-import os
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import tenacity
 
 from spark_events.dispatch.bell import Bell
 from spark_events.dispatch.breaker import Breaker
+from spark_events.dispatch.calls import Call, Original, begin, describe, end
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.interruption import Interrupted, Interruptible, let_go_of_logging
 from spark_events.errors import PermanentError, ThrottledError, is_seconds
@@ -28,8 +26,6 @@ _LOG = logging.getLogger(__name__)
 
 #: Why events were given up: the time for trying was over.
 SHUTDOWN = "shutdown"
-
-Call = Callable[[], Awaitable[None] | None]
 
 
 class Source(Protocol):
@@ -83,7 +79,7 @@ class Worker:
         self._loop = asyncio.new_event_loop()
         self._work = Bell(self._loop)
         self._call = Interruptible()
-        self._process = os.getpid()
+        self._original = Original()
         self._stopping = False
         self._abandoned = False
         self._deadline = float("inf")
@@ -149,7 +145,7 @@ class Worker:
             let_go_of_logging()
         except BaseException as error:
             # A reporter that stops its loop, say: nobody up from here would know, and the delivery must go on.
-            self.death = _describe(error)
+            self.death = describe(error)
 
     async def _deliver(self) -> None:
         opened = await self._persistently(self._reporter.open, "cannot be opened")
@@ -173,7 +169,7 @@ class Worker:
             try:
                 await self._attempt(self._reporter.close)
             except Exception as error:
-                _LOG.warning("reporter %s: could not be closed: %s", self.name, _describe(error))
+                _LOG.warning("reporter %s: could not be closed: %s", self.name, describe(error))
 
     async def _report(self, events: list[Event]) -> str | None:
         # A list for each attempt: what a reporter has taken out of one is not delivered when it fails.
@@ -209,7 +205,7 @@ class Worker:
             # The destination has answered: it is the events that are wrong.
             self._breaker.succeeded()
             self._rejected = error.rejected if isinstance(error.rejected, int) else None
-            _LOG.error("reporter %s: %s, not tried again: %s", self.name, verb, _describe(error))
+            _LOG.error("reporter %s: %s, not tried again: %s", self.name, verb, describe(error))
             self._source.note_failure(self)
             return "rejected"
         except Exception:
@@ -273,17 +269,15 @@ class Worker:
         try:
             with self._call:
                 # A plain method is over when it returns: there is nothing left to wait for, or to cancel.
-                if (rest := _begin(call)) is not None:
+                if (rest := begin(call)) is not None:
                     # Its connections may live in the loop, also between the calls.
                     self._work.wait_in_loop()
-                    await asyncio.wait_for(_end(rest), self._config.timeout)
+                    await asyncio.wait_for(end(rest), self._config.timeout)
         except asyncio.CancelledError as error:
             # Nobody cancels a delivery: the reporter did it to itself.
             raise RuntimeError("cancelled by the reporter itself") from error
         finally:
-            if os.getpid() != self._process:
-                # A copy, for the reporter has forked, and the child came back from the call: nothing here is its own.
-                os._exit(0)
+            self._original.end_copies()
             took = time.monotonic() - self.busy_since
             self.busy_since = None
         if took > self._config.timeout:
@@ -295,46 +289,7 @@ class Worker:
     def _failed(self, verb: str, error: Exception) -> None:
         if not self._in_failure and not self._abandoned:
             self._in_failure = True
-            _LOG.error("reporter %s: %s, its events are held and tried again: %s", self.name, verb, _describe(error))
+            _LOG.error("reporter %s: %s, its events are held and tried again: %s", self.name, verb, describe(error))
         # Said before it is counted: whoever sees the number finds the reason in the log.
         self._source.note_failure(self)
-        self._breaker.failed(_describe(error))
-
-
-def _begin(call: Call) -> Awaitable[None] | None:
-    """Calls; what is returned is to be awaited."""
-    with _no_exit:
-        result = call()
-        return result if result is not None and inspect.isawaitable(result) else None
-
-
-async def _end(rest: Awaitable[None]) -> None:
-    with _no_exit:
-        await rest
-
-
-class _NoExit:
-    """A library that wants to end the process must not end the delivery for good."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, (Exception, asyncio.CancelledError, GeneratorExit, Interrupted)):
-            return
-        if isinstance(error, (SystemExit, KeyboardInterrupt)):
-            raise RuntimeError(f"the reporter called for an exit: {type(error).__name__}: {error}") from error
-        # Nor must one that raises what is no Exception: nobody up from here would catch it.
-        raise RuntimeError(f"the reporter raised what is no Exception: {_describe(error)}") from error
-
-
-# One for all calls: it knows nothing of any of them.
-_no_exit = _NoExit()
-
-
-def _describe(error: BaseException) -> str:
-    try:
-        if isinstance(error, asyncio.TimeoutError) and not str(error):
-            return "no answer within its timeout"
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return f"{type(error).__name__} (its __str__ raises, too)"
+        self._breaker.failed(describe(error))

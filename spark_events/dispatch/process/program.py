@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 from spark_events.config import Settings
+from spark_events.dispatch.calls import Original
 from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.messages import Answer, Done, Make, Open, Report, Request, Said
 from spark_events.dispatch.process.streams import take_standard_streams
@@ -52,7 +53,7 @@ class _Host:
 
     def __init__(self) -> None:
         self._reporter: Reporter | None = None
-        self._process = os.getpid()
+        self._original = Original()
 
     async def answer(self, request: Request) -> Answer:
         try:
@@ -61,9 +62,7 @@ class _Host:
                 if inspect.isawaitable(result):
                     await result
             finally:
-                if os.getpid() != self._process:
-                    # A copy, for the reporter has forked, and the child came back from the call.
-                    os._exit(0)
+                self._original.end_copies()
         except asyncio.CancelledError:
             return messages.failure(RuntimeError("cancelled by the reporter itself"))
         except (SystemExit, KeyboardInterrupt) as error:

@@ -419,7 +419,11 @@ def test_a_reporter_that_ends_its_thread_gets_another_one(begin: Begin, caplog: 
     assert numbers(taken.events) == [0, 1, 2]
     books = delivery.books()
     assert (books.delivered, books.failures, books.hung, books.balances) == (3, 2, 0, True)
-    assert caplog.text.count("its thread has ended, another one goes on: RuntimeError: Event loop stopped") == 2
+    told = (
+        "reporter audit: it has ended its thread; the thread is given up, its events are tried again"
+        " (RuntimeError: Event loop stopped before Future completed.;"
+    )
+    assert caplog.text.count(told) == 2
 
 
 @pytest.mark.parametrize("how", ["plain", "async", "raises"])

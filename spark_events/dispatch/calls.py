@@ -1,0 +1,66 @@
+"""One call of a reporter's method, and what may come of code that is not ours."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from spark_events.dispatch.interruption import Interrupted
+
+__all__ = ["Call", "Original", "begin", "describe", "end"]
+
+Call: TypeAlias = Callable[[], Awaitable[None] | None]
+
+
+class Original:
+    """This process. A reporter may fork, and its child come back from the call: it would go on in this one's place."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    def end_copies(self) -> None:
+        """In such a child, ends it: nothing here is its own."""
+        if os.getpid() != self._process:
+            os._exit(0)
+
+
+def begin(call: Call) -> Awaitable[None] | None:
+    """Calls; what is returned is to be awaited."""
+    with _no_exit:
+        result = call()
+        return result if result is not None and inspect.isawaitable(result) else None
+
+
+async def end(rest: Awaitable[None]) -> None:
+    with _no_exit:
+        await rest
+
+
+class _NoExit:
+    """A library that wants to end the process must not end the delivery for good."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
+        if error is None or isinstance(error, (Exception, asyncio.CancelledError, GeneratorExit, Interrupted)):
+            return
+        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+            raise RuntimeError(f"the reporter called for an exit: {type(error).__name__}: {error}") from error
+        # Nor must one that raises what is no Exception: nobody up from here would catch it.
+        raise RuntimeError(f"the reporter raised what is no Exception: {describe(error)}") from error
+
+
+# One for all calls: it knows nothing of any of them.
+_no_exit = _NoExit()
+
+
+def describe(error: BaseException) -> str:
+    try:
+        if isinstance(error, asyncio.TimeoutError) and not str(error):
+            return "no answer within its timeout"
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__} (its __str__ raises, too)"
