@@ -29,7 +29,7 @@ __all__ = ["EventsConfig", "Pipeline", "ReporterConfig", "build", "read"]
 
 _REPORTER = "events.reporter"
 _DEFAULT_REPORTER = "log"
-#: The driver waits between two records, not between two events: where it waits, what one record makes must find room.
+#: Events of one record; there are hardly ever so many.
 _ONE_RECORD = 64
 
 
@@ -141,10 +141,9 @@ def build(
         ConfigError: with everything that is wrong with the settings.
     """
     plans = read(settings, own)
-    size = plans.dispatcher.queue_size
-    all_are_awaited = plans.dispatcher.type == "sync"
     deliveries = [
-        _make(settings, name, plan, size, hooks, application, all_are_awaited) for name, plan in plans.reporters.items()
+        _make(settings, name, plan, _capacity(plans.dispatcher, plan.delivery), hooks, application)
+        for name, plan in plans.reporters.items()
     ]
     settings.check()
     made = tuple(delivery for delivery in deliveries if delivery is not None)
@@ -218,6 +217,12 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
     return _Plan(make, delivery, selection, breaker, spool)
 
 
+def _capacity(dispatcher: DispatcherConfig, delivery: DeliveryConfig) -> int:
+    """How many events a mailbox holds; where the driver waits, those of one record, between which it cannot wait."""
+    is_awaited = dispatcher.type == "sync" or delivery.guarantee == "guaranteed"
+    return max(dispatcher.queue_size, _ONE_RECORD) if is_awaited else dispatcher.queue_size
+
+
 def _make(
     settings: Settings,
     name: str,
@@ -225,11 +230,8 @@ def _make(
     capacity: int,
     hooks: Hooks | None,
     application: str | None,
-    is_awaited: bool,
 ) -> Delivery | None:
     store: MakeStore | None = None
-    if is_awaited or plan.delivery.guarantee == "guaranteed":
-        capacity = max(capacity, _ONE_RECORD)
     if plan.delivery.guarantee == "at-least-once" and application is not None:
         store = partial(Spool, capacity, partial(Clerk, application, name, plan.spool), max_bytes=plan.spool.max_size)
     try:

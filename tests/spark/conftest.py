@@ -6,6 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 from enrich_service import EnrichService
+from pyspark.sql import SparkSession
+from spark.enriching import by_value, session
+
+
+@pytest.fixture(scope="module")
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session for all tests of a module, whose functions its workers get by value: they cannot import them."""
+    by_value(request.module.__name__)
+    with session(tmp_path_factory.mktemp("spark")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ import pty
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 import pytest
 from enrich_service import EnrichService, rule
 from pyspark.sql import SparkSession, functions, types
-from spark.enriching import by_value, lookup, opener, session
+from spark.enriching import lookup, opener
 from spark.harness import spark_version
 
 from spark_events import EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
@@ -30,13 +29,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 OUTPUT = "name string, score double"
 ONCE = Retry(attempts=1)
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    by_value(__name__)
-    with session(tmp_path_factory.mktemp("spark")) as made:
-        yield made
 
 
 def called(service: EnrichService) -> dict[str, int]:

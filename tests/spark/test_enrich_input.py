@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from spark.enriching import by_value, session
 
 from spark_events import EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
 
@@ -19,13 +18,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(180)]
 
 SECRET = "hunter2"
 LOCK = threading.Lock()
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    by_value(__name__)
-    with session(tmp_path_factory.mktemp("spark")) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.types import LongType, StructField, StructType
-from spark.enriching import by_value, session
 
 from spark_events import Retry, enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 OUTPUT = StructType([StructField("new.x", LongType()), StructField("new`y", LongType())])
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    by_value(__name__)
-    with session(tmp_path_factory.mktemp("spark")) as made:
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 from enrich_service import EnrichService, rule
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from spark.enriching import by_value, lookup, opener, session, stream
+from spark.enriching import lookup, opener, stream
 from spark.harness import committed, wait_for
 
 from spark_events import Retry, enrich, enrich_batch
@@ -27,13 +27,6 @@ ONCE = Retry(attempts=1)
 SECONDS = 90
 #: From the moment when the driver's action has failed; Spark by itself takes two seconds at least.
 HALTED_SECONDS = 0.5
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    by_value(__name__)
-    with session(tmp_path_factory.mktemp("spark")) as made:
-        yield made
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spark_events.enrich.engine.engine import Definition
 from spark_events.enrich.plan import Plan
 from spark_events.enrich.signature import name_of
-from spark_events.enrich.spark.schema import Output
+from spark_events.enrich.spark.schema import Output, typed
 from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
@@ -43,13 +43,9 @@ def definition_of(plan: Plan, output: Output, schema: StructType, input_cols: Se
     calls = hashlib.sha256(_dumped("fn", plan.fn) + output.serialised()).hexdigest()
     resource = "" if plan.resource is None else hashlib.sha256(_dumped("resource", parts["resource"])).hexdigest()
     # The function's columns even with coalesce_by: with others, it gives other answers to the same request.
-    asked = [calls, resource, _typed(schema, input_cols), _typed(schema, plan.coalesce_by or ())]
+    asked = [calls, resource, typed(schema, input_cols), typed(schema, plan.coalesce_by or ())]
     answers = hashlib.sha256(repr(asked).encode()).hexdigest()
     return Definition(calls, answers, resource, uuid.uuid4().hex)
-
-
-def _typed(schema: StructType, columns: Sequence[str]) -> list[tuple[str, str]]:
-    return [(name, schema[name].dataType.json()) for name in columns]
 
 
 def _parts(plan: Plan) -> dict[str, Any]:

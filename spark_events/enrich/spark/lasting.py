@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_events.enrich.plan import Plan
 from spark_events.enrich.signature import bare
+from spark_events.enrich.spark.schema import typed
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -47,15 +48,11 @@ def lasting(plan: Plan, schema: StructType, input_cols: Sequence[str]) -> str:
         schema: of the DataFrame.
         input_cols: what the function gets of it.
     """
-    columns = [_typed(schema, input_cols), _typed(schema, plan.coalesce_by or ())]
+    columns = [typed(schema, input_cols), typed(schema, plan.coalesce_by or ())]
     try:
         return _Digest(plan.fn, plan.resource).of([plan.fn, plan.resource, columns]).hex()
     except RecursionError:
         return uuid.uuid4().hex
-
-
-def _typed(schema: StructType, columns: Sequence[str]) -> list[tuple[str, str]]:
-    return [(name, schema[name].dataType.json()) for name in columns]
 
 
 class _Digest:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["Output", "check_failure_column", "existing", "output_of", "quoted"]
+__all__ = ["Output", "check_failure_column", "existing", "output_of", "quoted", "typed"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,6 +105,11 @@ def existing(df: DataFrame, name: str, columns: Iterable[str] | None) -> tuple[s
             raise InvalidPlanError(f"{name} names {column!r}; the DataFrame has {', '.join(present)}")
         found.append(same[0])
     return tuple(found)
+
+
+def typed(schema: StructType, columns: Iterable[str]) -> list[tuple[str, str]]:
+    """Columns with their types, as text that is the same in every process."""
+    return [(name, schema[name].dataType.json()) for name in columns]
 
 
 def quoted(name: str) -> str:
