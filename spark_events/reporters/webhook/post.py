@@ -18,6 +18,8 @@ __all__ = ["Answer", "Post"]
 #: Bytes of an answer: what a message quotes, and what is read so that the connection can be used again.
 _MOST_QUOTED = 300
 _MOST_READ = 64 * 1024
+#: How long it is read, in seconds: the status has said already what became of the events.
+_READ_SECONDS = 0.25
 _MOST_REDIRECTS = 5
 _FOLLOWED = (301, 302, 307, 308)
 
@@ -54,21 +56,10 @@ class Post:
         Raises:
             TransientError: there was none, or it leads to another host.
         """
-        if self._client is None:
-            self._client = httpx.AsyncClient(
-                verify=self._context,
-                proxy=self._proxy,
-                timeout=None,  # the attempt's own timeout cancels
-                limits=httpx.Limits(max_connections=1),
-            )
         url = self._url
         try:
             for _ in range(_MOST_REDIRECTS):
-                async with self._client.stream(
-                    "POST", url, content=body, headers={**self._headers, **headers}
-                ) as response:
-                    answer = await _read(response)
-                    target = response.headers.get("Location")
+                answer, target = await self._ask(url, body, headers)
                 if answer.status not in _FOLLOWED or target is None:
                     return answer
                 url = self._next(url, target)
@@ -79,6 +70,23 @@ class Post:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise TransientError(f"{self._url.host}: {_describe(error)}") from None
         raise TransientError(f"{self._url.host}: more than {_MOST_REDIRECTS} redirects")
+
+    async def _ask(self, url: httpx.URL, body: bytes, headers: Mapping[str, str]) -> tuple[Answer, str | None]:
+        """The answer to one request, and where it leads."""
+        if self._client is None:
+            self._client = httpx.AsyncClient(
+                verify=self._context,
+                proxy=self._proxy,
+                timeout=None,  # the attempt's own timeout cancels
+                limits=httpx.Limits(max_connections=1),
+            )
+        said = bytearray()
+        async with self._client.stream("POST", url, content=body, headers={**self._headers, **headers}) as response:
+            is_whole = await _read(response, said)
+        if not is_whole:
+            await self.close()
+        text = " ".join(said[:_MOST_QUOTED].decode("utf-8", "replace").split())
+        return Answer(response.status_code, response.headers.get("Retry-After"), text), response.headers.get("Location")
 
     def _next(self, url: httpx.URL, target: str) -> httpx.URL:
         """Where a redirect leads: never to another host, nor out of TLS, for the headers are not for everybody."""
@@ -98,15 +106,24 @@ class Post:
             await client.aclose()
 
 
-async def _read(response: httpx.Response) -> Answer:
-    data = b""
-    async for part in response.aiter_raw():
-        data += part
-        if len(data) > _MOST_READ:
-            # Whoever says more than that has his connection closed.
-            break
-    said = " ".join(data[:_MOST_QUOTED].decode("utf-8", "replace").split())
-    return Answer(response.status_code, response.headers.get("Retry-After"), said)
+async def _read(response: httpx.Response, into: bytearray) -> bool:
+    """Reads what belongs to the status; whether that was all, so that the connection can be used again.
+
+    Who has sent the status has decided. What comes behind it slowly, without end, or not at all, changes nothing: for
+    want of it, events that were taken would be sent again and again.
+    """
+
+    async def read() -> bool:
+        async for part in response.aiter_raw():
+            into.extend(part)
+            if len(into) > _MOST_READ:
+                return False
+        return True
+
+    try:
+        return await asyncio.wait_for(read(), _READ_SECONDS)
+    except (asyncio.TimeoutError, httpx.HTTPError):
+        return False
 
 
 def _trust(config: WebhookConfig) -> ssl.SSLContext:

@@ -30,13 +30,18 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What is answered: a status, a text and headers; or nothing at all (``hang``), or a connection cut (``cut``)."""
+    """What is answered: a status, a text and headers; or nothing at all (``hang``), or a connection cut (``cut``).
+
+    With ``more`` the text is announced as longer than it is; what is missing never comes (with ``hang``), or instead of
+    it the connection is cut (with ``cut``).
+    """
 
     status: int = 200
     text: str = "ok"
     headers: dict[str, str] = dataclasses.field(default_factory=dict)
     hang: bool = False
     cut: bool = False
+    more: int = 0
 
 
 class _Server(ThreadingHTTPServer):
@@ -139,6 +144,8 @@ class Receiver:
                     # A stopped receiver takes nothing, on connections that are still there either.
                     self.close_connection = True
                     return
+                if answer.more:
+                    self.say(answer, request)
                 if answer.hang:
                     self.connection.settimeout(PATIENCE)
                     if not self.connection.recv(1):
@@ -148,13 +155,16 @@ class Receiver:
                 if answer.cut:
                     self.close_connection = True
                     return
+                self.say(answer, request)
+
+            def say(self, answer: Answer, request: Request) -> None:
                 if 200 <= answer.status < 300:
                     receiver.taken.append(request)
                 data = answer.text.encode()
                 self.send_response(answer.status)
                 for name, value in answer.headers.items():
                     self.send_header(name, value)
-                self.send_header("Content-Length", str(len(data)))
+                self.send_header("Content-Length", str(len(data) + answer.more))
                 self.end_headers()
                 self.wfile.write(data)
 

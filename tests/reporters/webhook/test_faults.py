@@ -336,6 +336,29 @@ def test_an_answer_without_end_is_not_read_to_its_end() -> None:
         assert receiver.connections == 2
 
 
+@pytest.mark.parametrize("ends", [{"hang": True}, {"cut": True}])
+def test_events_whose_answer_does_not_come_to_its_end_are_not_sent_again(ends: dict[str, bool]) -> None:
+    """The status has said that they were taken."""
+    with Receiver([Answer(text="thank", more=100, **ends)]) as receiver:
+        with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
+            running.deliver([event(1)])
+            running.deliver([event(2)])
+            assert running.books.failures == 0
+        assert bodies(receiver) == [1, 2]
+        assert receiver.connections == 2
+
+
+def test_what_a_receiver_has_said_before_it_fell_silent_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """The verdict is that of its status."""
+    with (
+        Receiver([Answer(400, "no such topic", more=100, hang=True)]) as receiver,
+        Running("webhook", {"url": receiver.url, **IMPATIENT}) as running,
+    ):
+        running.deliver([event(1)])
+        assert running.books.dropped == {"rejected": 1}
+    assert "HTTP 400: no such topic" in caplog.text
+
+
 def test_a_host_that_nobody_knows_is_named(caplog: pytest.LogCaptureFixture) -> None:
     """The log has the host, and not the rest of the address."""
     for url in ("https://hooks.invalid/s3cret", f"http://localhost:{free_port()}/s3cret"):
