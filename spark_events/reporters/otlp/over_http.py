@@ -16,6 +16,8 @@ __all__ = ["HttpConnection"]
 
 #: Most of the gain, for a third of the time.
 _GZIP_LEVEL = 3
+#: As much as gRPC takes of an answer. An OTLP receiver says less; who says more would fill this process's memory.
+_MOST_READ = 4 * 1024 * 1024
 
 
 class HttpConnection:
@@ -29,6 +31,7 @@ class HttpConnection:
         self._target = target
         self._headers = {
             "content-type": "application/x-protobuf",
+            "accept-encoding": "identity",
             "user-agent": f"spark-events/{__version__}",
             **({"content-encoding": "gzip"} if target.is_compressed else {}),
             **target.headers,
@@ -56,15 +59,16 @@ class HttpConnection:
         body = gzip.compress(request, _GZIP_LEVEL) if self._target.is_compressed else request
         try:
             # Not followed, if it sends us elsewhere: where our headers go is for the user to decide.
-            response = await client.post(self._target.address, content=body, headers=self._headers)
+            async with client.stream("POST", self._target.address, content=body, headers=self._headers) as response:
+                said = await _read(response)
         except (httpx.HTTPError, OSError) as error:
             # OSError: not all that TLS says after the handshake is httpx's yet.
             await self.close()
             raise UnavailableError(_said(error) + self._hint(error)) from error
         content_type = response.headers.get("content-type", "")
         if response.is_success:
-            return success(content_type, response.content)
-        message, is_otlp = failure(content_type, response.content)
+            return success(content_type, said)
+        message, is_otlp = failure(content_type, said)
         raise of_http(response.status_code, response.headers, message, is_otlp)
 
     def _hint(self, error: Exception) -> str:
@@ -79,6 +83,17 @@ class HttpConnection:
         if self._client is not None:
             client, self._client = self._client, None
             await client.aclose()
+
+
+async def _read(response: httpx.Response) -> bytes:
+    said = bytearray()
+    async for part in response.aiter_bytes():
+        said += part
+        if len(said) > _MOST_READ:
+            raise UnavailableError(
+                f"what answers there is no OTLP receiver: HTTP {response.status_code}, and more than {_MOST_READ} bytes"
+            )
+    return bytes(said)
 
 
 def _said(error: BaseException) -> str:

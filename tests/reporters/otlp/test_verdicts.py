@@ -64,6 +64,7 @@ UNAVAILABLE = [
     (Response(400, b"<html>a proxy's page", HTML), "HTTP 400"),
     (Response(307, b"", (("location", "https://elsewhere/?token=secret"),)), "it says to go to https://elsewhere/"),
     (Response(200, b"<html>welcome", HTML), "no OTLP receiver: its success is of type text/html"),
+    (Response(200, b"x" * 5_000_000), "no OTLP receiver: HTTP 200, and more than 4194304 bytes"),
 ]
 REFUSED = [
     (Status(Codes.INVALID_ARGUMENT, "bad"), "INVALID_ARGUMENT: bad"),
