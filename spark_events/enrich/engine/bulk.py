@@ -37,10 +37,10 @@ class Groups:
         self._count()
 
     def take(self) -> Taken | None:
-        """The next full call, or what was flushed."""
-        most = min(self._size, len(self._rows))
-        if not most or (most < self._size and self._flushed < most):
+        """The next full call, or what was flushed, and what has come after that while there is room."""
+        if not self.waiting:
             return None
+        most = min(self._size, len(self._rows))
         places = [self._rows.popleft() for _ in range(most)]
         self._flushed = max(0, self._flushed - most)
         self._count()
