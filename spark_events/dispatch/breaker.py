@@ -67,14 +67,16 @@ class Breaker:
         self._open_until = 0.0
 
     def pause(self) -> float:
-        """Seconds until an attempt may be made; 0: now. An open breaker whose time is up is half open."""
-        if self.state is not BreakerState.OPEN:
-            return 0.0
-        left = self._open_until - self._clock()
-        if left > 0:
-            return left
-        self._become(BreakerState.HALF_OPEN, "one batch is let through")
-        return 0.0
+        """Seconds until an attempt may be made; 0: now."""
+        return max(0.0, self._open_until - self._clock()) if self.state is BreakerState.OPEN else 0.0
+
+    def attempt(self) -> None:
+        """An attempt begins: of a breaker whose time is up, the one that shows how things are.
+
+        Who cannot wait until then, because the end is near, tries all the same; its failure prolongs nothing.
+        """
+        if self.state is BreakerState.OPEN and not self.pause():
+            self._become(BreakerState.HALF_OPEN, "one batch is let through")
 
     def succeeded(self) -> None:
         """An attempt was answered in time."""

@@ -220,6 +220,7 @@ class Worker:
 
     async def _try(self, call: Call, verb: str) -> None:
         """One attempt; a failure that may pass is noted before it is raised."""
+        self._breaker.attempt()
         try:
             await self._attempt(call)
         except PermanentError:

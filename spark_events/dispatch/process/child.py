@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import signal
@@ -23,9 +22,10 @@ from spark_events.errors import ReporterProcessError
 __all__ = ["Child"]
 
 # A fresh interpreter and not a fork: the sidecar has threads, and a fork would copy the locks they hold.
+# Before its path is the sidecar's it imports nothing: a file json.py in the driver's folder is not meant for us.
 _PROGRAM = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]);"
-    " from spark_events.dispatch.process.program import main; main(int(sys.argv[3]))"
+    "import sys; sys.path[:] = sys.argv[3:];"
+    " from spark_events.dispatch.process.program import main; main(int(sys.argv[2]))"
 )
 #: How long the last answers of a process that is dead already may take.
 _DRAIN_SECONDS = 1.0
@@ -55,7 +55,7 @@ class Child:
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._socket.setblocking(False)
-            command = [sys.executable, "-c", _PROGRAM, name, json.dumps(sys.path), str(os.getpid())]
+            command = [sys.executable, "-c", _PROGRAM, name, str(os.getpid()), *sys.path]
             try:
                 # A session of its own, so that what the reporter starts can be ended together with it.
                 self._process = subprocess.Popen(

@@ -49,6 +49,8 @@ def test_half_open_lets_one_batch_through_and_a_success_closes_it() -> None:
     clock.now += 29.9
     assert box.pause() > 0
     clock.now += 0.2
+    assert (box.pause(), box.state) == (0.0, BreakerState.OPEN)
+    box.attempt()
     assert (box.pause(), box.state) == (0.0, BreakerState.HALF_OPEN)
     box.succeeded()
     assert changes == [BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.CLOSED]
@@ -65,11 +67,24 @@ def test_each_further_time_is_twice_as_long_up_to_the_longest() -> None:
         times.append(box.pause())
         clock.now += times[-1]
         assert box.pause() == 0.0
+        box.attempt()
         box.failed("still no")
     assert times == [30.0, 60.0, 100.0, 100.0]
     clock.now += box.pause()
-    box.pause()
+    box.attempt()
     box.succeeded()
     for _ in range(3):
         box.failed("no")
     assert box.pause() == 30.0
+
+
+def test_who_cannot_wait_changes_nothing_by_failing() -> None:
+    """At the end it is tried before its time: that failure neither prolongs it nor is told as a probe."""
+    clock = Clock()
+    box, changes = breaker(clock)
+    for _ in range(3):
+        box.failed("no")
+    clock.now += 10.0
+    box.attempt()
+    box.failed("still no")
+    assert (box.pause(), changes) == (20.0, [BreakerState.OPEN])

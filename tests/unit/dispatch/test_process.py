@@ -211,6 +211,20 @@ def test_it_inherits_nothing(start: Start, tmp_path: Path) -> None:
     assert links["0"] == "/dev/null"
 
 
+def test_a_module_of_the_user_s_beside_the_driver_is_not_meant_for_it(
+    start: Start, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder that a driver runs in may have a json.py, a logging.py."""
+    for name in ("json", "logging", "asyncio"):
+        tmp_path.joinpath(f"{name}.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    delivery = start()
+    delivery.put(entries(event(1)))
+    assert delivery.wait_until_settled(20)
+    assert delivered(path) == ["1"]
+    assert delivery.books().failures == 0
+
+
 def test_it_leaves_the_driver_s_signals_alone(start: Start, path: Path) -> None:
     """Ctrl-C and a resource manager's SIGTERM are not meant for it; it is in nobody's group but its own."""
     delivery = start()
