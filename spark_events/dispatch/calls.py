@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from spark_events.dispatch.interruption import Interrupted
+from spark_events.reporters.reporter import Reporter
 
-__all__ = ["Call", "Original", "begin", "describe", "end"]
+__all__ = ["Call", "Original", "begin", "describe", "end", "most_of"]
 
 Call: TypeAlias = Callable[[], Awaitable[None] | None]
 
@@ -55,6 +56,15 @@ class _NoExit:
 
 # One for all calls: it knows nothing of any of them.
 _no_exit = _NoExit()
+
+
+def most_of(reporter: Reporter) -> int | None:
+    """How many events it takes in one call, where it says so."""
+    try:
+        most = reporter.max_batch_size
+    except Exception:
+        return None
+    return most if type(most) is int and most > 0 else None
 
 
 def describe(error: BaseException) -> str:

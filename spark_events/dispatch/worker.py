@@ -13,7 +13,7 @@ import tenacity
 
 from spark_events.dispatch.bell import Bell
 from spark_events.dispatch.breaker import Breaker
-from spark_events.dispatch.calls import Call, Original, begin, describe, end
+from spark_events.dispatch.calls import Call, Original, begin, describe, end, most_of
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.interruption import Interrupted, Interruptible, let_go_of_logging
 from spark_events.errors import PermanentError, ThrottledError, is_seconds
@@ -179,7 +179,8 @@ class Worker:
         waited = False
         while True:
             self._work.silence()
-            if events := self._source.take(self, self._config.batch_size):
+            size = self._config.batch_size
+            if events := self._source.take(self, min(size, most_of(self._reporter) or size)):
                 if not waited:
                     # What else a reporter has set going in this loop has its turn, however many events there are.
                     await asyncio.sleep(0)

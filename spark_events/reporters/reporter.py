@@ -27,9 +27,16 @@ class Reporter(abc.ABC):
     :class:`~spark_events.errors.PermanentError` gives up on these events,
     :class:`~spark_events.errors.ThrottledError` asks for a pause, and anything else is transient:
     the same events are handed over again, in the same order.
+
+    Attributes:
+        max_batch_size: how many events one call of ``report`` gets at most, where that is less than ``batch.size``;
+            None: that says it alone. Timeouts, verdicts and the books are about calls: a destination that takes one
+            event a request is best asked for one a call. It may change from call to call; what is no positive number
+            is taken for None.
     """
 
     Config: ClassVar[type[Any]] = NoOptions
+    max_batch_size: int | None = None
 
     def __init__(self, config: Any = None) -> None:
         """Gets what its ``Config`` has been read into."""

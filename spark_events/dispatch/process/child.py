@@ -16,7 +16,7 @@ from concurrent.futures import Future, InvalidStateError
 import msgspec
 
 from spark_events.dispatch.process import messages
-from spark_events.dispatch.process.messages import Answer, Failed, Request, Said
+from spark_events.dispatch.process.messages import Done, Failed, Request, Said
 from spark_events.errors import ReporterProcessError
 
 __all__ = ["Child"]
@@ -46,7 +46,7 @@ class Child:
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
-        self._waiting: Future[Answer] | None = None
+        self._waiting: Future[Done | Failed] | None = None
         self._gone: Future[str] = Future()
         # Whoever stops waiting for the end does not stop the end.
         self._gone.set_running_or_notify_cancel()
@@ -78,15 +78,15 @@ class Child:
             self._socket.close()
             raise
 
-    async def ask(self, request: Request) -> None:
-        """Sends a request and waits for its answer. Cancelled, it leaves the process in an unknown state.
+    async def ask(self, request: Request) -> Done:
+        """Sends a request and waits until it is done. Cancelled, it leaves the process in an unknown state.
 
         Raises:
             PermanentError: the reporter's verdict.
             ThrottledError: the reporter's verdict.
             ReporterProcessError: the reporter raised something else, or the process has died.
         """
-        awaited: Future[Answer] = Future()
+        awaited: Future[Done | Failed] = Future()
         with self._lock:
             if self._gone.done():
                 raise ReporterProcessError(self._gone.result())
@@ -97,6 +97,7 @@ class Child:
         answer = await asyncio.wrap_future(awaited)
         if isinstance(answer, Failed):
             raise messages.verdict(answer)
+        return answer
 
     @property
     def is_gone(self) -> bool:
@@ -134,7 +135,7 @@ class Child:
         except (msgspec.MsgspecError, ValueError, OSError) as error:
             self.kill(f", for it answered what cannot be understood: {error}")
 
-    def _settle(self, answer: Answer) -> None:
+    def _settle(self, answer: Done | Failed) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, None
         if waiting is not None:

@@ -65,7 +65,9 @@ class Close(msgspec.Struct, tag="close", frozen=True):
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):
-    """The call has returned."""
+    """The call has returned; from now on the reporter takes ``most`` events a call, None: as many as there are."""
+
+    most: int | None = None
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):

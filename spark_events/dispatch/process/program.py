@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 from spark_events.config import Settings
-from spark_events.dispatch.calls import Original
+from spark_events.dispatch.calls import Original, most_of
 from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.messages import Answer, Done, Make, Open, Report, Request, Said
 from spark_events.dispatch.process.streams import take_standard_streams
@@ -70,7 +70,7 @@ class _Host:
             return messages.failure(RuntimeError(told))
         except BaseException as error:
             return messages.failure(error)
-        return Done()
+        return Done(None if self._reporter is None else most_of(self._reporter))
 
     def _call(self, request: Request) -> Awaitable[None] | None:
         if isinstance(request, Make):

@@ -65,7 +65,7 @@ class ProcessReporter(Reporter):
             self._opened = False
             self._child = Child(self._make.name)
             self._started_at = time.monotonic()
-            self._making = asyncio.ensure_future(self._child.ask(self._make))
+            self._making = asyncio.ensure_future(self._ask_to_make(self._child))
         child = self._child
         if self._making is not None:
             try:
@@ -81,9 +81,12 @@ class ProcessReporter(Reporter):
             self._making = None
         return child
 
+    async def _ask_to_make(self, child: Child) -> None:
+        self.max_batch_size = (await child.ask(self._make)).most
+
     async def _ask(self, child: Child, request: Request) -> None:
         try:
-            await child.ask(request)
+            self.max_batch_size = (await child.ask(request)).most
         except asyncio.CancelledError:
             self._child = None
             child.close()

@@ -12,7 +12,7 @@ from spark_events.event import Event, without_surrogates
 from spark_events.reporters.extras import load_extra
 from spark_events.reporters.progress import Progress
 from spark_events.reporters.reporter import Reporter
-from spark_events.reporters.webhook.answers import RefusedError, verdict
+from spark_events.reporters.webhook.answers import RefusedError, TooLargeError, verdict
 from spark_events.reporters.webhook.config import WebhookConfig
 from spark_events.reporters.webhook.formats import (
     CLOUDEVENTS,
@@ -24,6 +24,7 @@ from spark_events.reporters.webhook.formats import (
     pagerduty,
 )
 from spark_events.reporters.webhook.signature import sign
+from spark_events.reporters.webhook.sizes import Sizes
 from spark_events.reporters.webhook.template import read_template
 
 if TYPE_CHECKING:
@@ -65,24 +66,26 @@ class WebhookReporter(Reporter):
                 **{name: value.reveal() for name, value in config.headers},
             },
         )
-        self._most = self._format.most
+        self._sizes = Sizes(self._format.most)
+        # A call is one request, so that one request is what has a timeout, a verdict and a place in the books.
+        self.max_batch_size = self._sizes.next
         self._progress = Progress()
 
     async def report(self, events: Sequence[Event]) -> None:
         progress = self._progress
         progress.begin(events)
         while not progress.is_done:
-            chunk = events[progress.answered : progress.answered + self._most]
+            chunk = events[progress.answered : progress.answered + self._sizes.next]
             try:
                 await self._send(chunk)
             except RefusedError as error:
                 if len(chunk) == 1:
                     progress.refuse(1, str(error))
-                else:
-                    self._most = len(chunk) // 2
+                self._sizes.refused(len(chunk), too_large=isinstance(error, TooLargeError))
             else:
                 progress.take(len(chunk))
-                self._most = min(self._most * 2, self._format.most)
+                self._sizes.taken()
+            self.max_batch_size = self._sizes.next
         progress.end()
 
     async def _send(self, events: Sequence[Event]) -> None:

@@ -60,6 +60,21 @@ def test_what_was_taken_before_a_failure_is_not_sent_again() -> None:
         assert bodies(receiver) == list(range(6))
 
 
+def test_what_was_taken_is_delivered_whatever_becomes_of_the_rest() -> None:
+    """With one request an event, the books count what it has answered for, though the end comes in between."""
+
+    def decide(_: Request) -> Answer:
+        return Answer() if len(receiver.taken) < 3 else Answer(503)
+
+    with Receiver(decide=decide) as receiver:
+        with Running("webhook", {"url": receiver.url, "format": "json-each", **IMPATIENT}) as running:
+            running.put([event(n) for n in range(6)])
+            running.await_failures()
+            running.stop(within=0.3)
+            assert (running.books.delivered, running.books.dropped) == (3, {"shutdown": 3})
+        assert bodies(receiver) == [0, 1, 2]
+
+
 def test_a_receiver_that_hangs_is_hung_up_on() -> None:
     """The attempt's timeout ends the request itself: the receiver sees the connection go."""
     with Receiver([Answer(hang=True)]) as receiver:
@@ -170,6 +185,22 @@ def test_a_batch_that_is_too_large_is_sent_in_parts() -> None:
             running.deliver(events)
             assert (running.books.delivered, running.books.dropped) == (39, {"rejected": 1})
         assert bodies(receiver) == [n for n in range(40) if n != 13]
+
+
+def test_a_receiver_that_takes_less_at_once_is_not_asked_in_vain_each_time() -> None:
+    """What was too large a moment ago is not tried behind every success."""
+
+    def decide(request: Request) -> Answer:
+        return Answer(413) if len(request.json) > 3 else Answer()
+
+    with Receiver(decide=decide) as receiver:
+        with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
+            running.deliver([event(n) for n in range(20)])
+            running.deliver([event(n) for n in range(20, 30)])
+            assert (running.books.delivered, running.books.failures) == (30, 0)
+        assert bodies(receiver) == list(range(30))
+        # Three for 20, 10 and 5 events, of two each after that.
+        assert len(receiver.requests) == 3 + 15
 
 
 def test_one_event_that_is_refused_costs_no_other(caplog: pytest.LogCaptureFixture) -> None:

@@ -76,6 +76,33 @@ def test_events_are_delivered_in_batches_and_in_order(start: Start) -> None:
     )
 
 
+class Modest(FaultyReporter):
+    """Says of itself how much it takes, in whatever way."""
+
+    def __init__(self, most: Any) -> None:
+        super().__init__()
+        self._most = most
+
+    @property
+    def max_batch_size(self) -> Any:  # type: ignore[override]
+        if self._most is None:
+            raise AttributeError("not known yet")
+        return self._most
+
+
+@pytest.mark.parametrize(
+    ("most", "largest"), [(1, 1), (2, 2), (100, 4), (0, 4), (-1, 4), ("2", 4), (2.5, 4), (True, 4), (None, 4)]
+)
+def test_a_reporter_that_takes_less_at_once_gets_less(start: Start, most: Any, largest: int) -> None:
+    """So that one request of its destination is one call; of what cannot be understood, nothing is made."""
+    reporter = Modest(most)
+    delivery = start(reporter, batch_size=4)
+    delivery.put(entries(12))
+    assert delivery.wait_until_settled(20)
+    assert numbers(reporter.events) == list(range(12))
+    assert max(map(len, reporter.attempts)) == largest
+
+
 @pytest.mark.parametrize(
     "fault", [transient, throttled(0.002), exits, cancels], ids=["error", "slow", "exit", "cancel"]
 )

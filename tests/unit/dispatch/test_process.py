@@ -211,6 +211,15 @@ def test_it_inherits_nothing(start: Start, tmp_path: Path) -> None:
     assert links["0"] == "/dev/null"
 
 
+def test_it_gets_as_many_events_at_once_as_it_takes(start: Start, path: Path) -> None:
+    """From its first call on."""
+    delivery = start("misbehaving:ModestObedient", batch_size=100)
+    delivery.put(entries(*(event(n) for n in range(7))))
+    assert delivery.wait_until_settled(20)
+    assert delivered(path) == [str(n) for n in range(7)]
+    assert delivery.books().failures == 0
+
+
 def test_a_module_of_the_user_s_beside_the_driver_is_not_meant_for_it(
     start: Start, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
