@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import RetryInfo
@@ -47,8 +47,14 @@ def success(content_type: str, body: bytes) -> tuple[int, str]:
     raise UnavailableError(f"what answers there is no OTLP receiver: its success is of type {kind or 'unknown'}")
 
 
-def failure(content_type: str, body: bytes) -> tuple[str, bool]:
-    """What an HTTP response says that is no success, and whether an OTLP receiver has written it."""
+def failure(content_type: str, body: bytes, hide: Callable[[str], str]) -> tuple[str, bool]:
+    """What an HTTP response says that is no success, and whether an OTLP receiver has written it.
+
+    Args:
+        content_type: its header.
+        body: of the response.
+        hide: takes out of a text what nobody else is to read.
+    """
     kind = _plain(content_type)
     message = ""
     if kind == _PROTOBUF:
@@ -57,7 +63,7 @@ def failure(content_type: str, body: bytes) -> tuple[str, bool]:
         message = str(_json(body).get("message", ""))
     elif kind == "text/plain":
         message = body.decode("utf-8", "replace")
-    return " ".join(message.split())[:500], kind in (_PROTOBUF, _JSON)
+    return " ".join(hide(message).split())[:500], kind in (_PROTOBUF, _JSON)
 
 
 def retry_delay(metadata: Mapping[str, str | bytes]) -> float | None:

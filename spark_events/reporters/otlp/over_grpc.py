@@ -7,6 +7,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from spark_events.reporters.http.confidence import Confidence
 from spark_events.reporters.otlp.answers import partial_success, retry_delay
 from spark_events.reporters.otlp.target import Target
 from spark_events.reporters.otlp.tls import context, read
@@ -37,6 +38,7 @@ class GrpcConnection:
 
         self._grpc = grpc
         self._target = target
+        self._hide = Confidence(target.headers.values()).hide
         self._metadata = tuple(target.headers.items())
         self._channel: grpc.Channel | None = None
         self._export: Any = None
@@ -74,10 +76,11 @@ class GrpcConnection:
         finally:
             call.cancel()
         if call.code() is self._grpc.StatusCode.OK:
-            return partial_success(call.result())
+            rejected, reason = partial_success(call.result())
+            return rejected, self._hide(reason)
         await self.close()
         metadata = dict(call.trailing_metadata() or ())
-        raise of_grpc(call.code().name, self._explained(call.details() or ""), retry_delay(metadata))
+        raise of_grpc(call.code().name, self._explained(self._hide(call.details() or "")), retry_delay(metadata))
 
     def _explained(self, details: str) -> str:
         # All that gRPC says of the alert "certificate required".

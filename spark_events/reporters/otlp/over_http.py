@@ -7,6 +7,8 @@ import gzip
 import httpx
 
 from spark_events._version import __version__
+from spark_events.reporters.http.confidence import Confidence, credentials, unseen
+from spark_events.reporters.http.proxies import proxy_for
 from spark_events.reporters.otlp.answers import failure, success
 from spark_events.reporters.otlp.target import Target
 from spark_events.reporters.otlp.tls import context
@@ -29,6 +31,7 @@ class HttpConnection:
 
     def __init__(self, target: Target) -> None:
         self._target = target
+        self._hide = Confidence([*credentials(target.address), *target.headers.values()]).hide
         self._headers = {
             "content-type": "application/x-protobuf",
             "accept-encoding": "identity",
@@ -43,10 +46,15 @@ class HttpConnection:
 
         Raises:
             UnavailableError: a certificate cannot be used.
+            TransientError: nor can the environment's proxy.
         """
         if self._client is None:
-            trusted = context(self._target)
-            self._client = httpx.AsyncClient(verify=trusted or True, timeout=self._target.timeout)
+            self._client = httpx.AsyncClient(
+                verify=context(self._target) or httpx.create_ssl_context(),
+                proxy=proxy_for(self._target.address),
+                trust_env=False,
+                timeout=self._target.timeout,
+            )
         return self._client
 
     async def send(self, request: bytes) -> tuple[int, str]:
@@ -59,16 +67,18 @@ class HttpConnection:
         body = gzip.compress(request, _GZIP_LEVEL) if self._target.is_compressed else request
         try:
             # Not followed, if it sends us elsewhere: where our headers go is for the user to decide.
-            async with client.stream("POST", self._target.address, content=body, headers=self._headers) as response:
-                said = await _read(response)
+            with unseen():
+                async with client.stream("POST", self._target.address, content=body, headers=self._headers) as response:
+                    said = await _read(response)
         except (httpx.HTTPError, OSError) as error:
             # OSError: not all that TLS says after the handshake is httpx's yet.
             await self.close()
-            raise UnavailableError(_said(error) + self._hint(error)) from error
+            raise UnavailableError(self._hide(_said(error)) + self._hint(error)) from error
         content_type = response.headers.get("content-type", "")
         if response.is_success:
-            return success(content_type, said)
-        message, is_otlp = failure(content_type, said)
+            rejected, reason = success(content_type, said)
+            return rejected, self._hide(reason)
+        message, is_otlp = failure(content_type, said, self._hide)
         raise of_http(response.status_code, response.headers, message, is_otlp)
 
     def _hint(self, error: Exception) -> str:

@@ -27,11 +27,17 @@ def _url(value: str) -> Secret:
 web_url: Kind[Secret] = Kind("a URL that begins with https:// or http://", _url, Secret.reveal, True)
 
 
+#: How long a request is, its body says.
+_OURS = ("content-length", "transfer-encoding")
+
+
 def _headers(value: str) -> tuple[tuple[str, Secret], ...]:
     pairs = []
     for line in value.split(";"):
         name, separator, content = line.partition(":")
         if not separator or not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name.strip()):
+            raise ValueError
+        if name.strip().lower() in _OURS:
             raise ValueError
         if not re.fullmatch(r"[\x20-\x7e\x80-\xff\t]*", content.strip()):
             raise ValueError
@@ -41,7 +47,7 @@ def _headers(value: str) -> tuple[tuple[str, Secret], ...]:
 
 #: Headers of a request; confidential, for most that one adds are about who may.
 header_pairs: Kind[tuple[tuple[str, Secret], ...]] = Kind(
-    "name: value, several separated by ;",
+    "name: value, several separated by ; and none of them Content-Length or Transfer-Encoding",
     _headers,
     lambda pairs: "; ".join(f"{name}: {value.reveal()}" for name, value in pairs),
     True,

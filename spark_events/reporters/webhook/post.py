@@ -11,11 +11,13 @@ import httpx
 
 from spark_events.config import without_password
 from spark_events.errors import TransientError
+from spark_events.reporters.http.confidence import Confidence, secret_address, unseen
+from spark_events.reporters.http.proxies import proxy_for
 from spark_events.reporters.webhook.config import WebhookConfig
 
 __all__ = ["Answer", "Post"]
 
-#: Bytes of an answer: what a message quotes, and what is read so that the connection can be used again.
+#: Of an answer: characters that a message quotes, and bytes that are read so that the connection can be used again.
 _MOST_QUOTED = 300
 _MOST_READ = 64 * 1024
 #: How long it is read, in seconds: the status has said already what became of the events.
@@ -36,8 +38,8 @@ class Post:
     """Sends bodies to one address, over one connection that is kept.
 
     Args:
-        config: the address, whom to trust, which proxy.
-        headers: of every request.
+        config: the address, its headers, whom to trust, which proxy.
+        headers: of every request, where the configuration has none of the same name.
 
     Raises:
         ValueError: a file of certificates or keys cannot be used.
@@ -45,7 +47,12 @@ class Post:
 
     def __init__(self, config: WebhookConfig, headers: Mapping[str, str]) -> None:
         self._url = httpx.URL(config.url.reveal())
-        self._headers = {**headers, "Accept-Encoding": "identity"}
+        self._headers = httpx.Headers({**headers, "Accept-Encoding": "identity"})
+        # Names of headers are the same in whatever letters.
+        self._headers.update({name: value.reveal() for name, value in config.headers})
+        secrets = [*(value for _, value in config.headers), config.signature_secret, config.routing_key]
+        known = [secret.reveal() for secret in secrets if secret]
+        self._confidence = Confidence([*secret_address(config.url.reveal()), *known])
         self._proxy = None if config.proxy is None else config.proxy.reveal()
         self._context = _trust(config)
         self._client: httpx.AsyncClient | None = None
@@ -58,8 +65,9 @@ class Post:
         """
         url = self._url
         try:
-            for _ in range(_MOST_REDIRECTS):
-                answer, target = await self._ask(url, body, headers)
+            for _ in range(_MOST_REDIRECTS + 1):
+                with unseen():
+                    answer, target = await self._ask(url, body, headers)
                 if answer.status not in _FOLLOWED or target is None:
                     return answer
                 url = self._next(url, target)
@@ -68,7 +76,7 @@ class Post:
             await self.close()
             raise
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise TransientError(f"{self._url.host}: {_describe(error)}") from None
+            raise TransientError(f"{self._url.host}: {self._describe(error)}") from None
         raise TransientError(f"{self._url.host}: more than {_MOST_REDIRECTS} redirects")
 
     async def _ask(self, url: httpx.URL, body: bytes, headers: Mapping[str, str]) -> tuple[Answer, str | None]:
@@ -76,28 +84,38 @@ class Post:
         if self._client is None:
             self._client = httpx.AsyncClient(
                 verify=self._context,
-                proxy=self._proxy,
+                proxy=self._proxy or proxy_for(str(url)),
+                trust_env=False,
                 timeout=None,  # the attempt's own timeout cancels
                 limits=httpx.Limits(max_connections=1),
             )
         said = bytearray()
-        async with self._client.stream("POST", url, content=body, headers={**self._headers, **headers}) as response:
+        sent = self._headers.copy()
+        sent.update(headers)
+        async with self._client.stream("POST", url, content=body, headers=sent) as response:
             is_whole = await _read(response, said)
         if not is_whole:
             await self.close()
-        text = " ".join(said[:_MOST_QUOTED].decode("utf-8", "replace").split())
+        # First hidden, then cut: of a secret that is cut, the rest would stay.
+        text = " ".join(self._confidence.hide(said.decode("utf-8", "replace")).split())[:_MOST_QUOTED]
         return Answer(response.status_code, response.headers.get("Retry-After"), text), response.headers.get("Location")
 
     def _next(self, url: httpx.URL, target: str) -> httpx.URL:
         """Where a redirect leads: never to another host, nor out of TLS, for the headers are not for everybody."""
         new = url.join(target)
+        if not new.userinfo:
+            new = new.copy_with(username=url.username, password=url.password)
         if (new.host, _port(new)) == (url.host, _port(url)) and new.scheme == url.scheme:
             return new
         if new.host == url.host and (url.scheme, new.scheme) == ("http", "https"):
             return new
         raise TransientError(
-            f"{url.host}: redirected to {new.scheme}://{new.host}, which is not followed; set it as url"
+            f"{url.host}: redirected to {new.scheme}://{new.netloc.decode()}, which is not followed; set it as url"
         )
+
+    def _describe(self, error: Exception) -> str:
+        text = " ".join(self._confidence.hide(without_password(str(error))).split())
+        return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
     async def close(self) -> None:
         """Closes the connection."""
@@ -148,8 +166,3 @@ def _trust(config: WebhookConfig) -> ssl.SSLContext:
 
 def _port(url: httpx.URL) -> int:
     return url.port or (443 if url.scheme == "https" else 80)
-
-
-def _describe(error: Exception) -> str:
-    text = " ".join(without_password(str(error)).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -63,7 +63,6 @@ class WebhookReporter(Reporter):
             {
                 "Content-Type": self._format.content_type,
                 "User-Agent": f"spark-events/{_version.__version__}",
-                **{name: value.reveal() for name, value in config.headers},
             },
         )
         self._sizes = Sizes(self._format.most)

@@ -293,6 +293,33 @@ def test_headers_go_with_every_request_and_are_shown_nowhere(protocol: str) -> N
 
 
 @pytest.mark.parametrize(
+    "answer",
+    [
+        Status(Codes.UNAUTHENTICATED, "no: Bearer s3cret="),
+        Status(Codes.INVALID_ARGUMENT, "no: s3cret="),
+        Response(401, b"no: Bearer s3cret=", (("content-type", "text/plain"),)),
+        Response(400, details(message="no: s3cret%3D").SerializeToString()),
+    ],
+    ids=str,
+)
+def test_what_a_receiver_quotes_of_headers_is_not_told(answer: object) -> None:
+    """It may say what it was sent."""
+    protocol, receiver = serving(answer)
+    with receiver as (_, endpoint), pytest.raises(Exception, match=r"no: \*\*\*") as caught:
+        send(config(protocol, endpoint, headers=Secret("authorization=Bearer%20s3cret%3D")), [event(1)])
+    assert "s3cret" not in str(caught.value)
+
+
+def test_a_variable_for_proxies_that_httpx_cannot_read_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network in NO_PROXY, a SOCKS proxy for all that is not HTTP."""
+    monkeypatch.setenv("NO_PROXY", "fd00::/8,127.0.0.1")
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
+    with http_receiver(lambda _: None) as (receiver, endpoint):
+        send(config(HTTP, endpoint), [event(1)])
+        assert receiver.accepted == ["1"]
+
+
+@pytest.mark.parametrize(
     ("protocol", "endpoint"),
     [(GRPC, "http://127.0.0.1:9"), (HTTP, "http://127.0.0.1:9"), (GRPC, "http://no-such-host.invalid:4317")],
 )

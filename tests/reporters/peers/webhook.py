@@ -17,11 +17,12 @@ __all__ = ["Answer", "Receiver", "Request"]
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """One request as it came."""
+    """One request as it came; ``fields`` are its headers, those that came twice as well."""
 
     path: str
     headers: dict[str, str]
     body: bytes
+    fields: tuple[tuple[str, str], ...] = ()
 
     @property
     def json(self) -> Any:
@@ -138,7 +139,7 @@ class Receiver:
                     # Who sent it was killed: it is no request.
                     self.close_connection = True
                     return
-                request = Request(self.path, dict(self.headers), body)
+                request = Request(self.path, dict(self.headers), body, tuple(self.headers.items()))
                 answer = receiver._answer(request)
                 if receiver._going.is_set():
                     # A stopped receiver takes nothing, on connections that are still there either.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import sys
 import time
@@ -254,19 +255,74 @@ def test_redirects_are_followed_on_the_same_host_alone(caplog: pytest.LogCapture
             assert [request.path for request in receiver.taken] == ["/moved"]
             assert receiver.taken[0].headers["X-Token"] == "t"
         assert other.requests == []
-    assert "localhost: redirected to http://localhost, which is not followed" in caplog.text
+    assert f"localhost: redirected to http://localhost:{other.port}, which is not followed" in caplog.text
 
 
 def test_redirects_in_a_circle_come_to_an_end() -> None:
-    """Five, and then it is a failure like any other."""
+    """Five are followed, and then it is a failure like any other."""
     with (
         Receiver(decide=lambda _: Answer(308, "", {"Location": "/hook"})) as receiver,
         Running("webhook", {"url": receiver.url, "retry.initial": "1h", "retry.max": "1h"}) as running,
     ):
         running.put([event(1)])
         running.await_failures()
-        assert len(receiver.requests) == 5
+        assert len(receiver.requests) == 1 + 5
         running.stop(within=0.2)
+
+
+@pytest.mark.parametrize("where", ["/moved", "http://localhost:{port}/moved"])
+def test_who_asks_is_said_behind_a_redirect_too(where: str) -> None:
+    """The login of the address, wherever on that host it has moved to."""
+
+    def decide(request: Request) -> Answer:
+        if "Authorization" not in request.headers:
+            return Answer(401)
+        target = where.format(port=receiver.port)
+        return Answer() if request.path == "/moved" else Answer(308, "", {"Location": target})
+
+    with Receiver(decide=decide) as receiver:
+        url = f"http://ada:s3cret@localhost:{receiver.port}/hook"
+        with Running("webhook", {"url": url, **IMPATIENT}) as running:
+            running.deliver([event(1)])
+            assert running.books.failures == 0
+        assert [request.path for request in receiver.taken] == ["/moved"]
+
+
+@pytest.mark.parametrize("quoted", ["{path}", "you are {authorization}", "{signature}?"])
+def test_what_a_receiver_quotes_of_a_request_is_not_told(quoted: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The page for 404 of many servers has the address in it, and that is a secret."""
+
+    def decide(request: Request) -> Answer:
+        known = {"path": request.path, "authorization": request.headers["Authorization"], "signature": "k3y-of-ours"}
+        return Answer(404, f"not here: {quoted.format(**known)}") if len(receiver.requests) == 1 else Answer()
+
+    with Receiver(decide=decide) as receiver:
+        secrets = {"headers": "Authorization: Bearer T0K3N", "signature.secret": "k3y-of-ours"}
+        with Running("webhook", {"url": receiver.url, **secrets, **IMPATIENT}) as running:
+            running.deliver([event(1)])
+    assert "HTTP 404: not here: " in caplog.text
+    for secret in ("/hook", "t0psecret", "T0K3N", "k3y-of-ours"):
+        assert secret not in caplog.text
+
+
+def test_a_program_that_logs_all_that_httpx_says_does_not_log_the_address(caplog: pytest.LogCaptureFixture) -> None:
+    """A reporter may live in the program's own Python."""
+    with caplog.at_level(logging.DEBUG), Receiver() as receiver:
+        with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
+            running.deliver([event(1)])
+        assert len(receiver.taken) == 1
+    assert "t0psecret" not in caplog.text
+
+
+def test_a_header_of_the_user_s_is_instead_of_ours() -> None:
+    """In whatever letters it is written."""
+    with Receiver() as receiver:
+        headers = "content-type: application/x-ndjson; user-AGENT: mine"
+        with Running("webhook", {"url": receiver.url, "headers": headers, **IMPATIENT}) as running:
+            running.deliver([event(1)])
+        sent = [(name.lower(), value) for name, value in receiver.taken[0].fields]
+    assert [value for name, value in sent if name == "content-type"] == ["application/x-ndjson"]
+    assert [value for name, value in sent if name == "user-agent"] == ["mine"]
 
 
 def serving(*names: str) -> tuple[trustme.CA, ssl.SSLContext]:
@@ -348,7 +404,9 @@ def test_the_proxies_of_the_environment_are_honoured(monkeypatch: pytest.MonkeyP
     """As curl does, NO_PROXY included."""
     with Receiver() as proxy, Receiver() as receiver:
         monkeypatch.setenv("HTTP_PROXY", f"http://localhost:{proxy.port}")
-        monkeypatch.setenv("NO_PROXY", "localhost")
+        # What cannot be read there, or is not one of them, changes nothing.
+        monkeypatch.setenv("NO_PROXY", "fd00::/8,[::1],localhost")
+        monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
         for url in ("http://hooks.invalid/x", receiver.url):
             with Running("webhook", {"url": url, **IMPATIENT}) as running:
                 running.deliver([event(1)])
@@ -410,6 +468,10 @@ def test_a_host_that_nobody_knows_is_named(caplog: pytest.LogCaptureFixture) -> 
         ({"url": "https://h:s3cret/x"}, "hook.url: given a value that is not shown, allowed is a URL that begins"),
         ({"format": "xml"}, "hook.format: given 'xml', allowed is one of json, json-each, slack, pagerduty"),
         ({"headers": "s3cret"}, "hook.headers: given a value that is not shown, allowed is name: value, several"),
+        (
+            {"headers": "Content-Length: 5"},
+            "hook.headers: given a value that is not shown, allowed is name: value, sev",
+        ),
         ({"headers": "A: s3cret\r\nB: x"}, "hook.headers: given a value that is not shown, allowed is name: value"),
         ({"proxy": "s3cret:80"}, "hook.proxy: given a value that is not shown, allowed is a URL that begins"),
         ({"format": "template"}, "ValueError: template: not set, with format=template; it belongs to format=template"),

@@ -1,0 +1,66 @@
+"""Which proxy the environment names for an address."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_events.errors import TransientError
+from spark_events.reporters.http.proxies import proxy_for
+
+VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+@pytest.fixture(autouse=True)
+def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+def test_each_scheme_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As curl has it; a proxy without a scheme is one of HTTP."""
+    monkeypatch.setenv("HTTPS_PROXY", "https://user:pw@proxy:3128")
+    monkeypatch.setenv("http_proxy", "proxy:8080")
+    assert proxy_for("https://hooks.example/x") == "https://user:pw@proxy:3128"
+    assert proxy_for("http://hooks.example/x") == "http://proxy:8080"
+
+
+def test_without_variables_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ALL_PROXY is not one of those that are read."""
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
+    assert proxy_for("http://hooks.example/x") is None
+
+
+@pytest.mark.parametrize(
+    ("excepted", "url", "is_direct"),
+    [
+        ("localhost,127.0.0.1,fd00::/8", "http://localhost:80/", True),
+        ("localhost,127.0.0.1,fd00::/8", "http://hooks.example/", False),
+        ("fd00::/8", "http://[fd00::7]:80/", True),
+        ("fd00::/8", "http://[fe80::7]:80/", False),
+        ("::1", "http://[::1]:8080/", True),
+        ("[::1]", "http://[::1]/", True),
+        ("10.0.0.0/8", "http://10.1.2.3/", True),
+        ("10.0.0.0/8", "http://11.1.2.3/", False),
+        (".example", "http://hooks.example/", True),
+        ("example", "http://hooks.example/", True),
+        ("hooks.example:8443", "http://hooks.example:8443/", True),
+        ("hooks.example:8443", "http://hooks.example:80/", False),
+        ("*", "http://hooks.example/", True),
+        ("", "http://hooks.example/", False),
+    ],
+)
+def test_some_are_excepted(excepted: str, url: str, is_direct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts, domains, ports, networks; nothing that stands there is an error."""
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
+    monkeypatch.setenv("NO_PROXY", excepted)
+    assert proxy_for(url) == (None if is_direct else "http://proxy:3128")
+
+
+@pytest.mark.parametrize("value", ["socks5://s3cret@proxy:1080", "http://proxy:s3cret", "http://", "http://[s3cret"])
+def test_what_is_no_proxy_is_named(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its variable; what it has may be a password."""
+    monkeypatch.setenv("HTTPS_PROXY", value)
+    with pytest.raises(TransientError, match=r"^HTTPS_PROXY in the environment is no proxy that can be used") as caught:
+        proxy_for("https://hooks.example/x")
+    assert "s3cret" not in str(caught.value)
