@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from sqlalchemy import exc
+from sqlalchemy import Connection, exc, text
 from sqlalchemy.dialects import postgresql, sqlite
 
 from spark_events.reporters.database.tables import EVENTS
 
-__all__ = ["insert", "is_about_values", "reason"]
+__all__ = ["insert", "is_about_values", "may_read", "reason"]
 
 #: SQLSTATE: "program limit exceeded", a text that is too long for PostgreSQL say.
 _TOO_LARGE = "54"
@@ -19,10 +19,23 @@ _MOST_REASON = 500
 
 
 @functools.cache
-def insert(dialect: str) -> Any:
-    """Inserts events that are not there yet, in PostgreSQL with no other right than to insert."""
+def insert(dialect: str, *, may_read: bool = True) -> Any:
+    """Inserts events that are not there yet.
+
+    What another rule of the table refuses, one that somebody has added, is an error. Only where PostgreSQL allows
+    nothing but to insert (``may_read`` is False) it cannot be told from an event that is there: to name the key is to
+    read it.
+    """
     make = postgresql.insert if dialect == "postgresql" else sqlite.insert
-    return make(EVENTS).on_conflict_do_nothing()
+    return make(EVENTS).on_conflict_do_nothing(index_elements=[EVENTS.c.event_id] if may_read else None)
+
+
+def may_read(connection: Connection) -> bool:
+    """Whether the key may be read by who is connected."""
+    if connection.dialect.name != "postgresql":
+        return True
+    asked = text("SELECT has_column_privilege(:events, :key, 'SELECT')")
+    return bool(connection.execute(asked, {"events": EVENTS.name, "key": EVENTS.c.event_id.name}).scalar())
 
 
 def is_about_values(error: Exception) -> bool:
@@ -38,5 +51,5 @@ def is_about_values(error: Exception) -> bool:
 def reason(error: Exception) -> str:
     """What went wrong, in one line, without the statement and its values."""
     cause = error.orig if isinstance(error, exc.StatementError) and error.orig is not None else error
-    text = " ".join(str(cause).split())
-    return f"{type(cause).__name__}: {text[:_MOST_REASON]}"
+    said = " ".join(str(cause).split())
+    return f"{type(cause).__name__}: {said[:_MOST_REASON]}"

@@ -114,6 +114,18 @@ def test_what_the_database_refuses_is_refused_alone(database: Database, isolatio
     assert [int(body) for (body,) in database.ask(BODIES)] == [n for n in range(30) if n % 10 != 3]
 
 
+def test_what_another_key_of_the_table_refuses_is_refused_too(database: Database) -> None:
+    """An event that is there already is no loss; one that a rule of somebody's keeps out is, and is counted."""
+    with Running("database", {**database.settings, **IMPATIENT}) as running:
+        running.deliver([event(0)])
+        database.ask("CREATE UNIQUE INDEX mine ON spark_events (body)")
+        known = event(1)
+        running.deliver([known, event(2)])
+        running.deliver([known, event(2), event(3)])
+        assert (running.books.delivered, running.books.dropped) == (5, {"rejected": 1})
+    assert [int(body) for (body,) in database.ask(BODIES)] == [0, 1, 2, 3]
+
+
 def test_drivers_that_come_at_the_same_time_make_the_tables_once(database: Database) -> None:
     """Eight drivers start on an empty database at once: none of them fails, and every event is there."""
     with contextlib.ExitStack() as drivers:
