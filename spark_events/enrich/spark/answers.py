@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_events.enrich.engine.failure import Failure
+from spark_events.enrich.engine.failure import Failure, type_of
 from spark_events.enrich.spark.fitting import check_of, described, listed
 from spark_events.enrich.spark.nulls import has_required, null_below
 
@@ -90,7 +90,17 @@ class AnswerWriter:
     def _slow(self, row: int, answer: Any, failures: dict[int, Failure]) -> tuple[Any, ...]:
         if isinstance(answer, Failure):
             failures[row] = answer
-        elif not isinstance(answer, Mapping):
+            return self._nothing
+        try:
+            return self._values(row, answer, failures)
+        except Exception as error:
+            # A mapping of somebody's own; what it says may hold what it was to give.
+            kind = type(answer).__name__
+            failures[row] = _misfit(f"the function returned {kind}, whose values cannot be taken: {type_of(error)}")
+            return self._nothing
+
+    def _values(self, row: int, answer: Any, failures: dict[int, Failure]) -> tuple[Any, ...]:
+        if not isinstance(answer, Mapping):
             wanted = ", ".join(self._names)
             failures[row] = _misfit(f"the function returned {type(answer).__name__}, not a mapping with {wanted}")
         elif set(answer) != set(self._names):
@@ -110,7 +120,8 @@ class AnswerWriter:
                 array = pa.array(values, field.type)
                 if self._null_below(place, array) is None:
                     return array
-        except _REFUSALS:
+        except Exception:
+            # What Arrow says, or what a value raises that is of somebody's own class.
             pass
         # Somebody does not fit: who?
         fitting = list(values)
@@ -130,15 +141,12 @@ class AnswerWriter:
             if complaint is not None:
                 return complaint
             path = self._null_below(place, pa.array([value], field.type))
-        except _REFUSALS:
+        except Exception:
             return f"column {field.name!r} is {field.type}, and the function gave {described(value)}"
         return None if path is None else _not_null(path)
 
     def _null_below(self, place: int, array: pa.Array) -> str | None:
         return null_below(array, self._names[place]) if self._strict[place] else None
-
-
-_REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError)
 
 
 def _misfit(message: str) -> Failure:

@@ -170,8 +170,15 @@ def _with_mended(value: Mapping[str, Any], mended: Mapping[str, Callable[[Any], 
 
 def _row_type(names: tuple[str, ...]) -> Any:
     # rename: a column may be called `class` or `a b`; it is then reached by row["a b"] only.
-    base = collections.namedtuple("Row", names, rename=True)  # type: ignore[misc]
+    make: Any = collections.namedtuple
+    base = make("Row", names, rename=True)
     places = {name: place for place, name in enumerate(names)}
+    renamed = [(place, name) for place, name in enumerate(names) if base._fields[place] != name]
+    for place, _ in renamed:
+        # Spark itself calls columns _1, _2: such a name must not lead to another column.
+        delattr(base, f"_{place}")
+    taken = set(dir(base))
+    hidden = {name: _at(place) for place, name in renamed if name.isidentifier() and name not in taken}
 
     def get(self: Any, which: Any) -> Any:
         if isinstance(which, str):
@@ -185,4 +192,8 @@ def _row_type(names: tuple[str, ...]) -> Any:
         """As of ``pyspark.sql.Row``."""
         return dict(zip(names, self, strict=True))
 
-    return type("Row", (base,), {"__slots__": (), "__getitem__": get, "asDict": as_dict})
+    return type("Row", (base,), {**hidden, "__slots__": (), "__getitem__": get, "asDict": as_dict})
+
+
+def _at(place: int) -> property:
+    return property(lambda row: tuple.__getitem__(row, place))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import datetime
 import decimal
 import math
@@ -72,6 +73,39 @@ def test_an_answer_that_does_not_fit_is_a_failure_of_its_row(answer: Any, messag
     assert failures == {1: message}
     assert columns == [[1, None, 3], ["x", None, "z"]]
     assert SECRET not in message
+
+
+class Expired(collections.UserDict[str, Any]):
+    """A mapping of somebody's own that has no values any more."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise RuntimeError(SECRET)
+
+
+class Unbendable:
+    """A value of somebody's own that cannot be made anything else."""
+
+    def __index__(self) -> int:
+        raise RuntimeError(SECRET)
+
+    __int__ = __float__ = __bool__ = __len__ = __str__ = __iter__ = __index__  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (Expired({"a": 1}), "the function returned Expired, whose values cannot be taken: RuntimeError"),
+        ({"a": Unbendable()}, "column 'a' is int64, and the function gave Unbendable"),
+    ],
+    ids=["mapping", "value"],
+)
+def test_what_raises_by_itself_is_a_failure_of_its_row(answer: Any, message: str) -> None:
+    """The task would end, and Spark would repeat all its calls."""
+    columns, failures = written([{"a": 1}, answer, {"a": 3}], ("a", pa.int64()))
+    assert columns == [[1, None, 3]]
+    assert list(failures) == [1]
+    assert message in failures[1]
+    assert SECRET not in failures[1]
 
 
 def test_a_moment_needs_a_time_zone_and_a_wall_clock_has_none() -> None:

@@ -50,6 +50,32 @@ def test_a_row_is_reached_by_name_by_key_and_by_place() -> None:
     assert [tuple(row) for row in RowReader([]).read(batch)[0]] == [(), ()]
 
 
+@pytest.mark.parametrize(
+    "names",
+    [["_1"], ["_1", "_2"], ["_1", "_2", "_3"], ["_2", "_1"], ["a b", "_0", "_c0"], ["_id", "id", "_corrupt_record"]],
+    ids=str,
+)
+def test_a_name_that_begins_with_an_underscore_leads_to_its_own_column(names: list[str]) -> None:
+    """Spark calls columns so that have no name, and a namedtuple calls so what it cannot name."""
+    batch = pa.RecordBatch.from_pydict({name: [f"value of {name}"] for name in names})
+    (row,), _ = RowReader(names).read(batch)
+    for place, name in enumerate(names):
+        assert row[name] == row[place] == f"value of {name}"
+        if name.isidentifier():
+            assert getattr(row, name) == f"value of {name}"
+    for other in {"_0", "_1", "_2", "_3"} - set(names):
+        assert not hasattr(row, other)
+
+
+def test_a_name_that_every_row_has_is_reached_by_key() -> None:
+    """A column must not take the place of what a tuple is made of."""
+    batch = pa.RecordBatch.from_pydict({"__class__": ["x"], "_fields": ["y"], "count": [3]})
+    (row,), _ = RowReader(["__class__", "_fields", "count"]).read(batch)
+    assert (row["__class__"], row["_fields"], row.count) == ("x", "y", 3)
+    assert isinstance(row, tuple)
+    assert row.asDict() == {"__class__": "x", "_fields": "y", "count": 3}
+
+
 def test_what_is_equal_is_hashable_and_equal() -> None:
     """Lists and dictionaries are no keys."""
     assert hash(hashable({"a": [1, {"b": 2}]})) == hash(hashable({"a": [1, {"b": 2}]}))
