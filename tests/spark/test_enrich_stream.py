@@ -113,14 +113,15 @@ def test_a_batch_that_fails_is_not_committed_and_runs_again(
     assert len(set(before.values())) == 20
 
 
+@pytest.mark.parametrize("query", [None, "mine"])
 def test_what_a_batch_stores_is_released_at_the_next_one_and_at_the_end(
-    spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
+    spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path, query: str | None
 ) -> None:
-    """Nobody has to ask for it."""
+    """Nobody has to ask for it; also where the query has a name of the user's for its keys."""
     add_file(source, 2)
     before = stored(spark)
     seen = []
-    write = writing(tmp_path / "sink", service)
+    write = writing(tmp_path / "sink", service, query=query)
 
     def process(df: DataFrame, batch_id: int) -> None:
         write(df, batch_id)

@@ -130,7 +130,7 @@ class Attempts:
         answer: Any = None
         try:
             answer = await self.invoke(call)
-            if self.accept is not None:
+            if self.accept is not None and slot.why is None:
                 answer = self.accept(call, answer)
         except BaseException as error:
             failed = self._failed(slot, error)

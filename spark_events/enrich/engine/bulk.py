@@ -79,25 +79,37 @@ def accept_group(retry: Retry | None) -> Callable[[Call, Any], Any]:
     """For calls of several rows: a result for each, in order; those that are exceptions have failed alone."""
     again = retry.on_result if retry is not None else None
 
+    def judged(result: Any) -> tuple[BaseException | None, bool]:
+        """What is wrong with a row's result, and whether another attempt may help."""
+        error: BaseException | None = result if isinstance(result, BaseException) else None
+        try:
+            if error is None and again is not None and again(result):
+                error = NotAcceptedError("on_result never accepted what the function returned")
+            return error, error is not None and judge(error, retry).retryable
+        except Exception as broken:
+            # The user's `on` or `on_result` raised: that is what is to be seen, not what it was asked about.
+            return broken, False
+
     def accept(call: Call, results: Any) -> Any:
         assert isinstance(call, GroupCall)
         places = list(call.places())
         if not isinstance(results, Sequence) or isinstance(results, (str, bytes)) or len(results) != len(places):
             given = f"{len(results)} results" if isinstance(results, Sequence) else type(results).__name__
             raise TypeError(f"fn must return a list with one result for each of its {len(places)} rows, not {given}")
+        # Only when all have been looked at the call is touched: else some rows would have an answer and a failure.
+        answers: list[tuple[Batch, int, Any]] = []
         left: list[tuple[Batch, int]] = []
         first: BaseException | None = None
         for (batch, index), result in zip(places, results, strict=True):
-            error: BaseException | None = result if isinstance(result, BaseException) else None
-            if error is None and again is not None and again(result):
-                error = NotAcceptedError("on_result never accepted what the function returned")
+            error, retryable = judged(result)
             if error is None:
-                call.answers.append((batch, index, result))
-            elif judge(error, retry).retryable:
+                answers.append((batch, index, result))
+            elif retryable:
                 left.append((batch, index))
                 first = first or error
             else:
-                call.answers.append((batch, index, _final(call, error)))
+                answers.append((batch, index, _final(call, error)))
+        call.answers += answers
         call.narrow(left)
         if first is not None:
             raise first

@@ -215,7 +215,7 @@ class Pool:
                         counts.peak = flying
                     try:
                         answer = await (fn(batch.rows[index]) if fn is not None else invoke(call or slot.call()))
-                        if accept is not None:
+                        if accept is not None and slot.why is None:
                             answer = accept(slot.call(), answer)
                     except BaseException as error:
                         answer = await attempts.after(slot, slot.call(), error)

@@ -28,12 +28,14 @@ class MicroBatch:
         query: the query's id, or a name that the caller gave.
         batch: its number.
         run: the run of the query; a restart is another one.
+        spark_query: the id that Spark has given the query, where it tells; ``query`` may be a name of the caller's.
         streams: whether a query of Spark's runs it; a batch job may be called as one, but no next batch follows it.
     """
 
     query: str
     batch: int | None
     run: str = ""
+    spark_query: str = ""
     streams: bool = True
 
     @property
@@ -82,4 +84,5 @@ def micro_batch(df: DataFrame, batch_id: Any, query: Any) -> MicroBatch:
     if batch_id is None and told_batch is not None:
         batch_id = int(told_batch)
     run = context.getLocalProperty(_GROUP_ID) if told_query else ""
-    return MicroBatch(query or told_query or "", batch_id, run or "", streams=bool(told_query))
+    told = told_query or ""
+    return MicroBatch(query or told, batch_id, run or "", told, streams=bool(told))

@@ -52,8 +52,8 @@ def enrichment_event(
         "enrich.outcome": "settled" if error is None else "failed",
         **{f"enrich.failures.{kind}": count for kind, count in types.most_common(_TYPES_TOLD)},
     }
-    if batch.query:
-        attributes["spark.streaming.query.id"] = batch.query
+    if query := batch.spark_query or batch.query:
+        attributes["spark.streaming.query.id"] = query
     if batch.run:
         attributes["spark.streaming.query.run_id"] = batch.run
     if batch.batch is not None:

@@ -74,7 +74,7 @@ class Held:
 
     def _watch(self, df: DataFrame, batch: MicroBatch) -> None:
         """Waits for the query's end in a thread: a listener would call into Python from Spark's own thread."""
-        query = _running(df, batch.query)
+        query = _running(df, batch.spark_query)
         if query is None:
             return
         with self._lock:

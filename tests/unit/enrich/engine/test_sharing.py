@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -164,6 +165,42 @@ def test_a_result_that_is_an_exception_fails_its_row_alone() -> None:
     assert [type(answer).__name__ for answer in answers] == ["int", "int", "Failure", "int"] * 2
     assert answers[2].message == "bad"
     assert run.numbers["failures"] == {"ValueError": 2}
+
+
+@pytest.mark.parametrize("broken", ["on_result", "on"])
+def test_a_policy_that_raises_fails_the_row_that_it_was_asked_about(broken: str) -> None:
+    """Also behind rows that have their answers: each row has one, and the run ends."""
+
+    def raises(given: Any) -> bool:
+        if given == 3 or isinstance(given, OSError):
+            raise KeyError("ok")
+        return False
+
+    async def fn(rows: list[int]) -> list[Any]:
+        return [OSError() if row == 3 and broken == "on" else row for row in rows]
+
+    run = Run(fn, batch_size=5, retry=Retry(initial=0, jitter=0, **{broken: raises}))
+    answers = run.of(range(5))
+    assert [answer for answer in answers if not isinstance(answer, Failure)] == [0, 1, 2, 4]
+    assert (answers[3].type, answers[3].attempts) == ("KeyError", 1)
+    assert run.numbers["failures"] == {"KeyError": 1}
+
+
+def test_results_that_come_too_late_are_none() -> None:
+    """As of a call for one row: it is made again, for the same rows, and never for no rows at all."""
+    calls: list[list[int]] = []
+
+    async def fn(rows: list[int], ctx: Any) -> list[int]:
+        calls.append(rows)
+        if ctx.attempt == 1:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        return [10 * ctx.attempt + row for row in rows]
+
+    run = Run(fn, batch_size=4, retry=AT_ONCE, timeout=0.05)
+    assert run.of(range(4)) == [20, 21, 22, 23]
+    assert calls == [[0, 1, 2, 3]] * 2
+    assert run.numbers["timeouts"] == 1
 
 
 @pytest.mark.parametrize("result", [[1], None, "ab", {1: 2, 3: 4}, 7])
