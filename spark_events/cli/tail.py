@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 import msgspec
 
 from spark_events.cli.arguments import add_min_severity
+from spark_events.cli.growing import growing
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event, Severity, decode_event
 from spark_events.reporters.log import format_event
@@ -20,7 +19,6 @@ __all__ = ["add_to"]
 
 _COLOURS = {Severity.WARN: "\033[33m", Severity.ERROR: "\033[31m", Severity.FATAL: "\033[1;31m"}
 _DIM, _RESET = "\033[2m", "\033[0m"
-_POLL_SECONDS = 0.2
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -31,7 +29,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         description="Shows events from a file of JSON lines, oldest first.",
     )
     parser.add_argument("path", type=Path, help="the file, as events.reporter.<name>.path names it")
-    parser.add_argument("-f", "--follow", action="store_true", help="go on as the file grows")
+    parser.add_argument(
+        "-f",
+        "--follow",
+        action="store_true",
+        help="go on as the file grows, and with the next one when it is put aside",
+    )
     parser.add_argument("-n", "--lines", type=int, metavar="N", help="only the last N events")
     add_min_severity(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="with all attributes")
@@ -42,18 +45,19 @@ def _run(chosen: argparse.Namespace) -> int:
     least = Severity(chosen.min_severity)
     damaged = 0
     try:
-        with chosen.path.open(encoding="utf-8", errors="replace") as file:
-            lines = _follow(file) if chosen.follow else iter(file)
-            if chosen.lines is not None and not chosen.follow:
-                lines = iter(list(lines)[-chosen.lines :] if chosen.lines > 0 else [])
-            for line in lines:
-                try:
-                    event = decode_event(line.encode())
-                except msgspec.DecodeError:
-                    damaged += 1
-                    continue
-                if event.severity >= least:
-                    print(_render(event, sys.stdout.isatty(), chosen.verbose), flush=chosen.follow)
+        lines = growing(chosen.path) if chosen.follow else _lines(chosen.path)
+        if chosen.lines is not None and not chosen.follow:
+            lines = iter(list(lines)[-chosen.lines :] if chosen.lines > 0 else [])
+        for line in lines:
+            if line is None:
+                continue
+            try:
+                event = decode_event(line.decode("utf-8", "replace").encode())
+            except msgspec.DecodeError:
+                damaged += 1
+                continue
+            if event.severity >= least:
+                print(_render(event, sys.stdout.isatty(), chosen.verbose), flush=chosen.follow)
     except BrokenPipeError:
         # Not the file: whoever reads our output. That is main's affair.
         raise
@@ -64,16 +68,9 @@ def _run(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _follow(file: TextIO) -> Iterator[str]:
-    """Whole lines, for ever: a line that is still being written is waited for."""
-    begun = ""
-    while True:
-        begun += file.readline()
-        if begun.endswith("\n"):
-            yield begun
-            begun = ""
-        else:
-            time.sleep(_POLL_SECONDS)
+def _lines(path: Path) -> Iterator[bytes | None]:
+    with path.open("rb") as file:
+        yield from file
 
 
 def _render(event: Event, colour: bool, verbose: bool) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from fakes import event, eventually
 from spark_events import Event, __version__, jars
 from spark_events.cli import conf, main
 from spark_events.reporters.file import FileConfig, FileReporter
+
+COMMAND = [sys.executable, "-c", "from spark_events.cli import main; raise SystemExit(main())"]
 
 
 @pytest.fixture
@@ -30,6 +34,18 @@ def write(path: Path, *events: Event) -> None:
     reporter.open()
     reporter.report(events)
     reporter.close()
+
+
+@contextlib.contextmanager
+def following(path: Path, output: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`spark-events tail -f` in a process of its own."""
+    with output.open("wb") as out:
+        tail = subprocess.Popen([*COMMAND, "tail", "-f", *options, str(path)], stdout=out)
+    try:
+        yield tail
+    finally:
+        tail.kill()
+        tail.wait()
 
 
 def bodies(output: str) -> list[str]:
@@ -129,19 +145,7 @@ def test_tail_follows_a_file_that_grows(tmp_path: Path) -> None:
     """New events are shown as they come, a line that is being written only when it is whole."""
     path, output = tmp_path / "events.jsonl", tmp_path / "output.txt"
     write(path, event(0))
-    with output.open("wb") as out:
-        tail = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                "from spark_events.cli import main; raise SystemExit(main())",
-                "tail",
-                "-f",
-                str(path),
-            ],
-            stdout=out,
-        )
-    try:
+    with following(path, output) as tail:
         eventually(lambda: bodies(output.read_text()) == ["0"])
         write(path, event(1))
         spare = tmp_path / "spare.jsonl"
@@ -154,9 +158,33 @@ def test_tail_follows_a_file_that_grows(tmp_path: Path) -> None:
         eventually(lambda: bodies(output.read_text()) == ["0", "1", "2"])
         tail.send_signal(signal.SIGINT)
         assert tail.wait(20) == 130
-    finally:
-        tail.kill()
-        tail.wait()
+
+
+def test_tail_follows_a_file_that_is_put_aside(tmp_path: Path) -> None:
+    """By the reporter itself, often, compressed at once: each event is shown once, in order."""
+    path, output = tmp_path / "events.jsonl", tmp_path / "output.txt"
+    write(path, event(0))
+    with following(path, output):
+        eventually(lambda: bodies(output.read_text()) == ["0"])
+        reporter = FileReporter(FileConfig(str(path), max_size=1024, keep=1000, compress=True))
+        reporter.open()
+        for number in range(1, 300):
+            reporter.report([event(number)])
+        reporter.close()
+        expected = [str(number) for number in range(300)]
+        eventually(lambda: len(output.read_text().splitlines()) >= 300, what="300 events")
+        assert bodies(output.read_text()) == expected
+
+
+def test_tail_follows_a_file_that_is_emptied(tmp_path: Path) -> None:
+    """As logrotate does with copytruncate."""
+    path, output = tmp_path / "events.jsonl", tmp_path / "output.txt"
+    write(path, event(0), event(1))
+    with following(path, output):
+        eventually(lambda: bodies(output.read_text()) == ["0", "1"])
+        os.truncate(path, 0)
+        write(path, event(2))
+        eventually(lambda: bodies(output.read_text()) == ["0", "1", "2"])
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
