@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,7 +36,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         action="store_true",
         help="go on as the file grows, and with the next one when it is put aside",
     )
-    parser.add_argument("-n", "--lines", type=int, metavar="N", help="only the last N events")
+    parser.add_argument(
+        "-n", "--lines", type=int, metavar="N", help="of those that are there, only the last N that fit"
+    )
     add_min_severity(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="with all attributes")
     parser.set_defaults(run=_run)
@@ -44,20 +47,31 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def _run(chosen: argparse.Namespace) -> int:
     least = Severity(chosen.min_severity)
     damaged = 0
+
+    def show(event: Event) -> None:
+        print(_render(event, sys.stdout.isatty(), chosen.verbose), flush=chosen.follow)
+
     try:
         lines = growing(chosen.path) if chosen.follow else _lines(chosen.path)
-        if chosen.lines is not None and not chosen.follow:
-            lines = iter(list(lines)[-chosen.lines :] if chosen.lines > 0 else [])
+        # The last so many that fit, as long as there may be more of them; then all that come.
+        last = None if chosen.lines is None else deque[Event](maxlen=min(max(0, chosen.lines), sys.maxsize))
         for line in lines:
             if line is None:
+                while last:
+                    show(last.popleft())
+                last = None
                 continue
             try:
                 event = decode_event(line.decode("utf-8", "replace").encode())
             except msgspec.DecodeError:
                 damaged += 1
                 continue
-            if event.severity >= least:
-                print(_render(event, sys.stdout.isatty(), chosen.verbose), flush=chosen.follow)
+            if event.severity < least:
+                continue
+            if last is None:
+                show(event)
+            else:
+                last.append(event)
     except BrokenPipeError:
         # Not the file: whoever reads our output. That is main's affair.
         raise
@@ -69,8 +83,10 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _lines(path: Path) -> Iterator[bytes | None]:
+    """In the form of :func:`growing`."""
     with path.open("rb") as file:
         yield from file
+    yield None
 
 
 def _render(event: Event, colour: bool, verbose: bool) -> str:

@@ -14,7 +14,8 @@ import pytest
 from fakes import event, eventually
 
 from spark_events import Event, __version__, jars
-from spark_events.cli import conf, main
+from spark_events.cli import conf, main, tail
+from spark_events.event import encode_event
 from spark_events.reporters.file import FileConfig, FileReporter
 
 COMMAND = [sys.executable, "-c", "from spark_events.cli import main; raise SystemExit(main())"]
@@ -40,12 +41,12 @@ def write(path: Path, *events: Event) -> None:
 def following(path: Path, output: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     """`spark-events tail -f` in a process of its own."""
     with output.open("wb") as out:
-        tail = subprocess.Popen([*COMMAND, "tail", "-f", *options, str(path)], stdout=out)
+        process = subprocess.Popen([*COMMAND, "tail", "-f", *options, str(path)], stdout=out)
     try:
-        yield tail
+        yield process
     finally:
-        tail.kill()
-        tail.wait()
+        process.kill()
+        process.wait()
 
 
 def bodies(output: str) -> list[str]:
@@ -109,6 +110,37 @@ def test_tail_can_show_less(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert bodies(capsys.readouterr().out) == ["1", "2"]
 
 
+def test_tail_cuts_after_it_has_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last ones of those that are severe enough, however far back they are."""
+    path = tmp_path / "events.jsonl"
+    write(path, *(event(n, "ERROR" if n in (1, 3, 5) else "INFO") for n in range(40)))
+    main(["tail", "-n", "2", "--min-severity", "error", str(path)])
+    assert bodies(capsys.readouterr().out) == ["3", "5"]
+    main(["tail", "-n", str(10**30), "--min-severity", "error", str(path)])
+    assert bodies(capsys.readouterr().out) == ["1", "3", "5"]
+
+
+def test_tail_follows_after_the_last_ones(tmp_path: Path) -> None:
+    """Only these of what is there, then all that comes."""
+    path, output = tmp_path / "events.jsonl", tmp_path / "output.txt"
+    write(path, *(event(n, "ERROR" if n in (1, 3, 5) else "INFO") for n in range(40)))
+    with following(path, output, "-n", "2", "--min-severity", "error"):
+        eventually(lambda: len(bodies(output.read_text())) >= 2)
+        write(path, *(event(n, "ERROR") for n in (40, 41, 42)))
+        eventually(lambda: bodies(output.read_text())[-1] == "42")
+    assert bodies(output.read_text()) == ["3", "5", "40", "41", "42"]
+
+
+def test_tail_can_follow_what_comes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With `-n 0`, nothing of what is there."""
+    there, came = encode_event(event(1)), encode_event(event(2))
+    monkeypatch.setattr(tail, "growing", lambda _: iter([there, None, None, came, None, came]))
+    main(["tail", "-f", "-n", "0", str(tmp_path)])
+    assert bodies(capsys.readouterr().out) == ["2", "2"]
+
+
 def test_tail_can_show_all_attributes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line an attribute below its event; texts of several lines are indented."""
     path = tmp_path / "events.jsonl"
@@ -145,7 +177,7 @@ def test_tail_follows_a_file_that_grows(tmp_path: Path) -> None:
     """New events are shown as they come, a line that is being written only when it is whole."""
     path, output = tmp_path / "events.jsonl", tmp_path / "output.txt"
     write(path, event(0))
-    with following(path, output) as tail:
+    with following(path, output) as process:
         eventually(lambda: bodies(output.read_text()) == ["0"])
         write(path, event(1))
         spare = tmp_path / "spare.jsonl"
@@ -156,8 +188,8 @@ def test_tail_follows_a_file_that_grows(tmp_path: Path) -> None:
             eventually(lambda: bodies(output.read_text()) == ["0", "1"])
             os.write(file.fileno(), whole[40:])
         eventually(lambda: bodies(output.read_text()) == ["0", "1", "2"])
-        tail.send_signal(signal.SIGINT)
-        assert tail.wait(20) == 130
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
 
 
 def test_tail_follows_a_file_that_is_put_aside(tmp_path: Path) -> None:
