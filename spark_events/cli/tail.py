@@ -14,6 +14,7 @@ from spark_events.cli.arguments import add_min_severity
 from spark_events.cli.growing import growing
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event, Severity, decode_event
+from spark_events.event.text import on_one_line
 from spark_events.reporters.log import format_event
 
 __all__ = ["add_to"]
@@ -95,7 +96,11 @@ def _render(event: Event, colour: bool, verbose: bool) -> str:
         line = f"{_COLOURS[event.severity]}{line}{_RESET}"
     if not verbose:
         return line
-    details = "\n".join(
-        f"    {key} = {str(value).strip()}".replace("\n", "\n        ") for key, value in event.attributes.items()
-    )
+    details = "\n".join(_detail(key, str(value)) for key, value in event.attributes.items())
     return f"{line}\n{_DIM}{details}{_RESET}" if colour else f"{line}\n{details}"
+
+
+def _detail(key: str, value: str) -> str:
+    """One line, and one more for each that a text has; as in the line above it, nothing steers the terminal."""
+    lines = (on_one_line(line.rstrip("\r").expandtabs(4)) for line in value.strip().split("\n"))
+    return f"    {on_one_line(key)} = " + "\n        ".join(lines)

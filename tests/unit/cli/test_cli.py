@@ -149,6 +149,27 @@ def test_tail_can_show_all_attributes(tmp_path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.splitlines()[1:] == ["    rows = 12", "    trace = a", "        b"]
 
 
+def test_tail_steers_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever jobs have put into attributes: lines stay lines, the rest becomes spaces."""
+    path = tmp_path / "events.jsonl"
+    texts = {
+        "title": "\x1b]0;owned\x07a",
+        "over": "b\rc",
+        "erase\x1b[2J": "\x9b2J",
+        "trace": "d\r\n\tat e\r\n\x1b[31mf",
+    }
+    write(path, event(1, **texts))
+    main(["tail", "-v", str(path)])
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "    title =  ]0;owned a",
+        "    over = b c",
+        "    erase [2J =  2J",
+        "    trace = d",
+        "            at e",
+        "         [31mf",
+    ]
+
+
 @pytest.mark.parametrize("damage", [b"not json\n", b"{}\n", b"\xff\xfe\n", b'{"name":"x"}\n', b'{"cut'])
 def test_tail_counts_damaged_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: bytes) -> None:
     """Lines that are no events are skipped, counted, and said on standard error."""
