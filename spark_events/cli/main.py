@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -13,9 +14,15 @@ from spark_events.errors import SparkEventsError
 
 __all__ = ["main"]
 
+#: Python's own choices; whoever has made another one has it.
+_STRICT = ("strict", "surrogateescape")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code: 0, 1 for a failure, 2 for wrong usage."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in _STRICT:
+        # What a terminal of few characters cannot show must not be the end.
+        sys.stdout.reconfigure(errors="backslashreplace")
     parser = argparse.ArgumentParser(prog="spark-events", description="Events for Apache Spark.")
     parser.add_argument("--version", action="version", version=f"spark-events {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)

@@ -252,6 +252,20 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     assert (done.stderr, done.returncode) == (b"", 0)
 
 
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [("ascii", rb"Gr\xfc\xdfe \u2603"), ("ascii:replace", b"Gr??e ?"), ("utf-8", "Grüße ☃".encode())],
+)
+def test_what_the_output_cannot_say_is_replaced(tmp_path: Path, encoding: str, shown: bytes) -> None:
+    """In a form that can be read back, unless the user has chosen another; nothing ends with a traceback."""
+    path = tmp_path / "events.jsonl"
+    write(path, event(1, text="Grüße ☃"))
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run([*COMMAND, "tail", "-v", str(path)], capture_output=True, check=False, env=environment)
+    assert done.stdout.splitlines()[1:] == [b"    text = " + shown]
+    assert (done.stderr, done.returncode) == (b"", 0)
+
+
 @pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["tail"], ["tail", "-n", "x", "p"]])
 def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """The usage is shown, and nothing is done."""
