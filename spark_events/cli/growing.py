@@ -12,9 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from spark_events.errors import SparkEventsError
 from spark_events.reporters.file.rotation import Archive
 
-__all__ = ["growing"]
+__all__ = ["GZIP", "growing"]
+
+#: How a file that is compressed by gzip begins.
+GZIP = b"\x1f\x8b"
 
 _POLL_SECONDS = 0.2
 _PIECE = 1 << 18
@@ -29,9 +33,14 @@ def growing(path: Path) -> Iterator[bytes | None]:
 
     Raises:
         OSError: it cannot be opened, at the beginning or later, or not be read.
+        SparkEventsError: it is compressed.
     """
     part = _Part(path)
     try:
+        if part.begins_with(GZIP):
+            raise SparkEventsError(
+                f"-f: given {path}, allowed is a file that is not compressed: one that is does not grow"
+            )
         while True:
             yield from part.lines()
             following = part.following(path)
@@ -72,6 +81,10 @@ class _Part:
 
     def close(self) -> None:
         self._file.close()
+
+    def begins_with(self, magic: bytes) -> bool:
+        """Whether a file, not a pipe, does so."""
+        return stat.S_ISREG(self._status.st_mode) and os.pread(self._file.fileno(), len(magic), 0) == magic
 
     def lines(self) -> Iterator[bytes]:
         """What has come since the last call; ``rest`` is the beginning of a line that is not whole yet."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import sys
+import zlib
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from spark_events.cli.arguments import add_min_severity
-from spark_events.cli.growing import growing
+from spark_events.cli.growing import GZIP, growing
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event, Severity, decode_event
 from spark_events.event.text import on_one_line
@@ -76,18 +78,27 @@ def _run(chosen: argparse.Namespace) -> int:
     except BrokenPipeError:
         # Not the file: whoever reads our output. That is main's affair.
         raise
-    except OSError as error:
-        raise SparkEventsError(f"cannot read {chosen.path}: {error.strerror}") from None
+    except (OSError, EOFError, zlib.error) as error:
+        # A compressed one that came between, and is damaged, has no strerror.
+        raise SparkEventsError(f"cannot read {chosen.path}: {getattr(error, 'strerror', None) or error}") from None
     if damaged:
         print(f"spark-events: {damaged} lines of {chosen.path} are not events", file=sys.stderr)
     return 0
 
 
 def _lines(path: Path) -> Iterator[bytes | None]:
-    """In the form of :func:`growing`."""
+    """In the form of :func:`growing`, but to the end; what a reporter has put aside may be compressed."""
+    damage = None
     with path.open("rb") as file:
-        yield from file
+        try:
+            yield from gzip.GzipFile(fileobj=file) if file.peek(2).startswith(GZIP) else file
+        except EOFError:
+            damage = "it ends in the middle of a compressed block"
+        except (zlib.error, gzip.BadGzipFile) as error:
+            damage = f"it cannot be decompressed to its end ({error})"
     yield None
+    if damage:
+        raise SparkEventsError(f"{path}: {damage}")
 
 
 def _render(event: Event, colour: bool, verbose: bool) -> str:

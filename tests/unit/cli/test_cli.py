@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from fakes import event, eventually
 
 from spark_events import Event, __version__, jars
 from spark_events.cli import conf, main, tail
-from spark_events.event import encode_event
+from spark_events.event import encode_event, encode_lines
 from spark_events.reporters.file import FileConfig, FileReporter
 
 COMMAND = [sys.executable, "-c", "from spark_events.cli import main; raise SystemExit(main())"]
@@ -181,6 +182,68 @@ def test_tail_counts_damaged_lines(tmp_path: Path, capsys: pytest.CaptureFixture
     shown = capsys.readouterr()
     assert bodies(shown.out) == ["1"]
     assert shown.err == f"spark-events: 1 lines of {path} are not events\n"
+
+
+def test_tail_reads_what_a_reporter_has_compressed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever its name is; so is what several of them make, one behind the other."""
+    path = tmp_path / "events.jsonl"
+    reporter = FileReporter(FileConfig(str(path), max_size=1024, keep=9, compress=True))
+    reporter.open()
+    for number in range(20):
+        reporter.report([event(number)])
+    # What was still being written to when it was put aside, the next one compresses.
+    reporter.close()
+    reporter.open()
+    reporter.close()
+    packed = eventually(lambda: list(tmp_path.glob("*Z.gz")), what="a compressed file")
+    assert main(["tail", str(min(packed))]) == 0
+    shown = capsys.readouterr()
+    assert (bodies(shown.out)[0], shown.err) == ("0", "")
+
+    both = tmp_path / "both"
+    both.write_bytes(b"".join(gzip.compress(encode_lines([event(n), event(n + 1)])) for n in (0, 2)))
+    assert main(["tail", "-n", "3", str(both)]) == 0
+    shown = capsys.readouterr()
+    assert (bodies(shown.out), shown.err) == (["1", "2", "3"], "")
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda data: data[:-9], "it ends in the middle of a compressed block"),
+        (lambda data: data + b"more", "it cannot be decompressed to its end (Not a gzipped file (b'mo'))"),
+    ],
+)
+def test_tail_shows_what_can_be_read_of_a_compressed_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[bytes], bytes], reason: str
+) -> None:
+    """Then says why there is no more."""
+    path = tmp_path / "events.jsonl.gz"
+    path.write_bytes(damage(gzip.compress(encode_lines([event(n) for n in range(4)]))))
+    assert main(["tail", "-n", "2", str(path)]) == 1
+    shown = capsys.readouterr()
+    assert len(bodies(shown.out)) == 2
+    assert shown.err == f"spark-events: {path}: {reason}\n"
+
+
+def test_tail_does_not_follow_a_compressed_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One error instead of waiting for ever."""
+    path = tmp_path / "events.jsonl.gz"
+    path.write_bytes(gzip.compress(encode_lines([event(0)])))
+    assert main(["tail", "-f", str(path)]) == 1
+    shown = capsys.readouterr()
+    reason = "allowed is a file that is not compressed: one that is does not grow"
+    assert (shown.out, shown.err) == ("", f"spark-events: -f: given {path}, {reason}\n")
+
+
+def test_tail_reads_a_pipe(tmp_path: Path) -> None:
+    """Which cannot be read twice."""
+    path = tmp_path / "events.jsonl"
+    write(path, event(1))
+    command = [*COMMAND, "tail", "/dev/stdin"]
+    for data in (path.read_bytes(), gzip.compress(path.read_bytes())):
+        done = subprocess.run(command, input=data, capture_output=True, check=True)
+        assert bodies(done.stdout.decode()) == ["1"]
 
 
 @pytest.mark.parametrize(("name", "reason"), [("missing", "No such file or directory"), (".", "Is a directory")])
