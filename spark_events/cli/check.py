@@ -10,6 +10,7 @@ from pathlib import Path
 
 from spark_events._version import __version__
 from spark_events.cli.arguments import Configuration, add_configuration, configuration
+from spark_events.cli.output import show
 from spark_events.cli.table import table
 from spark_events.config import Settings
 from spark_events.errors import ConfigError
@@ -39,14 +40,14 @@ def _run(chosen: argparse.Namespace) -> int:
     given = configuration(chosen)
     pipeline, mistakes = _settings(given.settings())
     problems = [*_wiring(given), *mistakes]
-    print(f"{given.origin}:")
+    show(f"{given.origin}:")
     for problem in problems:
-        print(f"  wrong  {problem}")
+        show(f"  wrong  {problem}")
     if pipeline is not None:
-        print(f"  dispatcher: {given.value('events.dispatcher.type') or 'sync'}")
-        print(table(("reporter", "type", "guarantee", "isolation"), _reporters(pipeline, given)))
+        show(f"  dispatcher: {given.value('events.dispatcher.type') or 'sync'}")
+        show(table(("reporter", "type", "guarantee", "isolation"), _reporters(pipeline, given)))
     if not problems:
-        print("Nothing is wrong with it. `spark-events send-test` shows whether the reporters can deliver.")
+        show("Nothing is wrong with it. `spark-events send-test` shows whether the reporters can deliver.")
     return 1 if problems else 0
 
 

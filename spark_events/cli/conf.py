@@ -7,6 +7,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from spark_events.cli.output import show
 from spark_events.jars import jar_path
 
 __all__ = ["add_to", "lines"]
@@ -37,7 +38,7 @@ def lines() -> list[str]:
 
 def _run(chosen: argparse.Namespace) -> int:
     if chosen.jar:
-        print(jar_path())
+        show(str(jar_path()))
     else:
-        print("\n".join(lines()))
+        show("\n".join(lines()))
     return 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
 import sys
 from collections.abc import Sequence
 
 from spark_events._version import __version__
 from spark_events.cli import check, conf, replay, send_test, tail
+from spark_events.cli.output import OutputError, abandon, writing
 from spark_events.errors import SparkEventsError
 
 __all__ = ["main"]
@@ -29,15 +29,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for command in (conf, check, send_test, tail, replay):
         command.add_to(commands)
     chosen = parser.parse_args(arguments)
+    code = 0
     try:
-        code: int = chosen.run(chosen)
+        code = _code(chosen)
+        with writing():
+            # What is still held back may be what does not fit.
+            print(end="", flush=True)
         return code
-    except SparkEventsError as error:
+    except OutputError as error:
+        abandon()
         print(f"spark-events: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader of our output has seen enough. Python would complain once more at its exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        # The reader of our output has seen enough.
+        abandon()
+        return code
     except KeyboardInterrupt:
         return 130
+
+
+def _code(chosen: argparse.Namespace) -> int:
+    try:
+        code: int = chosen.run(chosen)
+        return code
+    except OutputError:
+        raise
+    except SparkEventsError as error:
+        print(f"spark-events: {error}", file=sys.stderr)
+        return 1

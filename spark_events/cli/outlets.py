@@ -9,6 +9,7 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
+from spark_events.cli.output import writing
 from spark_events.dispatch.store import Entry
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event
@@ -51,11 +52,13 @@ class JsonLines:
 
     def close(self) -> int:
         self._write()
-        self._stream.flush()
+        with writing():
+            self._stream.flush()
         return 0
 
     def _write(self) -> None:
-        self._stream.write(self._encoder.encode_lines(self._waiting))
+        with writing():
+            self._stream.write(self._encoder.encode_lines(self._waiting))
         self._waiting.clear()
 
 

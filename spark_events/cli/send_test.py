@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from spark_events.cli.arguments import add_configuration, configuration
+from spark_events.cli.output import show
 from spark_events.cli.table import table
 from spark_events.errors import PermanentError, SparkEventsError, ThrottledError
 from spark_events.event import Event, EventBuilder
@@ -57,7 +58,7 @@ def _run(chosen: argparse.Namespace) -> int:
         rows.append((name, kind, _verdict(outcome), f"{outcome.seconds * 1000:.0f} ms", _reason(outcome)))
     # A reporter of type log prints to standard error: its line comes before the table.
     sys.stderr.flush()
-    print(table(("reporter", "type", "outcome", "took", "why"), rows), flush=True)
+    show(table(("reporter", "type", "outcome", "took", "why"), rows), flush=True)
     return 1 if failed else 0
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from spark_events.cli.arguments import add_min_severity
 from spark_events.cli.growing import GZIP, growing
+from spark_events.cli.output import show
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event, Severity, decode_event
 from spark_events.event.text import on_one_line
@@ -51,8 +52,8 @@ def _run(chosen: argparse.Namespace) -> int:
     least = Severity(chosen.min_severity)
     damaged = 0
 
-    def show(event: Event) -> None:
-        print(_render(event, sys.stdout.isatty(), chosen.verbose), flush=chosen.follow)
+    def tell(event: Event) -> None:
+        show(_render(event, sys.stdout.isatty(), chosen.verbose), flush=chosen.follow)
 
     try:
         lines = growing(chosen.path) if chosen.follow else _lines(chosen.path)
@@ -61,7 +62,7 @@ def _run(chosen: argparse.Namespace) -> int:
         for line in lines:
             if line is None:
                 while last:
-                    show(last.popleft())
+                    tell(last.popleft())
                 last = None
                 continue
             try:
@@ -72,7 +73,7 @@ def _run(chosen: argparse.Namespace) -> int:
             if event.severity < least:
                 continue
             if last is None:
-                show(event)
+                tell(event)
             else:
                 last.append(event)
     except BrokenPipeError:

@@ -20,6 +20,11 @@ from spark_events.event import encode_event, encode_lines
 from spark_events.reporters.file import FileConfig, FileReporter
 
 COMMAND = [sys.executable, "-c", "from spark_events.cli import main; raise SystemExit(main())"]
+LOG = [
+    '{"Event":"SparkListenerLogStart","Spark Version":"4.0.0"}',
+    '{"Event":"SparkListenerApplicationStart","App Name":"shop","App ID":"local-1","Timestamp":1,"User":"ada"}',
+    '{"Event":"SparkListenerApplicationEnd","Timestamp":2}',
+]
 
 
 @pytest.fixture
@@ -48,6 +53,17 @@ def following(path: Path, output: Path, *options: str) -> Iterator[subprocess.Po
     finally:
         process.kill()
         process.wait()
+
+
+def buffered() -> dict[str, str]:
+    """The environment of a command whose output may be noticed to fail as late as at its end."""
+    return {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+
+
+def jar_line(folder: Path) -> str:
+    jar = folder / "spark-events-shim.jar"
+    jar.touch()
+    return f"spark.driver.extraClassPath {jar}"
 
 
 def bodies(output: str) -> list[str]:
@@ -313,6 +329,40 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, check=False)
     assert bodies(done.stdout.decode()) == ["0"]
     assert (done.stderr, done.returncode) == (b"", 0)
+
+
+@pytest.mark.parametrize("count", [1, 500])
+@pytest.mark.parametrize("command", [["tail"], ["tail", "-f"], ["replay"], ["check", "--conf"]])
+def test_an_output_that_cannot_be_written_is_told(tmp_path: Path, command: list[str], count: int) -> None:
+    """As such, whether it is noticed at once or at the end: the file that is read has nothing to do with it."""
+    path = tmp_path / "input"
+    if command == ["replay"]:
+        path.write_text("\n".join([*LOG, *LOG[-1:] * count, ""]))
+    elif command == ["check", "--conf"]:
+        path.write_text("\n".join(f"events.reporter.r{n}.type none" for n in range(count)))
+    else:
+        write(path, *map(event, range(count)))
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*COMMAND, *command, str(path)], stdout=full, stderr=subprocess.PIPE, check=False, env=buffered()
+        )
+    assert done.stderr.decode() == "spark-events: cannot write the output: No space left on device\n"
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_an_output_whose_reader_is_gone_is_no_error(tmp_path: Path, code: int) -> None:
+    """Also where that is noticed at the end; the exit code is still what the command has found."""
+    conf = tmp_path / "spark-defaults.conf"
+    conf.write_text("" if code else f"spark.extraListeners io.sparkevents.EventsListener\n{jar_line(tmp_path)}\n")
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        command = [*COMMAND, "check", "--conf", str(conf)]
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False, env=buffered())
+    finally:
+        os.close(writing)
+    assert (done.stderr, done.returncode) == (b"", code)
 
 
 @pytest.mark.parametrize(
