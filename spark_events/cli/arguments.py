@@ -12,7 +12,10 @@ from spark_events.config.defaults import default_path, read_properties, settings
 from spark_events.errors import SparkEventsError
 from spark_events.event import Severity
 
-__all__ = ["Configuration", "add_configuration", "add_min_severity", "configuration"]
+__all__ = ["Configuration", "add_configuration", "add_min_severity", "configuration", "require_seconds"]
+
+#: Longer than anybody waits, and not too long for the clocks.
+_MOST_SECONDS = 1_000_000_000
 
 
 def add_min_severity(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +27,24 @@ def add_min_severity(parser: argparse.ArgumentParser) -> None:
         default=Severity.TRACE.value,
         help="leave out what is less severe",
     )
+
+
+def require_seconds(option: str, given: float, *, above: bool = False) -> None:
+    """Refuses what nobody can wait for: ``nan``, say.
+
+    Args:
+        option: what it was given to.
+        given: seconds.
+        above: 0 is refused, too.
+
+    Raises:
+        SparkEventsError: with what is allowed.
+    """
+    # nan is neither above nor below anything.
+    if not (given > 0 if above else given >= 0):
+        raise SparkEventsError(f"{option}: given {given:g}, allowed are seconds {'above' if above else 'from'} 0")
+    if given > _MOST_SECONDS:
+        raise SparkEventsError(f"{option}: given {given:g}, allowed are seconds up to {_MOST_SECONDS:,}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from spark_events.bridge.event_log.files import EventLog, find_logs, looks_like_a_log
 from spark_events.bridge.event_log.reader import EventLogReader
-from spark_events.cli.arguments import add_min_severity
+from spark_events.cli.arguments import add_min_severity, require_seconds
 from spark_events.cli.outlets import JsonLines, Outlet, Reporters
 from spark_events.cli.progress import Progress
 from spark_events.config.defaults import default_path, read_settings
@@ -171,6 +171,7 @@ class _Replay:
 
 
 def _run(chosen: argparse.Namespace) -> int:
+    require_seconds("--patience", chosen.patience)
     logs, failed = _find(chosen.paths)
     config, outlet = _outlet(chosen)
     progress = Progress(sys.stderr, sum(log.size for log in logs), _MOST_NOTES)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from spark_events.cli.arguments import add_configuration, configuration
+from spark_events.cli.arguments import add_configuration, configuration, require_seconds
 from spark_events.cli.output import show
 from spark_events.cli.table import table
 from spark_events.errors import PermanentError, SparkEventsError, ThrottledError
@@ -45,8 +45,7 @@ class Outcome(NamedTuple):
 
 
 def _run(chosen: argparse.Namespace) -> int:
-    if chosen.timeout <= 0:
-        raise SparkEventsError(f"--timeout: given {chosen.timeout:g}, allowed are seconds above 0")
+    require_seconds("--timeout", chosen.timeout, above=True)
     given = configuration(chosen)
     pipeline = build(given.settings())
     outcomes = {name: _start(name, make, chosen.timeout) for name, make in pipeline.makers.items()}

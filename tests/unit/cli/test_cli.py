@@ -379,6 +379,35 @@ def test_what_the_output_cannot_say_is_replaced(tmp_path: Path, encoding: str, s
     assert (done.stderr, done.returncode) == (b"", 0)
 
 
+@pytest.mark.parametrize(
+    ("given", "allowed"), [("nan", ""), ("-0.5", ""), ("-inf", ""), ("inf", "up to 1,000,000,000"), ("1e+300", "up to")]
+)
+@pytest.mark.parametrize(
+    ("command", "option", "least"), [("replay", "--patience", "from 0"), ("send-test", "--timeout", "above 0")]
+)
+def test_seconds_that_nobody_can_wait_are_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    option: str,
+    least: str,
+    given: str,
+    allowed: str,
+) -> None:
+    """Before anything is done: what, given, allowed."""
+    conf = tmp_path / "spark-defaults.conf"
+    conf.write_text(f"events.reporter.a.type file\nevents.reporter.a.path {tmp_path}/events.jsonl\n")
+    log = tmp_path / "log"
+    log.write_text("\n".join([*LOG, ""]))
+    paths = [str(log)] if command == "replay" else []
+    assert main([command, *paths, "--conf", str(conf), f"{option}={given}"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"spark-events: {option}: given {given}, allowed are seconds {allowed or least}")
+    assert len(shown.err.splitlines()) == 1
+    assert not (tmp_path / "events.jsonl").exists()
+
+
 @pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["tail"], ["tail", "-n", "x", "p"]])
 def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """The usage is shown, and nothing is done."""
