@@ -18,6 +18,7 @@ from spark_events.cli.progress import Progress
 from spark_events.config.defaults import default_path, read_settings
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event, Severity
+from spark_events.event.text import on_one_line
 from spark_events.pipeline import build
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.translator import Translator
@@ -102,7 +103,7 @@ class _Account:
         whole = ", ".join(
             _counted(count, what) for count, what in ((logs, "log"), (self.lines, "line"), (self.events, "event"))
         )
-        kinds = ", ".join(sorted(self.unknown)[:_MOST_KINDS])
+        kinds = on_one_line(", ".join(sorted(self.unknown)[:_MOST_KINDS]))
         wrong = (
             (self.damaged, "damaged line or block", ""),
             (self.cut_off, "file", " cut off"),

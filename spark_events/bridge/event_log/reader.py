@@ -27,8 +27,9 @@ _SPARKS_OWN = (b"SparkListener", b"org.apache.spark.")
 # The streaming events of Spark 2.0 were others under the same names; Spark itself skips them, too.
 _IN_SPARK_2_0 = b'"queryStatus":{'
 _OF_SPARK_2_0 = b"streaming events of Spark 2.0"
-#: A log of nonsense must not fill the memory with the names of it.
+#: A log of nonsense must not fill the memory, or a terminal, with the names of it.
 _MOST_KINDS = 1_000
+_LONGEST_KIND = 100
 
 
 class EventLogReader:
@@ -44,7 +45,7 @@ class EventLogReader:
         damaged: how many lines or compressed blocks could not be used.
         cut_off: how many files end in the middle of a line or of a compressed block.
         unreadable: how many files could not be read.
-        unknown: lines of kinds that Spark does not have, by kind.
+        unknown: lines of kinds that Spark does not have, by kind; the names of these are cut if they are long.
         compressed_bytes: how much of the files has been read.
     """
 
@@ -161,10 +162,11 @@ class EventLogReader:
 
     def _unusual(self, line: bytes) -> LogRecord | None:
         """A line whose kind has not been seen yet, or is not where Spark writes it."""
-        kind = msgspec.json.decode(line, type=Kind).name.encode()
-        handler = self._handlers.get(kind)
+        name = msgspec.json.decode(line, type=Kind).name
+        handler = self._handlers.get(name.encode())
         if handler is not None:
             return handler(line)
+        kind = (name if len(name) <= _LONGEST_KIND else f"{name[:_LONGEST_KIND]}… (cut)").encode()
         if kind in self._others or len(self._others) < _MOST_KINDS:
             self._others[kind] += 1
         else:

@@ -398,6 +398,14 @@ def test_unknown_kinds_are_counted_by_name_and_spark_s_own_are_not(path: Path) -
     assert reading.complaints == []
 
 
+def test_long_names_of_unknown_kinds_are_cut(path: Path) -> None:
+    """At so many characters, whatever these are; one of Spark's own is still one."""
+    long = "é" * 1_000_000
+    reading = read(path, text(line("é" * 100), *[line(long)] * 2, line(f"SparkListener{long}")))
+    assert dict(reading.reader.unknown) == {"é" * 100: 1, f"{'é' * 100}… (cut)": 2}
+    assert reading.complaints == []
+
+
 def test_a_file_that_is_no_log_is_not_recognised(path: Path) -> None:
     """Every line is named, none is fatal."""
     reading = read(path, "Readme\n\nSome text\n")

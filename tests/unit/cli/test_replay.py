@@ -202,6 +202,18 @@ def test_damaged_lines_are_named_and_counted_and_no_failure(capsys: pytest.Captu
     ]
 
 
+def test_unknown_kinds_are_named_shortly(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Whatever a log has in their place: no megabytes, and nothing that steers a terminal."""
+    log = tmp_path / "local-1"
+    kinds = ["k" * 1_000_000, "com.vendor.\x1b[2JEvent"]
+    lines = [*STREAM.read_text(encoding="utf-8").splitlines(), *(json.dumps({"Event": kind}) for kind in kinds)]
+    log.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    replay = Replay(capsys, log)
+    assert replay.code == 0
+    named = f"com.vendor. [2JEvent, {'k' * 100}… (cut)"
+    assert replay.notes == [f"spark-events: 1 log, 54 lines, 6 events; 2 lines of unknown kinds ({named})"]
+
+
 def test_a_log_in_progress_says_so_and_nothing_is_lost(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """The application is not said to be LOST, for it may well be running; what was held back is told."""
     log = tmp_path / "local-1.inprogress"
