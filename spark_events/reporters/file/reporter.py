@@ -87,6 +87,8 @@ class FileReporter(Reporter):
             finally:
                 self._unlock()
             self._reopen()
+            # Now that it is nobody's: one that is locked is not compressed.
+            self._archive.pack()
 
     def _write(self, size: int, data: bytes) -> None:
         if size and size != self._end and os.pread(self._fd, 1, size - 1) != b"\n":
@@ -121,7 +123,6 @@ class FileReporter(Reporter):
             self._cannot_rotate = True
             return False
         self._cannot_rotate = False
-        self._archive.pack()
         return True
 
     def _status(self) -> os.stat_result | None:
