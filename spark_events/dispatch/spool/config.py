@@ -8,7 +8,7 @@ from pathlib import Path
 
 from spark_events.config import boolean, option, size, text
 
-__all__ = ["SpoolConfig", "default_directory"]
+__all__ = ["SpoolConfig", "directory_of"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,12 +32,14 @@ class SpoolConfig:
     )
 
 
-def default_directory() -> Path:
-    """Where programs keep what must outlive them, by the XDG base directory specification.
+def directory_of(config: SpoolConfig) -> Path:
+    """Where it is; by default where programs keep what must outlive them, by the XDG base directory specification.
 
     Raises:
-        RuntimeError: the user has no home.
+        RuntimeError: it is the default, and the user has no home.
     """
+    if config.directory is not None:
+        return Path(config.directory)
     state = os.environ.get("XDG_STATE_HOME")
     base = Path(state) if state and Path(state).is_absolute() else Path.home() / ".local" / "state"
     return base / "spark-events" / "spool"

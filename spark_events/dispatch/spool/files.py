@@ -15,9 +15,9 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
-__all__ = ["Claim", "Rivals", "claim"]
+__all__ = ["Claim", "Rivals", "abandoned", "claim"]
 
 _DATABASE = "events.db"
 #: SQLite keeps these beside a database; one whose database is gone is of no meaning to it.
@@ -107,6 +107,30 @@ def claim(directory: Path, application: str, reporter: str) -> Claim:
             claimed.folder.mkdir(mode=0o700, exist_ok=True)
             return claimed
     raise OSError(f"all of {_MOST} spools of reporter {reporter} in {parent} are in use")
+
+
+def abandoned(directory: Path, application: str) -> Iterator[tuple[str, Path]]:
+    """The spools of an application that no living process has: the reporter's name, and the database."""
+    for database in sorted((directory / _folder(application)).glob(f"*.*/{_DATABASE}")):
+        reporter, _, number = database.parent.name.rpartition(".")
+        # Others are what is damaged, and kept for a person.
+        if number.isdecimal() and not _is_held(database.parent):
+            yield unquote(reporter), database
+
+
+def _is_held(folder: Path) -> bool:
+    try:
+        descriptor = os.open(_lock(folder), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        # Shared, and given back at once: who looks keeps nobody away who looks as well.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _try_below(parent: Path, name: str) -> Claim | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from spark_events.dispatch.spool.config import SpoolConfig, default_directory
+from spark_events.dispatch.spool.config import SpoolConfig, directory_of
 from spark_events.dispatch.spool.database import BEFORE_ALL, Database, Extent
 from spark_events.dispatch.spool.files import Claim, Rivals, claim
 from spark_events.dispatch.spool.salvage import Salvage
@@ -74,8 +74,7 @@ class Opening:
             RuntimeError: there is no directory.
         """
         if self._claim is None:
-            directory = default_directory() if self._config.directory is None else Path(self._config.directory)
-            self._claim = claim(directory, self._application, self._reporter)
+            self._claim = claim(directory_of(self._config), self._application, self._reporter)
             self._rivals = Rivals(self._claim)
         # What was in the file before it was ever read is not with the reporter.
         after = standing.read_through if self.was_open else BEFORE_ALL

@@ -378,10 +378,10 @@ def test_without_a_home_there_is_no_spool_and_it_is_said(
 def test_the_default_is_where_programs_keep_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """By the XDG base directory specification, which ignores paths that are not absolute."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert config.default_directory() == tmp_path / "spark-events/spool"
+    assert config.directory_of(config.SpoolConfig()) == tmp_path / "spark-events/spool"
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     monkeypatch.setenv("HOME", "/home/ada")
-    assert config.default_directory() == Path("/home/ada/.local/state/spark-events/spool")
+    assert config.directory_of(config.SpoolConfig()) == Path("/home/ada/.local/state/spark-events/spool")
 
 
 # --- a file that is damaged -----------------------------------------------------------------------
