@@ -18,7 +18,7 @@ from typing import Any
 
 from spark_events.enrich.plan import Retry
 
-__all__ = ["NotAcceptedError", "Verdict", "judge"]
+__all__ = ["NotAcceptedError", "Verdict", "essence_of", "judge"]
 
 
 class NotAcceptedError(Exception):
@@ -87,6 +87,20 @@ _NETWORK_ERRNOS = {
     )
     if hasattr(errno, name)
 }  # fmt: skip
+
+
+def essence_of(error: BaseException, retry: Retry | None) -> BaseException:
+    """Of a group, as ``asyncio.TaskGroup`` raises it, the exception that decides; of any other, that one itself.
+
+    The first that no other attempt will mend, or else the first. A group that the user's ``on`` names stays whole.
+    """
+    parts = getattr(error, "exceptions", None)
+    if not isinstance(parts, tuple) or not parts or not all(isinstance(part, BaseException) for part in parts):
+        return error
+    if retry is not None and isinstance(retry.on, tuple) and isinstance(error, retry.on):
+        return error
+    inner = [essence_of(part, retry) for part in parts]
+    return next((one for one in inner if not judge(one, retry).retryable), inner[0])
 
 
 def judge(error: BaseException, retry: Retry | None, wall: Callable[[], float] = time.time) -> Verdict:

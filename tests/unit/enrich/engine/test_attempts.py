@@ -72,6 +72,16 @@ def test_a_programming_error_is_not_tried_again(error: Exception) -> None:
     assert failure_of(Run(fn, retry=AT_ONCE).of([1])).attempts == 1
 
 
+def test_calls_side_by_side_are_tried_again_as_one_is() -> None:
+    """What ``asyncio.TaskGroup`` makes of a connection that was refused."""
+    group = Exception("unhandled errors in a TaskGroup (1 sub-exception)")
+    group.exceptions = (ConnectionRefusedError("no"),)  # type: ignore[attr-defined]
+    fn = Scripted(group)
+    assert Run(fn, retry=AT_ONCE).of([1]) == [1]
+    failure = failure_of(Run(Scripted(group), retry=None).of([1]))
+    assert (failure.type, failure.message) == ("ConnectionRefusedError", "no")
+
+
 def test_retry_none_means_one_attempt() -> None:
     """Whatever it was."""
     fn = Scripted(ConnectionError())

@@ -17,7 +17,7 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from spark_events.enrich.engine.verdicts import Verdict, judge
+from spark_events.enrich.engine.verdicts import Verdict, essence_of, judge
 from spark_events.enrich.plan import Retry
 
 RETRY = Retry()
@@ -40,6 +40,14 @@ def urllib_status(status: int, **headers: str) -> Exception:
     for name, value in headers.items():
         message[name] = value
     return urllib.error.HTTPError("http://x", status, "x", message, None)
+
+
+class Group(Exception):
+    """Of the shape of ExceptionGroup, which Python 3.10 does not have."""
+
+    def __init__(self, *exceptions: BaseException) -> None:
+        super().__init__(f"unhandled errors in a TaskGroup ({len(exceptions)} sub-exceptions)")
+        self.exceptions = exceptions
 
 
 SILENT = Verdict(retryable=True, timeout=True, outage=True)
@@ -139,3 +147,23 @@ def test_a_403_with_retry_after_is_still_a_refusal() -> None:
 def test_without_a_policy_nothing_is_tried_again_but_the_nature_is_told() -> None:
     """So that the breaker still knows."""
     assert judge(ConnectionError(), None) == Verdict(retryable=False, outage=True)
+
+
+def test_of_a_group_the_exception_decides_that_no_other_attempt_mends() -> None:
+    """Calls that were made side by side: what went wrong, and not that something did."""
+    down, mistake = ConnectionResetError("down"), KeyError("name")
+    assert essence_of(down, RETRY) is down
+    assert essence_of(Group(down, TimeoutError()), RETRY) is down
+    assert essence_of(Group(down, Group(TimeoutError(), mistake)), RETRY) is mistake
+    assert essence_of(Group(down, mistake), None) is down
+    group = Group(down)
+    assert essence_of(group, Retry(on=(Group,))) is group
+    assert essence_of(group, Retry(on=(OSError,))) is down
+
+
+@pytest.mark.parametrize("parts", [(), ("x",), [KeyError()], 7])
+def test_what_is_only_called_like_a_group_is_none(parts: Any) -> None:
+    """Exceptions of libraries may have anything there."""
+    error = ValueError("x")
+    error.exceptions = parts  # type: ignore[attr-defined]
+    assert essence_of(error, RETRY) is error
