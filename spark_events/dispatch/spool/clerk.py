@@ -28,7 +28,7 @@ _BATCH = 512
 _RETRY_SECONDS, _RETRY_MOST_SECONDS = 0.1, 5.0
 #: A disk that does not answer in this time hangs.
 _HANG_SECONDS = 3.0
-#: How often it is looked whether a predecessor that still lived has gone.
+#: How often it is looked whether another process of the application has left something behind.
 _RIVALS_SECONDS = 5.0
 #: At the end everything that is left is tried so often.
 _LAST_TURNS = 3
@@ -127,10 +127,10 @@ class Clerk:
         with contextlib.suppress(sqlite3.Error, OSError):
             self._opening.leave(self._database)
 
-    def _patience(self) -> float | None:
+    def _patience(self) -> float:
         if self._retry_at is not None:
             return max(0.0, self._retry_at - time.monotonic())
-        return _RIVALS_SECONDS if self._opening.has_rivals else None
+        return _RIVALS_SECONDS
 
     def turn(self) -> None:
         """One round of work, whether or not the disk works; for the thread."""
@@ -193,7 +193,7 @@ class Clerk:
             self._database = opened.database
             self._opened(opened)
             self._look_again_at = time.monotonic() + _RIVALS_SECONDS
-        elif self._opening.has_rivals and time.monotonic() >= self._look_again_at:
+        elif time.monotonic() >= self._look_again_at:
             self._look_again_at = time.monotonic() + _RIVALS_SECONDS
             self._opening.inherit(self._database, self._desk.standing(), self._opened)
         return self._database

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-__all__ = ["Claim", "Rivals", "abandoned", "claim"]
+__all__ = ["Claim", "abandoned", "claim", "orphans"]
 
 _DATABASE = "events.db"
 #: SQLite keeps these beside a database; one whose database is gone is of no meaning to it.
@@ -69,29 +69,15 @@ class Claim:
         os.close(self._descriptor)
 
 
-class Rivals:
-    """The other spools of a reporter, each of a process that lives or is dead.
-
-    Args:
-        own: the one that is not meant.
-    """
-
-    def __init__(self, own: Claim) -> None:
-        self._own = own
-        self.any_alive = True
-
-    def orphans(self) -> Iterator[Claim]:
-        """Those whose owners are dead; afterwards it is known whether any lives."""
-        reporter = self._own.folder.name.rpartition(".")[0]
-        pattern = re.compile(rf"({re.escape(reporter)}\.\d+)(\.damaged-\d+)?")
-        names = {found[1] for name in os.listdir(self._own.folder.parent) if (found := pattern.fullmatch(name))}
-        self.any_alive = False
-        for name in sorted(names - {self._own.folder.name}):
-            claimed = _try(self._own.folder.with_name(name))
-            if claimed is None:
-                self.any_alive = True
-            else:
-                yield claimed
+def orphans(own: Claim) -> Iterator[Claim]:
+    """The other spools of a reporter whose owners are dead."""
+    reporter = own.folder.name.rpartition(".")[0]
+    pattern = re.compile(rf"({re.escape(reporter)}\.\d+)(\.damaged-\d+)?")
+    names = {found[1] for name in os.listdir(own.folder.parent) if (found := pattern.fullmatch(name))}
+    for name in sorted(names - {own.folder.name}):
+        claimed = _try(own.folder.with_name(name))
+        if claimed is not None:
+            yield claimed
 
 
 def claim(directory: Path, application: str, reporter: str) -> Claim:

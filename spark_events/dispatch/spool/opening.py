@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from spark_events.dispatch.spool.config import SpoolConfig, directory_of
 from spark_events.dispatch.spool.database import BEFORE_ALL, Database, Extent
-from spark_events.dispatch.spool.files import Claim, Rivals, claim
+from spark_events.dispatch.spool.files import Claim, claim, orphans
 from spark_events.dispatch.spool.salvage import Salvage
 from spark_events.dispatch.spool.takeover import Takeover
 from spark_events.dispatch.spool.window import Standing
@@ -52,15 +52,9 @@ class Opening:
         self._reporter = reporter
         self._config = config
         self._claim: Claim | None = None
-        self._rivals: Rivals | None = None
         self._removed: Database | None = None
         self._salvaged: list[tuple[Path, Salvage]] = []
         self.was_open = False
-
-    @property
-    def has_rivals(self) -> bool:
-        """Whether there are spools of processes that lived when it was looked last."""
-        return self._rivals is not None and self._rivals.any_alive
 
     def open(self, standing: Standing) -> Opened:
         """Opens the spool, with everything that is left of others.
@@ -75,7 +69,6 @@ class Opening:
         """
         if self._claim is None:
             self._claim = claim(directory_of(self._config), self._application, self._reporter)
-            self._rivals = Rivals(self._claim)
         # What was in the file before it was ever read is not with the reporter.
         after = standing.read_through if self.was_open else BEFORE_ALL
         database = Database(self._claim.path, self._config.fsync, self._config.max_size)
@@ -128,14 +121,9 @@ class Opening:
         self._take_orphans(takeover)
 
     def _take_orphans(self, takeover: Takeover) -> None:
-        assert self._rivals is not None
-        for orphan in self._rivals.orphans():
-            try:
-                self._adopt(orphan, takeover)
-            except BaseException:
-                # It has not been taken in, or not all of it: it is looked for again.
-                self._rivals.any_alive = True
-                raise
+        assert self._claim is not None
+        for orphan in orphans(self._claim):
+            self._adopt(orphan, takeover)
 
     def _adopt(self, orphan: Claim, takeover: Takeover) -> None:
         try:

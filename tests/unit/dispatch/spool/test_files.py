@@ -11,7 +11,7 @@ import pytest
 from fakes import ROOT, event
 
 from spark_events.dispatch.spool.database import Database, NewRow
-from spark_events.dispatch.spool.files import Claim, Rivals, abandoned, claim
+from spark_events.dispatch.spool.files import Claim, abandoned, claim, orphans
 from spark_events.event import encode_event
 
 
@@ -72,13 +72,11 @@ def test_what_nobody_has_is_found_without_a_change(tmp_path: Path) -> None:
 
 
 def test_two_owners_have_two_files(tmp_path: Path) -> None:
-    """Two drivers of one name at the same time do not touch each other's, and know of each other."""
+    """Two drivers of one name at the same time do not touch each other's."""
     first, second = claim(tmp_path, "shop", "audit"), claim(tmp_path, "shop", "audit")
     assert (first.folder.name, second.folder.name) == ("audit.0", "audit.1")
     for own in (first, second):
-        rivals = Rivals(own)
-        assert list(rivals.orphans()) == []
-        assert rivals.any_alive
+        assert list(orphans(own)) == []
     first.release()
     second.release()
 
@@ -91,10 +89,8 @@ def test_what_the_dead_left_is_found(tmp_path: Path) -> None:
         dead.release()
     own = claim(tmp_path, "shop", "audit")
     assert own.path == owners[0].path
-    rivals = Rivals(own)
-    (orphan,) = rivals.orphans()
+    (orphan,) = orphans(own)
     assert orphan.path == owners[3].path
-    assert rivals.any_alive
     for left in (own, orphan, *owners[1:3]):
         left.release()
 
@@ -191,7 +187,7 @@ def test_what_was_set_aside_and_nothing_else_is_an_orphan(tmp_path: Path) -> Non
     dead.set_aside()
     dead.folder.rmdir()
     dead.release()
-    (orphan,) = Rivals(first).orphans()
+    (orphan,) = orphans(first)
     assert len(orphan.damaged()) == 1
     orphan.release()
     first.release()

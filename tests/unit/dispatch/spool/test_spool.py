@@ -540,6 +540,21 @@ def test_what_a_predecessor_leaves_that_is_still_dying_is_found_later(
     assert not first.file.exists()
 
 
+def test_what_one_leaves_that_came_later_is_found_by_one_that_lives(
+    owner: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two drivers of one name, whichever goes first: the other need not have seen it come."""
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.05)
+    first = owner()
+    first.write(0)
+    assert first.deliver(1) == [0]
+    second = owner()
+    second.write(10, 11)
+    second.close()
+    assert first.deliver(2) == [10, 11]
+    first.close()
+
+
 def test_a_disk_that_is_full_in_the_middle_of_a_takeover_loses_nothing(
     owner: Open, monkeypatch: pytest.MonkeyPatch, sick: type[SickDatabase]
 ) -> None:
