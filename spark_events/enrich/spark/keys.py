@@ -83,8 +83,12 @@ def _are_together(df: DataFrame, columns: Sequence[str]) -> bool:
     hashed = [expressions.apply(place) for place in range(expressions.size())]
     if not all(one.getClass().getSimpleName() == "AttributeReference" for one in hashed):
         return False
+    # Not by their names: what a Python function makes has new columns, and Spark says of it how the old ones lay.
+    attributes = plan.output()
+    output = [attributes.apply(place) for place in range(attributes.size())]
+    key = {one.exprId().id() for one in output if one.name() in columns}
     # By some of the key's columns is enough: rows that are equal in all are equal in these.
-    return {one.name() for one in hashed} <= set(columns)
+    return {one.exprId().id() for one in hashed} <= key
 
 
 def _stays_together(plan: Any) -> bool:
