@@ -1,14 +1,16 @@
-"""What is read off Spark's plan before anything runs: where rows of a key lie."""
+"""What is read off Spark's plan without running anything: where rows of a key lie, and in how many partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from spark_events import InvalidPlanError, enrich
+from spark_events.enrich.spark.counting import partitions_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -47,3 +49,83 @@ def test_behind_a_function_over_whole_batches_nobody_knows_where_keys_lie(
     with pytest.raises(InvalidPlanError, match="give sort_within_key"):
         enrich(through(df), same, output="answer string", key="k")
     enrich(through(df).repartition(2, "k"), same, output="answer string", key="k")
+
+
+@pytest.fixture(params=["false", "true"], ids=["as planned", "adaptive"])
+def adaptive(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Spark decides in advance, or while it runs; and sorts into more than one partition."""
+    settings = {"spark.sql.adaptive.enabled": request.param, "spark.sql.shuffle.partitions": "3"}
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield request.param == "true"
+    for name, value in before.items():
+        spark.conf.set(name, str(value))
+    spark.catalog.clearCache()
+
+
+def jobs(spark: SparkSession) -> int:
+    """That Spark has begun."""
+    return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
+
+
+def ordered(df: DataFrame) -> DataFrame:
+    return df.orderBy(functions.desc("id"))
+
+
+@pytest.mark.parametrize(
+    ("made", "planned"),
+    [
+        (ordered, 3),
+        (lambda df: ordered(enrich(df, same, output="earlier string")), 3),
+        (lambda df: df.union(ordered(df)), None),
+        (lambda df: df.join(functions.broadcast(df.selectExpr("id", "1 as other")), "id"), 2),
+        (lambda df: df.join(df.selectExpr("id", "1 as other").hint("merge"), "id"), None),
+        (lambda df: df.where("id > (select max(id) from range(3))"), 2),
+        (lambda df: ordered(df).limit(5).selectExpr("id + 1 as id"), 1),
+        (lambda df: ordered(df).cache(), None),
+        (lambda df: ordered(df).cache().where("id > 1"), None),
+    ],
+)
+def test_to_define_an_enrichment_runs_nothing(
+    spark: SparkSession, adaptive: bool, made: Callable[[DataFrame], DataFrame], planned: int | None
+) -> None:
+    """Neither a job that finds out how to sort, nor a broadcast, a subquery or a cache; of an inner one, no calls."""
+    df = made(spark.range(0, 40, 1, 2))
+    before = jobs(spark)
+    enrich(df, same, output="answer string", rate_limit=100)
+    counted = partitions_of(df)
+    assert jobs(spark) == before
+    if planned is not None:
+        assert counted in ((None, planned) if adaptive else (planned,))
+
+
+@pytest.mark.parametrize(
+    ("made", "partitions"),
+    [
+        (lambda df: df, 4),
+        (lambda df: df.where("id > 1").selectExpr("id", "explode(array(id, 1)) as one").sortWithinPartitions("one"), 4),
+        (lambda df: df.union(df).coalesce(6).sample(0.5), 6),
+        (lambda df: df.coalesce(9), 4),
+        (lambda df: enrich(df, same, output="earlier string"), 4),
+        (lambda df: df.localCheckpoint(), 4),
+        (lambda df: df.sparkSession.createDataFrame(df.rdd.map(tuple), "id long"), 4),
+    ],
+)
+def test_partitions_that_are_there_already_are_counted(
+    spark: SparkSession, adaptive: bool, made: Callable[[DataFrame], DataFrame], partitions: int
+) -> None:
+    """Where rows are taken as they come."""
+    df = made(spark.range(0, 40, 1, 4))
+    before = jobs(spark)
+    assert partitions_of(df) == partitions
+    assert jobs(spark) == before
+
+
+def test_partitions_of_files_are_counted(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark has listed them when they were named."""
+    spark.range(0, 40, 1, 4).write.parquet(str(tmp_path / "rows"))
+    df = spark.read.parquet(str(tmp_path / "rows")).coalesce(3).where("id > 3")
+    before = jobs(spark)
+    assert partitions_of(df) == df.rdd.getNumPartitions()
+    assert jobs(spark) == before

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_events.enrich.spark.batches import is_connect
+from spark_events.enrich.spark.counting import partitions_of
 from spark_events.enrich.spark.schema import existing, quoted
 from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["arranged", "partitions_of"]
+__all__ = ["arranged"]
 
 #: Shuffles that were asked for by columns: when Spark adapts the plan it merges their partitions, and never splits one.
 #: It splits those of a rebalance, and those of a join whose keys are skewed.
@@ -54,16 +55,6 @@ def arranged(
         raise InvalidPlanError("Spark cannot sort a streaming DataFrame: use key with enrich_batch, in foreachBatch")
     gathered = df if together else df.repartition(*(quoted(column) for column in columns))
     return gathered.sortWithinPartitions(*by)
-
-
-def partitions_of(df: DataFrame) -> int | None:
-    """How many, where that can be known without running anything."""
-    if is_connect(df) or df.isStreaming:
-        return None
-    execution = df._jdf.queryExecution()
-    if "Adaptive" in execution.executedPlan().getClass().getSimpleName():
-        return None  # to ask would run its shuffles
-    return int(execution.toRdd().getNumPartitions())
 
 
 def _are_together(df: DataFrame, columns: Sequence[str]) -> bool:

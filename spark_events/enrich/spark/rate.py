@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_events.enrich.plan import Plan
 from spark_events.enrich.spark.batches import is_connect
-from spark_events.enrich.spark.keys import partitions_of
+from spark_events.enrich.spark.counting import partitions_of
 from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
