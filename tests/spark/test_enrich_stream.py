@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
@@ -9,16 +10,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from enrich_service import EnrichService, rule
+from pyspark import InheritableThread, inheritable_thread_target
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from spark.enriching import lookup, opener, stream
 from spark.harness import committed, wait_for
 
-from spark_events import Retry, enrich, enrich_batch
+from spark_events import InvalidPlanError, Retry, enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -178,6 +181,55 @@ def test_the_schema_and_the_function_may_change_across_restarts(
     assert [call.key for call in service.calls()[20:]] == [f"v2-{row}" for row in range(20, 30)] or sorted(
         call.key for call in service.calls()[20:]
     ) == sorted(f"v2-{row}" for row in range(20, 30))
+
+
+def test_threads_of_foreach_batch_know_their_batch_or_are_refused(
+    spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
+) -> None:
+    """Python's own inherit nothing of Spark's; what they do apart from the stream, they may do."""
+    port = service.port
+    ways: dict[str, Callable[[Callable[[], None]], Any]] = {
+        "inheritable": InheritableThread,
+        "target": lambda run: Thread(target=inheritable_thread_target(run)),
+        "plain": lambda run: Thread(target=run),
+    }
+    known: list[tuple[str, int]] = []
+    refused: list[str] = []
+
+    def process(df: DataFrame, batch_id: int) -> None:
+        def enriched(way: str, rows: DataFrame, **options: Any) -> None:
+            async def called(row: Any, ctx: Any) -> dict[str, Any]:
+                await ctx.resource.get(f"{way}-{batch_id}", ctx.idempotency_key)
+                return {"done": True}
+
+            try:
+                known.append((way, enrich_batch(rows, called, output="done boolean", **options).count()))
+            except InvalidPlanError as error:
+                refused.append(str(error))
+
+        def in_thread(kind: str, way: str, rows: DataFrame, **options: Any) -> None:
+            thread = ways[kind](functools.partial(enriched, way, rows, resource=opener(port), **options))
+            thread.start()
+            thread.join()
+
+        same = df.limit(1).selectExpr("1 as id")
+        enriched("own", same, resource=opener(port))
+        in_thread("inheritable", "inheritable", same)
+        in_thread("target", "target", same)
+        in_thread("plain", "told", same, batch_id=batch_id, query="mine")
+        in_thread("plain", "apart", spark.range(1))
+        for told in ({}, {"batch_id": batch_id}, {"query": "mine"}):
+            in_thread("plain", "plain", same, **told)
+
+    finish(stream(spark, source, tmp_path / "checkpoint", process))
+    assert known == 2 * [(way, 1) for way in ("own", "inheritable", "target", "told", "apart")]
+    assert len(refused) == 6
+    assert all("make it a pyspark.InheritableThread" in error and "give batch_id=" in error for error in refused)
+    keys = {call.key: call.idempotency_key for call in service.calls()}
+    assert len(service.calls()) == len(keys) == 10
+    for batch in (0, 1):
+        assert keys[f"inheritable-{batch}"] == keys[f"target-{batch}"] == keys[f"own-{batch}"]
+    assert all(keys[f"{way}-0"] != keys[f"{way}-1"] for way in ("own", "told"))
 
 
 def test_a_query_that_is_stopped_leaves_nobody_calling(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,25 @@ def micro_batch(df: DataFrame, batch_id: Any, query: Any) -> MicroBatch:
     told_batch = context.getLocalProperty(_BATCH_ID)
     if batch_id is None and told_batch is not None:
         batch_id = int(told_batch)
+    if not told_query and (batch_id is None or query is None) and _is_of_a_stream(df):
+        raise InvalidPlanError(
+            "this is a thread of foreachBatch that Spark does not tell which query and batch it is of, so idempotency "
+            "keys would be the same in every batch: make it a pyspark.InheritableThread, in a pool give "
+            "pyspark.inheritable_thread_target(function); or give batch_id=batch_id and query='a name of yours'"
+        )
     run = context.getLocalProperty(_GROUP_ID) if told_query else ""
     told = told_query or ""
     return MicroBatch(query or told, batch_id, run or "", told, streams=bool(told))
+
+
+def _is_of_a_stream(df: DataFrame) -> bool:
+    """Whether a query that is running has made it: each has a session of its own, which only its batches are of."""
+    with contextlib.suppress(Exception):  # it is not a part of Spark that anybody has promised
+        session = df._jdf.sparkSession()
+        running = session.sharedState().activeStreamingQueries()
+        for key in list(running):
+            query = running.get(key)  # it may have ended meanwhile
+            execution = None if query is None else query.lastExecution()
+            if execution is not None and execution.sparkSession() == session:
+                return True
+    return False

@@ -139,8 +139,8 @@ def enrich_batch(
             (Spark 4); ``reliable`` in the checkpoint directory (slower; survives every executor).
         replay_store: the address of a folder that all executors reach: answers of a batch that fails are kept there,
             and its replay makes the calls that are missing. Default: none.
-        batch_id: as ``foreachBatch`` gave it; needed with Connect only.
-        query: a name that stays the same over restarts; needed with Connect only.
+        batch_id: as ``foreachBatch`` gave it; needed with Connect, and in threads that inherit nothing of Spark's.
+        query: a name that stays the same over restarts; needed there, too.
         tell_workers: whether the driver opens a port while the batch runs, over which its tasks hear at once when it is
             given up. Without, and with Connect, they go on calling until Spark kills them, two to four seconds.
 
