@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from spark.enriching import by_value, session
+from spark.harness import spark_version
 
-from spark_events import Cache, enrich_batch
+from spark_events import Cache, InvalidPlanError, enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -86,3 +87,34 @@ def test_equal_rows_share_a_call_within_a_partition(spark: SparkSession) -> None
     for df, calls in ((equal, 4), (equal.repartition(4, "country"), 1)):
         made = enrich_batch(df, another, output="answer string", coalesce_by="country")
         assert len({row.answer for row in made.collect()}) == calls
+
+
+@pytest.mark.skipif(spark_version() < (4,), reason="Spark has no collations before 4")
+@pytest.mark.parametrize("form", [enrich, enrich_batch])
+@pytest.mark.parametrize(
+    ("text", "collation"),
+    [
+        ("'a' collate UTF8_LCASE", "UTF8_LCASE"),
+        ("named_struct('x', 1, 'y', array('a' collate UNICODE_CI))", "UNICODE_CI"),
+        ("map('a' collate UNICODE, 1)", "UNICODE"),
+        ("map(1, 'a' collate de)", "de"),
+    ],
+)
+def test_text_that_spark_compares_in_its_own_way_tells_no_rows_apart(
+    spark: SparkSession, form: Callable[..., Any], text: str, collation: str
+) -> None:
+    """To Spark `a` and `A` may be one value; what only travels along may be so."""
+    df = spark.sql(f"select 1 as id, {text} as name, 'b' collate UTF8_BINARY as plain")
+    rows: dict[str, dict[str, Any]] = {
+        "key": {"key": ["id", "name"]},
+        "coalesce_by": {"coalesce_by": "name", "cache": Cache()},
+        "cache": {"cache": Cache()},
+    }
+    for option, options in rows.items():
+        with pytest.raises(InvalidPlanError, match=f"{option} compares 'name', .* the collation {collation}:"):
+            form(df, another, output="answer string", **options)
+    form(df, another, output="answer string")
+    form(df, another, output="answer string", key="id", cache=Cache(), input_cols=["id", "plain"])
+    form(df, another, output="answer string", coalesce_by="plain", cache=Cache())
+    folded = df.selectExpr("*", "lower('A' collate UTF8_LCASE) collate UTF8_BINARY as folded")
+    form(folded, another, output="answer string", coalesce_by="folded", key="folded")

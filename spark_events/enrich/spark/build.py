@@ -14,7 +14,7 @@ from spark_events.enrich.spark.mapper import Mapper
 from spark_events.enrich.spark.options import Options, plan_of
 from spark_events.enrich.spark.rate import rate_of_a_task, tasks_at_a_time, warn_of_speculation
 from spark_events.enrich.spark.report import COLUMN
-from spark_events.enrich.spark.schema import Output, check_failure_column, existing, output_of
+from spark_events.enrich.spark.schema import Output, check_collation, check_failure_column, existing, output_of
 from spark_events.enrich.spark.shipping import ship
 from spark_events.enrich.spark.task import Task
 from spark_events.errors import InvalidPlanError
@@ -68,6 +68,10 @@ class Request:
         made = output_of(df, output, [COLUMN], failure_column if takes_column else "")
         inputs = existing(df, "input_cols", input_cols)
         identity = existing(df, "idempotency_cols", idempotency_cols)
+        check_collation(df, "key", plan.key or ())
+        check_collation(df, "coalesce_by", plan.coalesce_by or ())
+        if plan.cache is not None and plan.coalesce_by is None:
+            check_collation(df, "cache", inputs)
         warn_of_speculation(df)
         ordered = arranged(df, plan.key, sort_within_key)
         rate = rate_of_a_task(plan, tasks_at_a_time(ordered, concurrent_tasks))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_events.errors import InvalidPlanError
@@ -11,9 +11,13 @@ from spark_events.errors import InvalidPlanError
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
-__all__ = ["Output", "check_failure_column", "existing", "output_of", "quoted", "typed"]
+__all__ = ["Output", "check_collation", "check_failure_column", "existing", "output_of", "quoted", "typed"]
+
+
+#: Of text that is equal where its bytes are, which is all there is before Spark 4.
+_BY_BYTES = "UTF8_BINARY"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -86,6 +90,22 @@ def check_failure_column(df: DataFrame, name: object) -> None:
             )
 
 
+def check_collation(df: DataFrame, name: str, columns: Iterable[str]) -> None:
+    """That values which are equal to Spark are equal here, too, where text is compared by its bytes.
+
+    Raises:
+        InvalidPlanError: there is text with another collation in one of these columns.
+    """
+    for column in columns:
+        for collation in _collations(df.schema[column].dataType):
+            if collation != _BY_BYTES:
+                raise InvalidPlanError(
+                    f"{name} compares {column!r}, whose text has the collation {collation}: to Spark other texts are "
+                    f"equal than here; name a column that is made of it and has the collation {_BY_BYTES}, as "
+                    f"lower(text) collate {_BY_BYTES}"
+                )
+
+
 def existing(df: DataFrame, name: str, columns: Iterable[str] | None) -> tuple[str, ...]:
     """Columns by the names that the DataFrame has for them; without any, all.
 
@@ -115,6 +135,22 @@ def typed(schema: StructType, columns: Iterable[str]) -> list[tuple[str, str]]:
 def quoted(name: str) -> str:
     """A column's name as Spark reads it from text: a dot in it is no path, and a backtick no quote."""
     return f"`{name.replace('`', '``')}`"
+
+
+def _collations(kind: DataType) -> Iterator[str]:
+    """Of all text in it."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, ArrayType):
+        yield from _collations(kind.elementType)
+    elif isinstance(kind, MapType):
+        yield from _collations(kind.keyType)
+        yield from _collations(kind.valueType)
+    elif isinstance(kind, StructType):
+        for field in kind.fields:
+            yield from _collations(field.dataType)
+    else:
+        yield getattr(kind, "collation", _BY_BYTES)
 
 
 def _parsed(df: DataFrame, output: Any) -> StructType:
