@@ -17,7 +17,6 @@ from spark_events.dispatch.process.reporter import ProcessReporter
 from spark_events.dispatch.selection import SelectionConfig
 from spark_events.dispatch.spool.clerk import Clerk
 from spark_events.dispatch.spool.config import SpoolConfig
-from spark_events.dispatch.spool.leftover import warn_of_leftovers
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.reporters.log import LogReporter
 from spark_events.reporters.registry import reporter_type
@@ -88,11 +87,6 @@ class _Plan:
     breaker: BreakerConfig = dataclasses.field(default_factory=BreakerConfig)
     spool: SpoolConfig = dataclasses.field(default_factory=SpoolConfig)
 
-    @property
-    def spools(self) -> bool:
-        """Whether events are on disk before they are delivered."""
-        return self.delivery.guarantee == "at-least-once"
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pipeline:
@@ -152,9 +146,6 @@ def build(
         for name, plan in plans.reporters.items()
     ]
     settings.check()
-    if application is not None:
-        spooling = [name for name, plan in plans.reporters.items() if plan.spools]
-        warn_of_leftovers(application, [plan.spool for plan in plans.reporters.values()], spooling)
     made = tuple(delivery for delivery in deliveries if delivery is not None)
     makers = {name: plan.make for name, plan in plans.reporters.items()}
     return Pipeline(plans.config, plans.translation, create(plans.dispatcher, made, on_watch), made, makers)
@@ -241,7 +232,7 @@ def _make(
     application: str | None,
 ) -> Delivery | None:
     store: MakeStore | None = None
-    if plan.spools and application is not None:
+    if plan.delivery.guarantee == "at-least-once" and application is not None:
         store = partial(Spool, capacity, partial(Clerk, application, name, plan.spool), max_bytes=plan.spool.max_size)
     try:
         return Delivery(name, plan.make, plan.delivery, capacity, hooks, plan.selection, plan.breaker, store)

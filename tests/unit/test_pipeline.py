@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -15,7 +14,6 @@ from spark_events import ConfigError, Event, Reporter
 from spark_events.config import Settings, option, text
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher, SyncDispatcher
 from spark_events.dispatch.process.reporter import ProcessReporter
-from spark_events.dispatch.spool.files import claim
 from spark_events.dispatch.store import Entry
 from spark_events.pipeline import Pipeline, build
 from spark_events.reporters.file import FileReporter
@@ -230,25 +228,3 @@ def test_an_isolation_that_does_not_exist_is_told() -> None:
         "events.reporter.a.isolation: given 'container', allowed is one of thread, process; set in a file",
         "events.reporter.b.path: required, but not set; allowed is the path of a file",
     )
-
-
-@pytest.mark.parametrize(
-    ("reporter", "guarantee", "is_told"),
-    [("audit", "at-least-once", False), ("audit", "best-effort", True), ("mirror", "at-least-once", True)],
-)
-def test_what_an_earlier_run_has_promised_and_this_one_does_not_is_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, reporter: str, guarantee: str, is_told: bool
-) -> None:
-    """A guarantee that was taken away, or a reporter that has another name now."""
-    left = claim(tmp_path, "shop", "audit")
-    left.path.write_bytes(b"")
-    left.release()
-    prefix = f"events.reporter.{reporter}"
-    settings = {
-        f"{prefix}.type": "memory",
-        f"{prefix}.delivery.guarantee": guarantee,
-        f"{prefix}.spool.directory": str(tmp_path),
-    }
-    build(Settings.of(settings), application="shop")
-    told = f"events of an earlier run wait in {left.path} for a reporter audit with delivery.guarantee=at-least-once"
-    assert (told in caplog.text) is is_told

@@ -15,9 +15,9 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
-__all__ = ["Claim", "abandoned", "claim", "orphans"]
+__all__ = ["Claim", "claim", "orphans"]
 
 _DATABASE = "events.db"
 #: SQLite keeps these beside a database; one whose database is gone is of no meaning to it.
@@ -37,6 +37,14 @@ class Claim:
     def path(self) -> Path:
         """The database."""
         return self.folder / _DATABASE
+
+    def size(self) -> int:
+        """Bytes of the database, and of what belongs to it."""
+        total = 0
+        for name in _FILES:
+            with contextlib.suppress(FileNotFoundError):
+                total += (self.folder / name).stat().st_size
+        return total
 
     def set_aside(self) -> None:
         """What is damaged makes room; until :meth:`put_away`, what can be read of it is still to be read."""
@@ -70,12 +78,14 @@ class Claim:
 
 
 def orphans(own: Claim) -> Iterator[Claim]:
-    """The other spools of a reporter whose owners are dead."""
+    """The other spools of a reporter whose owners are dead; not those that may be another user's affair."""
     reporter = own.folder.name.rpartition(".")[0]
     pattern = re.compile(rf"({re.escape(reporter)}\.\d+)(\.damaged-\d+)?")
     names = {found[1] for name in os.listdir(own.folder.parent) if (found := pattern.fullmatch(name))}
     for name in sorted(names - {own.folder.name}):
-        claimed = _try(own.folder.with_name(name))
+        claimed = None
+        with contextlib.suppress(OSError):
+            claimed = _try(own.folder.with_name(name))
         if claimed is not None:
             yield claimed
 
@@ -93,30 +103,6 @@ def claim(directory: Path, application: str, reporter: str) -> Claim:
             claimed.folder.mkdir(mode=0o700, exist_ok=True)
             return claimed
     raise OSError(f"all of {_MOST} spools of reporter {reporter} in {parent} are in use")
-
-
-def abandoned(directory: Path, application: str) -> Iterator[tuple[str, Path]]:
-    """The spools of an application that no living process has: the reporter's name, and the database."""
-    for database in sorted((directory / _folder(application)).glob(f"*.*/{_DATABASE}")):
-        reporter, _, number = database.parent.name.rpartition(".")
-        # Others are what is damaged, and kept for a person.
-        if number.isdecimal() and not _is_held(database.parent):
-            yield unquote(reporter), database
-
-
-def _is_held(folder: Path) -> bool:
-    try:
-        descriptor = os.open(_lock(folder), os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        # Shared, and given back at once: who looks keeps nobody away who looks as well.
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _try_below(parent: Path, name: str) -> Claim | None:

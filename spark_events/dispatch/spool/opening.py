@@ -17,6 +17,8 @@ from spark_events.dispatch.spool.window import Standing
 __all__ = ["Opened", "Opening"]
 
 _LOG = logging.getLogger(__name__)
+#: A spool that is larger is left to a start: while it is taken in, nothing else is written down.
+_MOST_INHERITED = 16 << 20
 
 
 class Opened(NamedTuple):
@@ -105,7 +107,7 @@ class Opening:
         """
         takeover = Takeover(database, standing.read_through, standing.next_id, standing.writing)
         try:
-            self._take_orphans(takeover)
+            self._take_orphans(takeover, _MOST_INHERITED)
         finally:
             # The places of what has come are taken: who writes next must know that, whatever has failed since.
             if takeover.rows or takeover.lost:
@@ -120,10 +122,15 @@ class Opening:
         self._salvaged = [(path, takeover.keep_file(path)) for path in self._claim.damaged()]
         self._take_orphans(takeover)
 
-    def _take_orphans(self, takeover: Takeover) -> None:
+    def _take_orphans(self, takeover: Takeover, most: int | None = None) -> None:
         assert self._claim is not None
         for orphan in orphans(self._claim):
-            self._adopt(orphan, takeover)
+            size = orphan.size()
+            # Where it is, it is safe; here it would make others go, or keep them waiting for the disk.
+            if most is not None and (size > most or size + self._claim.size() > self._config.max_size):
+                orphan.release()
+            else:
+                self._adopt(orphan, takeover)
 
     def _adopt(self, orphan: Claim, takeover: Takeover) -> None:
         try:

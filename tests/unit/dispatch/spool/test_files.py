@@ -11,7 +11,7 @@ import pytest
 from fakes import ROOT, event
 
 from spark_events.dispatch.spool.database import Database, NewRow
-from spark_events.dispatch.spool.files import Claim, abandoned, claim, orphans
+from spark_events.dispatch.spool.files import Claim, claim, orphans
 from spark_events.event import encode_event
 
 
@@ -47,28 +47,6 @@ def test_other_names_have_other_files(tmp_path: Path, application: str, reporter
     one.delete()
     other.delete()
     assert names(tmp_path) == set()
-
-
-def test_what_nobody_has_is_found_without_a_change(tmp_path: Path) -> None:
-    """Of every reporter of the application; not what is empty, damaged, or a living process's."""
-    for reporter in ("audit", "a b", "empty", "alive"):
-        own = claim(tmp_path, "shop", reporter)
-        if reporter != "empty":
-            fill(own, 1)
-        if reporter != "alive":
-            own.release()
-    damaged = claim(tmp_path, "shop", "damaged")
-    fill(damaged, 1)
-    damaged.set_aside()
-    damaged.release()
-    other = claim(tmp_path, "another", "audit")
-    fill(other, 1)
-    other.release()
-    before = names(tmp_path)
-    assert [reporter for reporter, _ in abandoned(tmp_path, "shop")] == ["a b", "audit"]
-    assert all(path.is_file() for _, path in abandoned(tmp_path, "shop"))
-    assert list(abandoned(tmp_path, "nobody")) == list(abandoned(tmp_path / "nowhere", "shop")) == []
-    assert names(tmp_path) == before
 
 
 def test_two_owners_have_two_files(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes import PATIENCE, eventually, numbers
@@ -17,6 +18,7 @@ from spark_events import Severity
 from spark_events.dispatch.spool import clerk, config, opening
 from spark_events.dispatch.spool.database import Appended, Database, NewRow
 from spark_events.dispatch.spool.spool import Spool
+from spark_events.dispatch.spool.takeover import Takeover
 from spark_events.dispatch.store import Entry
 
 from .conftest import Open
@@ -552,6 +554,47 @@ def test_what_one_leaves_that_came_later_is_found_by_one_that_lives(
     second.write(10, 11)
     second.close()
     assert first.deliver(2) == [10, 11]
+    first.close()
+
+
+def test_what_there_is_no_room_for_stays_where_it_is_safe(owner: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would make others go, or keep them waiting; the next start takes all of it."""
+    looked = threading.Event()
+
+    class Looking(Takeover):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            looked.set()
+
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
+    first, second = owner(), owner()
+    second.write(10, 11)
+    monkeypatch.setattr(opening, "_MOST_INHERITED", second.file.stat().st_size - 1)
+    second.close()
+    monkeypatch.setattr(opening, "Takeover", Looking)
+    # The second look begins when the first has ended.
+    for _ in range(2):
+        assert looked.wait(20)
+        looked.clear()
+    assert first.counts().accepted == 0
+    assert second.file.exists()
+    first.close()
+    third = owner()
+    assert third.deliver(2) == [10, 11]
+    third.close()
+
+
+def test_a_neighbour_that_cannot_be_looked_at_is_nobody_s_trouble(owner: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user's, say, in one directory: one's own spool works all the same."""
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
+    first, second = owner(), owner()
+    second.write(10)
+    number = second.file.parent.name.rpartition(".")[0]
+    second.file.parent.with_name(f"{number}.2").mkdir()
+    second.file.parent.with_name(f"{number}.2.lock").mkdir()
+    second.close()
+    assert first.deliver(1) == [10]
+    assert not first.clerk.is_failing
     first.close()
 
 
