@@ -57,8 +57,11 @@ class JsonLines:
         return 0
 
     def _write(self) -> None:
+        rest = memoryview(self._encoder.encode_lines(self._waiting))
         with writing():
-            self._stream.write(self._encoder.encode_lines(self._waiting))
+            # A stream without a buffer (PYTHONUNBUFFERED) may take a part, and says with the next one why.
+            while rest:
+                rest = rest[self._stream.write(rest) or 0 :]
         self._waiting.clear()
 
 

@@ -13,6 +13,9 @@ from spark_events.reporters.reporter import Reporter
 
 __all__ = ["Call", "Original", "begin", "describe", "end", "most_of"]
 
+#: More than any batch has.
+_MOST = 1_000_000
+
 Call: TypeAlias = Callable[[], Awaitable[None] | None]
 
 
@@ -64,7 +67,7 @@ def most_of(reporter: Reporter) -> int | None:
         most = reporter.max_batch_size
     except Exception:
         return None
-    return most if type(most) is int and most > 0 else None
+    return min(most, _MOST) if type(most) is int and most > 0 else None
 
 
 def describe(error: BaseException) -> str:

@@ -92,15 +92,19 @@ _NETWORK_ERRNOS = {
 def essence_of(error: BaseException, retry: Retry | None) -> BaseException:
     """Of a group, as ``asyncio.TaskGroup`` raises it, the exception that decides; of any other, that one itself.
 
-    The first that no other attempt will mend, or else the first. A group that the user's ``on`` names stays whole.
+    The first that no other attempt will mend, else one that says when to come again, or else the first. A group that
+    the user's ``on`` wants to be tried again stays whole.
     """
-    parts = getattr(error, "exceptions", None)
-    if not isinstance(parts, tuple) or not parts or not all(isinstance(part, BaseException) for part in parts):
+    if not any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__):
         return error
-    if retry is not None and isinstance(retry.on, tuple) and isinstance(error, retry.on):
+    if retry is not None and retry.on is not None and judge(error, retry).retryable:
         return error
+    parts: tuple[BaseException, ...] = error.exceptions  # type: ignore[attr-defined]
     inner = [essence_of(part, retry) for part in parts]
-    return next((one for one in inner if not judge(one, retry).retryable), inner[0])
+    verdicts = [judge(one, retry) for one in inner]
+    final = (one for one, verdict in zip(inner, verdicts, strict=True) if not verdict.retryable)
+    asked = (one for one, verdict in zip(inner, verdicts, strict=True) if verdict.retry_after is not None)
+    return next(final, next(asked, inner[0]))
 
 
 def judge(error: BaseException, retry: Retry | None, wall: Callable[[], float] = time.time) -> Verdict:

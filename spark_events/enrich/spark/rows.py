@@ -178,7 +178,12 @@ def _row_type(names: tuple[str, ...]) -> Any:
         # Spark itself calls columns _1, _2: such a name must not lead to another column.
         delattr(base, f"_{place}")
     taken = set(dir(base))
-    hidden = {name: _at(place) for place, name in renamed if name.isidentifier() and name not in taken}
+    # Python itself has a meaning for names in double underscores.
+    hidden = {
+        name: _at(place)
+        for place, name in renamed
+        if name.isidentifier() and not name.startswith("__") and name not in taken
+    }
 
     def get(self: Any, which: Any) -> Any:
         if isinstance(which, str):

@@ -44,7 +44,7 @@ class DatabaseReporter(Reporter):
         self._path = path if is_file else None
         self._file: tuple[int, int] | None = None
         self._is_ready = False
-        self._may_read = True
+        self._names_key = True
 
     def open(self) -> None:
         if self._path is not None:
@@ -54,7 +54,7 @@ class DatabaseReporter(Reporter):
                 self._file = _identity(self._path)
         with self._verdicts(), self._engine.begin() as connection:
             self._schema.prepare(connection)
-            self._may_read = self._statements.may_read(connection)
+            self._names_key = self._statements.may_name_key(connection)
         self._is_ready = True
 
     def report(self, events: Sequence[Event]) -> None:
@@ -66,7 +66,7 @@ class DatabaseReporter(Reporter):
             # After a failure: the database that is there now may be a new one, or another one.
             self.open()
         rows = [row_of(event) for event in events]
-        insert = self._statements.insert(self._engine.dialect.name, may_read=self._may_read)
+        insert = self._statements.insert(self._engine.dialect.name, names_key=self._names_key)
         try:
             with self._engine.begin() as connection:
                 connection.execute(insert, rows)

@@ -10,32 +10,43 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from spark_events.reporters.database.tables import EVENTS
 
-__all__ = ["insert", "is_about_values", "may_read", "reason"]
+__all__ = ["insert", "is_about_values", "may_name_key", "reason"]
 
 #: SQLSTATE: "program limit exceeded", a text that is too long for PostgreSQL say.
 _TOO_LARGE = "54"
+_MAY_NAME_KEY = text(
+    """
+    SELECT has_column_privilege(:events, :key, 'SELECT') AND NOT row_security_active(:events) AND EXISTS (
+      SELECT 1 FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
+      WHERE indrelid = CAST(:events AS regclass) AND attname = :key
+        AND indisunique AND indnkeyatts = 1 AND indpred IS NULL AND indexprs IS NULL AND indimmediate
+    )
+    """
+)
 #: Characters; PostgreSQL quotes the whole row that it refuses.
 _MOST_REASON = 500
 
 
 @functools.cache
-def insert(dialect: str, *, may_read: bool = True) -> Any:
+def insert(dialect: str, *, names_key: bool = True) -> Any:
     """Inserts events that are not there yet.
 
-    What another rule of the table refuses, one that somebody has added, is an error. Only where PostgreSQL allows
-    nothing but to insert (``may_read`` is False) it cannot be told from an event that is there: to name the key is to
-    read it.
+    What another rule of the table refuses, one that somebody has added, is an error. Only where the key cannot be named
+    it is not told from an event that is there.
     """
     make = postgresql.insert if dialect == "postgresql" else sqlite.insert
-    return make(EVENTS).on_conflict_do_nothing(index_elements=[EVENTS.c.event_id] if may_read else None)
+    return make(EVENTS).on_conflict_do_nothing(index_elements=[EVENTS.c.event_id] if names_key else None)
 
 
-def may_read(connection: Connection) -> bool:
-    """Whether the key may be read by who is connected."""
+def may_name_key(connection: Connection) -> bool:
+    """Whether a statement may say which key it means.
+
+    In PostgreSQL that is to read it, for which a role may have no right, or only to rows of a policy; and there must be
+    an index of it alone, which a table that somebody has partitioned does not have.
+    """
     if connection.dialect.name != "postgresql":
         return True
-    asked = text("SELECT has_column_privilege(:events, :key, 'SELECT')")
-    return bool(connection.execute(asked, {"events": EVENTS.name, "key": EVENTS.c.event_id.name}).scalar())
+    return bool(connection.execute(_MAY_NAME_KEY, {"events": EVENTS.name, "key": EVENTS.c.event_id.name}).scalar())
 
 
 def is_about_values(error: Exception) -> bool:

@@ -79,7 +79,10 @@ class HttpConnection:
             rejected, reason = success(content_type, said)
             return rejected, self._hide(reason)
         message, is_otlp = failure(content_type, said, self._hide)
-        raise of_http(response.status_code, response.headers, message, is_otlp)
+        headers = dict(response.headers)
+        if location := headers.get("location"):
+            headers["location"] = self._hide(location)
+        raise of_http(response.status_code, headers, message, is_otlp)
 
     def _hint(self, error: Exception) -> str:
         # The alert "certificate required" comes after the handshake, and races with the end of the connection.
@@ -97,7 +100,7 @@ class HttpConnection:
 
 async def _read(response: httpx.Response) -> bytes:
     said = bytearray()
-    async for part in response.aiter_bytes():
+    async for part in response.aiter_raw():
         said += part
         if len(said) > _MOST_READ:
             raise UnavailableError(

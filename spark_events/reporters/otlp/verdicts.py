@@ -17,6 +17,8 @@ from spark_events.errors import SparkEventsError, ThrottledError
 
 __all__ = ["Refused", "TooLarge", "UnavailableError", "of_grpc", "of_http"]
 
+#: Characters of an address.
+_MOST_QUOTED = 200
 #: A receiver that asks for more than this is asked again before.
 _LONGEST_PAUSE = 300.0
 _TRANSIENT_CODES = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS"})
@@ -71,7 +73,7 @@ def of_http(status: int, headers: Mapping[str, str], message: str, is_otlp: bool
     """
     said = f"HTTP {status}: {message}" if message else f"HTTP {status}"
     if location := headers.get("location"):
-        said = f"{said}, it says to go to {location.partition('?')[0]}"
+        said = f"{said}, it says to go to {location.partition('?')[0][:_MOST_QUOTED]}"
     if status == 413:
         return TooLarge(said)
     if status in _TRANSIENT_STATUSES:

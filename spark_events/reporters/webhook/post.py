@@ -47,15 +47,17 @@ class Post:
 
     def __init__(self, config: WebhookConfig, headers: Mapping[str, str]) -> None:
         self._url = httpx.URL(config.url.reveal())
-        self._headers = httpx.Headers({**headers, "Accept-Encoding": "identity"})
         # Names of headers are the same in whatever letters.
-        self._headers.update({name: value.reveal() for name, value in config.headers})
+        given = {name.lower(): (name, value.reveal()) for name, value in config.headers}
+        ours = {**headers, "Accept-Encoding": "identity"}
+        kept = [(name, value) for name, value in ours.items() if name.lower() not in given]
+        self._headers = httpx.Headers([*kept, *given.values()], encoding="latin-1")
         secrets = [*(value for _, value in config.headers), config.signature_secret, config.routing_key]
         known = [secret.reveal() for secret in secrets if secret]
         self._confidence = Confidence([*secret_address(config.url.reveal()), *known])
         self._proxy = None if config.proxy is None else config.proxy.reveal()
         self._context = _trust(config)
-        self._client: httpx.AsyncClient | None = None
+        self._clients: dict[str, httpx.AsyncClient] = {}
 
     async def __call__(self, body: bytes, headers: Mapping[str, str]) -> Answer:
         """The answer to a POST.
@@ -75,14 +77,17 @@ class Post:
             # The pool may count the connection of a cancelled request for ever (httpcore#1093), and it has but one.
             await self.close()
             raise
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            # OSError: not all that TLS says after the handshake is httpx's yet.
             raise TransientError(f"{self._url.host}: {self._describe(error)}") from None
         raise TransientError(f"{self._url.host}: more than {_MOST_REDIRECTS} redirects")
 
     async def _ask(self, url: httpx.URL, body: bytes, headers: Mapping[str, str]) -> tuple[Answer, str | None]:
         """The answer to one request, and where it leads."""
-        if self._client is None:
-            self._client = httpx.AsyncClient(
+        # One a scheme, for each may have a proxy of its own.
+        client = self._clients.get(url.scheme)
+        if client is None:
+            client = self._clients[url.scheme] = httpx.AsyncClient(
                 verify=self._context,
                 proxy=self._proxy or proxy_for(str(url)),
                 trust_env=False,
@@ -92,7 +97,7 @@ class Post:
         said = bytearray()
         sent = self._headers.copy()
         sent.update(headers)
-        async with self._client.stream("POST", url, content=body, headers=sent) as response:
+        async with client.stream("POST", url, content=body, headers=sent) as response:
             is_whole = await _read(response, said)
         if not is_whole:
             await self.close()
@@ -119,8 +124,8 @@ class Post:
 
     async def close(self) -> None:
         """Closes the connection."""
-        client, self._client = self._client, None
-        if client is not None:
+        while self._clients:
+            _, client = self._clients.popitem()
             await client.aclose()
 
 
@@ -140,7 +145,7 @@ async def _read(response: httpx.Response, into: bytearray) -> bool:
 
     try:
         return await asyncio.wait_for(read(), _READ_SECONDS)
-    except (asyncio.TimeoutError, httpx.HTTPError):
+    except (asyncio.TimeoutError, httpx.HTTPError, OSError):
         return False
 
 

@@ -17,6 +17,12 @@ from spark_events import Event, Severity
 from spark_events.event import Attributes
 
 BODIES = "SELECT body FROM spark_events ORDER BY observed_ts_millis"
+#: One who is not the owner.
+WRITER = (
+    "CREATE ROLE writer LOGIN PASSWORD 'w'",
+    "GRANT INSERT, SELECT ON spark_events TO writer",
+    "GRANT SELECT ON spark_events_schema TO writer",
+)
 
 
 def test_an_event_is_a_row_with_all_of_its_attributes(database: Database) -> None:
@@ -124,6 +130,38 @@ def test_what_another_key_of_the_table_refuses_is_refused_too(database: Database
         running.deliver([known, event(2), event(3)])
         assert (running.books.delivered, running.books.dropped) == (5, {"rejected": 1})
     assert [int(body) for (body,) in database.ask(BODIES)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        # A table in parts has no index of the event's id alone.
+        [
+            "ALTER TABLE spark_events DROP CONSTRAINT spark_events_pkey",
+            "ALTER TABLE spark_events ADD PRIMARY KEY (event_id, observed_ts_millis)",
+        ],
+        # Who may add rows need not see them.
+        [
+            "ALTER TABLE spark_events ENABLE ROW LEVEL SECURITY",
+            "CREATE POLICY add ON spark_events FOR INSERT WITH CHECK (true)",
+        ],
+    ],
+    ids=["parts", "policies"],
+)
+def test_where_the_key_cannot_be_named_it_need_not_be(in_postgresql: OfPostgreSQL, changes: list[str]) -> None:
+    """What somebody has made of the table is no reason to hold events."""
+    with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
+        running.deliver([event(0)])
+    for change in (*WRITER, *changes):
+        in_postgresql.ask(change)
+    settings = {"url": in_postgresql.server.url(in_postgresql.name, "writer"), "password": "w"}
+    with Running("database", {**settings, **IMPATIENT}) as running:
+        known = event(1)
+        running.deliver([known, event(2)])
+        running.deliver([known])
+        assert (running.books.delivered, running.books.failures) == (3, 0)
+    for leave in ("DROP OWNED BY writer", "DROP ROLE writer"):
+        in_postgresql.ask(leave)
 
 
 def test_drivers_that_come_at_the_same_time_make_the_tables_once(database: Database) -> None:

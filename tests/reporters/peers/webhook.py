@@ -127,6 +127,8 @@ class Receiver:
     def _handler(receiver) -> type[BaseHTTPRequestHandler]:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Headers and text in one piece.
+            wbufsize = -1
 
             def setup(self) -> None:
                 receiver.connections += 1
@@ -168,6 +170,7 @@ class Receiver:
                 self.send_header("Content-Length", str(len(data) + answer.more))
                 self.end_headers()
                 self.wfile.write(data)
+                self.wfile.flush()
 
             def log_message(self, format: str, *args: object) -> None:
                 """Says nothing."""

@@ -414,6 +414,31 @@ def test_the_proxies_of_the_environment_are_honoured(monkeypatch: pytest.MonkeyP
         assert len(receiver.taken) == 1
 
 
+def test_behind_a_redirect_to_tls_its_own_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each scheme may have one; to the first address there is none."""
+    with Receiver() as proxy:
+
+        def decide(_: Request) -> Answer:
+            return Answer(308, "", {"Location": f"https://localhost:{receiver.port}/hook"})
+
+        monkeypatch.setenv("HTTPS_PROXY", f"http://localhost:{proxy.port}")
+        with Receiver(decide=decide) as receiver, Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
+            running.put([event(1)])
+            running.await_failures()
+            running.stop(within=0.2)
+            assert len(receiver.requests) >= 1
+        # It knows no CONNECT, but it was asked.
+        assert proxy.connections >= 1
+
+
+def test_a_header_may_have_any_character_that_headers_have() -> None:
+    """Those of ISO 8859-1."""
+    with Receiver() as receiver:
+        with Running("webhook", {"url": receiver.url, "headers": "X-Who: Zoë", **IMPATIENT}) as running:
+            running.deliver([event(1)])
+        assert receiver.taken[0].headers["X-Who"] == "Zoë"
+
+
 def test_an_answer_without_end_is_not_read_to_its_end() -> None:
     """A receiver that talks for megabytes has delivered all the same, and costs a connection."""
     with Receiver([Answer(text="x" * 5_000_000)]) as receiver:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import eventually
+from fakes import event, eventually
 
 from spark_events.cli import main
+from spark_events.cli.outlets import JsonLines
+from spark_events.event import encode_lines
 
 FIXTURES = Path(__file__).parents[1] / "bridge" / "fixtures"
 BATCH = FIXTURES / "batch_udf-4.3.jsonl"
@@ -301,3 +304,27 @@ def test_on_a_terminal_there_is_a_bar(tmp_path: Path) -> None:
     assert b"%" in said
     assert said.rstrip().split(b"\033[K")[-1].startswith(b"spark-events: 1 log")
     assert len(out.read_bytes().splitlines()) == 6
+
+
+class _Narrow(io.RawIOBase):
+    """Takes a few bytes at a time, as a file without a buffer may."""
+
+    def __init__(self) -> None:
+        self.taken = b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.taken += bytes(data[:7])
+        return min(7, len(data))
+
+
+def test_an_output_without_a_buffer_gets_every_byte() -> None:
+    """Python's own, where PYTHONUNBUFFERED is set."""
+    stream = _Narrow()
+    outlet = JsonLines(stream)
+    events = [event(n) for n in range(5)]
+    outlet.take(events)
+    assert outlet.close() == 0
+    assert stream.taken == encode_lines(events)

@@ -91,7 +91,8 @@ class Modest(FaultyReporter):
 
 
 @pytest.mark.parametrize(
-    ("most", "largest"), [(1, 1), (2, 2), (100, 4), (0, 4), (-1, 4), ("2", 4), (2.5, 4), (True, 4), (None, 4)]
+    ("most", "largest"),
+    [(1, 1), (2, 2), (100, 4), (2**70, 4), (0, 4), (-1, 4), ("2", 4), (2.5, 4), (True, 4), (None, 4)],
 )
 def test_a_reporter_that_takes_less_at_once_gets_less(start: Start, most: Any, largest: int) -> None:
     """So that one request of its destination is one call; of what cannot be understood, nothing is made."""

@@ -15,11 +15,12 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
-from fakes import event, eventually, is_gone, read_events
+from fakes import FaultyReporter, event, eventually, is_gone, read_events
 from misbehaving import Untold
 
 from spark_events import Event, PermanentError, Severity, ThrottledError
 from spark_events.config import Setting
+from spark_events.dispatch.calls import most_of
 from spark_events.dispatch.delivery import Delivery
 from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.child import Child
@@ -209,6 +210,13 @@ def test_it_inherits_nothing(start: Start, tmp_path: Path) -> None:
     kinds = sorted(link.partition(":")[0] for fd, link in links.items() if int(fd) > 2)
     assert kinds == sorted(["socket", "pipe", "anon_inode", "socket", "socket", str(tmp_path / "events.jsonl")])
     assert links["0"] == "/dev/null"
+
+
+def test_what_it_takes_at_once_may_be_any_number() -> None:
+    """The messages hold 64 bits."""
+    reporter = FaultyReporter()
+    reporter.max_batch_size = 2**70
+    assert messages.encode(messages.Done(most_of(reporter)))
 
 
 def test_it_gets_as_many_events_at_once_as_it_takes(start: Start, path: Path) -> None:

@@ -74,8 +74,7 @@ def test_a_programming_error_is_not_tried_again(error: Exception) -> None:
 
 def test_calls_side_by_side_are_tried_again_as_one_is() -> None:
     """What ``asyncio.TaskGroup`` makes of a connection that was refused."""
-    group = Exception("unhandled errors in a TaskGroup (1 sub-exception)")
-    group.exceptions = (ConnectionRefusedError("no"),)  # type: ignore[attr-defined]
+    group = type("BaseExceptionGroup", (Exception,), {"exceptions": (ConnectionRefusedError("no"),)})()
     fn = Scripted(group)
     assert Run(fn, retry=AT_ONCE).of([1]) == [1]
     failure = failure_of(Run(Scripted(group), retry=None).of([1]))

@@ -42,12 +42,16 @@ def urllib_status(status: int, **headers: str) -> Exception:
     return urllib.error.HTTPError("http://x", status, "x", message, None)
 
 
-class Group(Exception):
-    """Of the shape of ExceptionGroup, which Python 3.10 does not have."""
+class BaseExceptionGroup(Exception):
+    """Of the name and shape of the one that Python has since 3.11."""
 
     def __init__(self, *exceptions: BaseException) -> None:
         super().__init__(f"unhandled errors in a TaskGroup ({len(exceptions)} sub-exceptions)")
         self.exceptions = exceptions
+
+
+class Group(BaseExceptionGroup):
+    """As ``ExceptionGroup`` is one."""
 
 
 SILENT = Verdict(retryable=True, timeout=True, outage=True)
@@ -156,12 +160,15 @@ def test_of_a_group_the_exception_decides_that_no_other_attempt_mends() -> None:
     assert essence_of(Group(down, TimeoutError()), RETRY) is down
     assert essence_of(Group(down, Group(TimeoutError(), mistake)), RETRY) is mistake
     assert essence_of(Group(down, mistake), None) is down
+    busy = httpx_status(429, **{"Retry-After": "3"})
+    assert essence_of(Group(down, busy), RETRY) is busy
     group = Group(down)
     assert essence_of(group, Retry(on=(Group,))) is group
+    assert essence_of(group, Retry(on=lambda error: isinstance(error, Group))) is group
     assert essence_of(group, Retry(on=(OSError,))) is down
 
 
-@pytest.mark.parametrize("parts", [(), ("x",), [KeyError()], 7])
+@pytest.mark.parametrize("parts", [(), ("x",), [KeyError()], (KeyError(),), 7])
 def test_what_is_only_called_like_a_group_is_none(parts: Any) -> None:
     """Exceptions of libraries may have anything there."""
     error = ValueError("x")

@@ -69,11 +69,12 @@ def test_a_name_that_begins_with_an_underscore_leads_to_its_own_column(names: li
 
 def test_a_name_that_every_row_has_is_reached_by_key() -> None:
     """A column must not take the place of what a tuple is made of."""
-    batch = pa.RecordBatch.from_pydict({"__class__": ["x"], "_fields": ["y"], "count": [3]})
-    (row,), _ = RowReader(["__class__", "_fields", "count"]).read(batch)
-    assert (row["__class__"], row["_fields"], row.count) == ("x", "y", 3)
+    values = {"__class__": "x", "__qualname__": "q", "__classcell__": 1, "__del__": 2, "_fields": "y", "count": 3}
+    batch = pa.RecordBatch.from_pydict({name: [value] for name, value in values.items()})
+    (row,), _ = RowReader(list(values)).read(batch)
+    assert (row["__class__"], row["__del__"], row["_fields"], row.count) == ("x", 2, "y", 3)
     assert isinstance(row, tuple)
-    assert row.asDict() == {"__class__": "x", "_fields": "y", "count": 3}
+    assert row.asDict() == values
 
 
 def test_what_is_equal_is_hashable_and_equal() -> None:
