@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
+from spark_events.dispatch.interruption import Interrupted
 from spark_events.errors import InvalidChoiceError, PermanentError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
@@ -45,30 +46,49 @@ class CallbackReporter(Reporter):
 
     async def report(self, events: Sequence[Event]) -> None:
         for event in events:
-            if event.event_id in self._begun:
+            # A program may add one event twice; what is handed over again is the same in its number, too.
+            told = f"{event.sequence}/{event.event_id}"
+            if told in self._begun:
                 raise PermanentError(f"its call with {event.name} {event.event_id} blocks its thread, and was given up")
-            self._begun[:] = [event.event_id]
+            self._begun[:] = [told]
+            error: BaseException | None = None
             try:
                 result = self._function(event)
-                if inspect.isawaitable(result):
-                    await self._end(asyncio.ensure_future(result))
-            except PermanentError:
+            except Interrupted:
                 raise
-            except Exception as error:
+            except BaseException as raised:
+                error = raised
+            else:
+                if inspect.isawaitable(result):
+                    error = await self._end(asyncio.ensure_future(_outcome(result)))
+            if isinstance(error, PermanentError):
+                raise error
+            if error is not None:
                 raise PermanentError(f"{event.name}: it raised\n{_told(error)}") from error
 
-    async def _end(self, call: asyncio.Future[object]) -> None:
+    async def _end(self, call: asyncio.Future[BaseException | None]) -> BaseException | None:
         done, _ = await asyncio.wait({call}, timeout=self._timeout)
         if not done:
             call.cancel()
-            raise PermanentError(f"no answer within {self._timeout:g} s (timeout)")
-        call.result()
+            return PermanentError(f"no answer within {self._timeout:g} s (timeout)")
+        return call.result()
 
     def close(self) -> None:
         self._on_close()
 
 
-def _told(error: Exception) -> str:
+async def _outcome(result: Awaitable[object]) -> BaseException | None:
+    """What a function has raised, whatever it is: an exit that leaves a task ends the whole loop."""
+    try:
+        await result
+    except Interrupted:
+        raise
+    except BaseException as error:
+        return error
+    return None
+
+
+def _told(error: BaseException) -> str:
     """The traceback, from the function on: how it came to be called is no matter of its author's."""
     tail = error.__traceback__.tb_next if error.__traceback__ is not None else None
     return "".join(traceback.format_exception(type(error), error, tail)).rstrip()

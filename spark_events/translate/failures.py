@@ -44,6 +44,8 @@ _PLATFORM = re.compile(
 )
 
 _TRACEBACK = "Traceback (most recent call last):"
+_GROUP = f"Exception Group {_TRACEBACK}"
+_MARGIN = re.compile(r"^ *[|+](?:-\+)?-* ?", re.MULTILINE)
 _PYTHON_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _PYTHON_ERROR = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*))?$", re.MULTILINE)
 _DIRECT_CAUSE = "The above exception was the direct cause of the following exception:"
@@ -73,6 +75,8 @@ class _Cause:
     type: str
     message: str
     place: str | None = None
+    #: What was raised at that place, and not in what was called from there.
+    is_own: bool = True
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.type, self.message) if part)
@@ -130,7 +134,9 @@ class Diagnostics:
             attributes["failure.location"] = root.place
         if sql_state is not None:
             attributes["error.sql_state"] = sql_state
-        context = FailureContext(text, root.type, root.message, error_class, root.place is not None, sql_state)
+        context = FailureContext(
+            text, root.type, root.message, error_class, root.place is not None and root.is_own, sql_state
+        )
         self._label(context, attributes)
         place = f" ({root.place})" if root.place else ""
         cancelled = _is_cancelled(text, error_class)
@@ -197,6 +203,9 @@ def _java_place(section: str) -> str | None:
 
 def _python_root(text: str) -> _Cause | None:
     """The error that a Python traceback ends with; of a chain, the one that caused the others."""
+    if _GROUP in text:
+        # Each exception of a group stands in a margin of its own.
+        text = _MARGIN.sub("", text)
     # Python tells the cause first; a worker's traceback stands inside the driver's, so the last is the inner one.
     _, found, traceback = text.partition(_DIRECT_CAUSE)[0].rpartition(_TRACEBACK)
     if not found:
@@ -205,10 +214,14 @@ def _python_root(text: str) -> _Cause | None:
     error = _PYTHON_ERROR.search(traceback, frames[-1].end() if frames else 0)
     if error is None:
         return None
-    message = error[2] or ""
     own = [frame for frame in frames if frame.start() < error.start() and not _MACHINERY.search(frame[1])]
     place = f"{own[-1][1]}:{own[-1][2]} in {own[-1][3]}" if own else None
-    return _Cause(error[1], message, place)
+    if error[1].endswith("Py4JJavaError"):
+        # Python has called the JVM: what went wrong there stands behind the sentence that something did.
+        _, found, java = traceback[error.end() :].partition("\n: ")
+        if found and (inner := _java_root(java)).type:
+            return _Cause(inner.type, inner.message, place, is_own=False)
+    return _Cause(error[1], error[2] or "", place)
 
 
 def _cut(text: str, limit: int) -> tuple[str, bool]:

@@ -76,7 +76,8 @@ class Jobs:
             return
         name = _name(job_id, origin)
         diagnosis = self._diagnostics.of(record.failure)
-        if diagnosis.cancelled and origin.is_streaming and not self._streaming:
+        message = str(diagnosis.attributes["exception.message"])
+        if diagnosis.cancelled and not self._streaming and origin.was_stopped(message):
             # Its query was told to stop.
             return
         self.last_failed = None if diagnosis.cancelled else job_id

@@ -51,6 +51,10 @@ class Origin:
         """Whether it belongs to a micro-batch."""
         return "sql.streaming.queryId" in self._properties
 
+    def was_stopped(self, reason: str) -> bool:
+        """Whether a job was cancelled because its query was told to stop: Spark names the run, the job's group."""
+        return self.is_streaming and (self._run is None or self._run.run_id in reason)
+
     def note_batch(self) -> None:
         """Tells the query which batch it is at, and its policy of several watermarks."""
         if self._run is not None and self._batch is not None:

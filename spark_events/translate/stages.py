@@ -24,6 +24,9 @@ _EXECUTOR = re.compile(r"ExecutorLostFailure \(executor (\S+) exited|[Ee]xecutor
 # A stage whose input is gone, and one with a barrier, is tried again as a whole.
 _FETCH_FAILED = re.compile(r"\S*FetchFailed")
 _BARRIER = "Stage failed because barrier task"
+#: Only the others begin anew: what a last stage has given to the driver cannot be taken back.
+_BARRIER_AGAIN = f"{_BARRIER} ShuffleMapTask("
+_BARRIER_IS_LAST = "failed barrier ResultStage"
 # What Spark does to stages of a job that is over; the job itself tells why.
 _COLLATERAL = re.compile(
     r"(?:\S+Exception: )?(?:\[SPARK_JOB_CANCELLED\] )?"
@@ -151,7 +154,8 @@ class Stages:
         if attempt is None:
             attempt = self._remember(record, _Attempt(record.name, Origin({}, self._queries)))
         if attempt.over:
-            self.illegal += 1
+            # Spark tells the end of such a stage twice: that it failed, and that this cannot be mended.
+            self.illegal += _BARRIER_IS_LAST not in (record.failure_reason or "")
             return
         attempt.over = True
         reason = record.failure_reason
@@ -199,7 +203,7 @@ class Stages:
 
     def _will_retry(self, stage_id: int, reason: str) -> bool:
         """Spark says it nowhere: it tries again so many times in a row, and only for these reasons."""
-        if not _FETCH_FAILED.match(reason) and not reason.startswith(_BARRIER):
+        if not _FETCH_FAILED.match(reason) and not reason.startswith(_BARRIER_AGAIN):
             return False
         failures = self._failures.pop(stage_id, 0) + 1
         self._failures[stage_id] = failures

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from fakes import event
 
@@ -78,6 +79,45 @@ def test_what_it_raises_is_logged_with_its_line_and_the_next_event_comes(
     assert delivery.books().dropped == {"rejected": 3}
     assert 'raise TimeoutError("its own")' in caplog.text
     assert "callbacks.py" not in caplog.text.replace("test_callbacks.py", "")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()], ids=repr
+)
+def test_what_is_no_exception_is_told_as_one(
+    dispatcher: EventDispatcher, caplog: pytest.LogCaptureFixture, error: BaseException, is_async: bool
+) -> None:
+    """An exit, a cancelled task of its own: it is called once an event all the same, and nobody says it blocks."""
+    called: list[str] = []
+
+    def fails(one: Event) -> None:
+        called.append(one.body)
+        raise error
+
+    async def fails_later(one: Event) -> None:
+        await asyncio.sleep(0)
+        fails(one)
+
+    delivery = subscribe(dispatcher, fails_later if is_async else fails)
+    tell(dispatcher, 3)
+    assert delivery.wait_until_settled(20)
+    assert called == ["0", "1", "2"]
+    books = delivery.books()
+    assert (books.delivered, books.dropped, books.hung) == (0, {"rejected": 3}, 0)
+    assert "Test: it raised\nTraceback (most recent call last):\n  File" in caplog.text
+    assert type(error).__name__ in caplog.text
+    assert "blocks its thread" not in caplog.text
+
+
+def test_one_event_that_is_told_twice_is_two_calls(dispatcher: EventDispatcher) -> None:
+    """A program may add it again; another number says so."""
+    called: list[int] = []
+    delivery = subscribe(dispatcher, lambda one: called.append(one.sequence))
+    one = event(7)
+    dispatcher.dispatch([Entry(n, msgspec.structs.replace(one, sequence=n)) for n in (1, 2)], 2)
+    assert delivery.wait_until_settled(20)
+    assert called == [1, 2]
 
 
 def test_an_async_one_that_takes_too_long_is_cancelled(dispatcher: EventDispatcher) -> None:

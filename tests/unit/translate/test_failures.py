@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from spark_events import Event, Severity
-from spark_events.bridge.records import Decoder, JobEnd, JobStart, QueryTerminated
+from spark_events.bridge.records import (
+    Decoder,
+    ExceptionLink,
+    Failure,
+    JobEnd,
+    JobStart,
+    QueryStarted,
+    QueryTerminated,
+)
+from spark_events.translate.enrichers import TypeEnricher
 from spark_events.translate.failures import MESSAGE_LIMIT, SUMMARY_LIMIT, Diagnosis, Diagnostics
 from spark_events.translate.translator import Translator
 
@@ -151,6 +160,96 @@ def test_a_job_that_its_query_s_stop_has_cancelled_is_no_event() -> None:
     """stop() cancels the batch under way: that is what was asked for."""
     start = JobStart(job_id=2, time=1, properties={"sql.streaming.queryId": "q1"})
     assert [e for e in events_of(start, "4.3-cancelled") if e.name == "JobFailureEvent"] == []
+
+
+@pytest.mark.parametrize(
+    ("why", "told"),
+    [
+        ("Query [id = q1, runId = run-of-q1] was stopped", 0),
+        ("part of cancelled job group run-of-q1", 0),
+        ("as part of cancellation of all jobs", 1),
+        ("part of cancelled job group nightly", 1),
+    ],
+)
+def test_a_job_of_a_query_that_somebody_else_has_cancelled_is_told(why: str, told: int) -> None:
+    """Its query was not told to stop: it fails, and this is why."""
+    query = QueryStarted(id="q1", run_id="run-of-q1", name="q", timestamp="2026-01-31T10:00:00.000Z")
+    start = JobStart(job_id=6, time=1, properties={"sql.streaming.queryId": "q1", "streaming.sql.batchId": "7"})
+    message = f"[SPARK_JOB_CANCELLED] Job 6 cancelled {why} SQLSTATE: XXKDA"
+    link = ExceptionLink(type="org.apache.spark.SparkException", message=message, error_class="SPARK_JOB_CANCELLED")
+    end = JobEnd(job_id=6, time=2, failure=Failure(chain=[link], trace=f"{link.type}: {message}\n\tat a.B.c(B.java:1)"))
+    translator = Translator()
+    events = [event for record in (query, start, end) for event in translator.translate(record)]
+    failures = [event for event in events if event.name == "JobFailureEvent"]
+    assert [event.severity for event in failures] == [Severity.WARN] * told
+
+
+CALLED = """Traceback (most recent call last):
+  File "/opt/venv/lib/python3.11/site-packages/pyspark/sql/utils.py", line 120, in call
+    self.func(DataFrame(jdf, wrapped_session_jdf), batch_id)
+  File "/app/book.py", line 16, in book
+    df.write.jdbc(url, "payments")
+  File "/opt/venv/lib/python3.11/site-packages/py4j/protocol.py", line 327, in get_return_value
+    raise Py4JJavaError(
+py4j.protocol.Py4JJavaError: An error occurred while calling o57.save.
+: {java}
+\tat java.sql/java.sql.DriverManager.getDriver(DriverManager.java:300)
+\tat org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions.<init>(JDBCOptions.scala:110)
+"""
+
+
+@pytest.mark.parametrize(
+    ("java", "cause", "label"),
+    [
+        ("java.sql.SQLException: No suitable driver", "java.sql.SQLException: No suitable driver", "SYSTEM"),
+        ("java.lang.OutOfMemoryError: Java heap space", "java.lang.OutOfMemoryError: Java heap space", "RESOURCE"),
+        ("java.io.IOException", "java.io.IOException", "SYSTEM"),
+        (
+            "org.apache.spark.SparkException: Aborted\n\tat a.B.c(B.java:1)\nCaused by: java.io.IOException: Mkdirs",
+            "java.io.IOException: Mkdirs",
+            "SYSTEM",
+        ),
+    ],
+)
+def test_what_python_has_called_in_the_jvm_is_the_cause(java: str, cause: str, label: str) -> None:
+    """py4j's own sentence says only that something went wrong there; the place is that of the call."""
+    said = CALLED.format(java=java)
+    text = f"py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: {said}"
+    found = Diagnostics([TypeEnricher()]).of_text(text)
+    assert found.attributes["failure.root_cause"] == cause
+    assert found.attributes["failure.location"] == "/app/book.py:16 in book"
+    assert found.attributes["failure.label.type"] == label
+
+
+GROUP = """  + Exception Group Traceback (most recent call last):
+  |   File "/opt/venv/lib/python3.11/site-packages/pyspark/sql/utils.py", line 120, in call
+  |     self.func(DataFrame(jdf, wrapped_session_jdf), batch_id)
+  |   File "/app/book.py", line 30, in book
+  |     asyncio.run(everything(rows))
+  |   File "/usr/lib/python3.11/asyncio/taskgroups.py", line 145, in __aexit__
+  |     raise me from None
+  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    |   File "/app/book.py", line 16, in pay
+    |     raise ValueError(f"payment {number} has no currency")
+    | ValueError: payment 1003 has no currency
+    +------------------------------------
+"""
+
+
+def test_of_a_group_of_exceptions_one_is_the_cause() -> None:
+    """As ``asyncio.TaskGroup`` raises it: what went wrong, not that something did."""
+    found = Diagnostics([TypeEnricher()]).of_text(f"py4j.Py4JException: Return Message: {GROUP}")
+    assert found.attributes["failure.root_cause"] == "ValueError: payment 1003 has no currency"
+    assert found.attributes["failure.location"] == "/app/book.py:16 in pay"
+    assert found.attributes["failure.label.type"] == "USER"
+
+
+def test_a_call_of_which_nothing_is_said_is_its_own_cause() -> None:
+    """A text that was cut, say."""
+    text = CALLED.partition("\n: ")[0]
+    assert "Py4JJavaError: An error occurred while calling o57.save." in Diagnostics().of_text(text).summary
 
 
 def test_a_long_trace_is_cut_and_says_so() -> None:

@@ -11,7 +11,7 @@ from spark_events import Event, Severity
 from spark_events.translate.translator import Translator
 
 FETCH = "org.apache.spark.shuffle.MetadataFetchFailedException: Missing an output location for shuffle 0 partition 1\n"
-BARRIER = "Stage failed because barrier task ResultTask(3, 0) finished unsuccessfully.\njava.io.IOException: x\n"
+BARRIER = "Stage failed because barrier task ShuffleMapTask(3, 0) finished unsuccessfully.\njava.io.IOException: x\n"
 BARE = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== SQL (line 1, position 1) ==\n1/0\n"
 
 
@@ -47,6 +47,22 @@ def test_spark_tries_four_times_in_a_row_and_the_fourth_failure_is_final(reason:
     told = translate(*[r for n in range(4) for r in (submitted(attempt=n), completed(reason, attempt=n))])
     assert [event.severity for event in told] == [Severity.WARN] * 3 + [Severity.ERROR]
     assert [event.attributes["failure.will_retry"] for event in told] == [True] * 3 + [False]
+
+
+def test_a_last_stage_with_a_barrier_is_not_tried_again() -> None:
+    """What it has given to the driver cannot be taken back; Spark says so, with a second end of the same attempt."""
+    reason = BARRIER.replace("ShuffleMapTask", "ResultTask")
+    final = (
+        f"Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent {reason}"
+    )
+    translator = Translator()
+    for reasons in ((reason, final), (final, final)):
+        stage = 3 + len(reasons[0])
+        records = [submitted(stage), *(completed(one, stage) for one in reasons)]
+        (event,) = [event for record in records for event in translator.translate(decoded(record))]
+        assert event.severity is Severity.ERROR
+        assert event.attributes["failure.will_retry"] is False
+    assert translator.illegal == 0
 
 
 def test_an_attempt_that_works_begins_the_count_anew() -> None:
