@@ -67,6 +67,7 @@ class Conversation:
         is_driver_gone: whether a source that was closed without a goodbye means that the driver has died.
         own: reporters that no setting makes: by name, what makes them.
         choose: which of the driver's settings count.
+        first_sequence: the number of the first event, unless the driver knows of later ones.
 
     Attributes:
         driver: its process id; 0 where that is unknown.
@@ -80,6 +81,7 @@ class Conversation:
         *,
         own: Mapping[str, Callable[[], Reporter]] | None = None,
         choose: Callable[[list[Setting]], list[Setting]] = lambda settings: settings,
+        first_sequence: int = 1,
     ) -> None:
         self.driver = 0
         self._source = source
@@ -87,6 +89,7 @@ class Conversation:
         self._is_driver_gone = is_driver_gone
         self._own = own or {}
         self._choose = choose
+        self._first_sequence = first_sequence
         self._decoder = Decoder()
         self._translator = Translator()
         self._pipeline: Pipeline
@@ -121,8 +124,9 @@ class Conversation:
         given = [Setting(s.key, s.value, s.origin) for s in hello.settings]
         settings = Settings(self._choose(given))
         self._pipeline = build(settings, self._hooks(), self._observe, hello.application, self._own)
-        self._translator = Translator(self._pipeline.translation, hello.sequence)
-        self._acknowledgements = Acknowledgements(self._answers, hello.sequence)
+        first = max(hello.sequence, self._first_sequence)
+        self._translator = Translator(self._pipeline.translation, first)
+        self._acknowledgements = Acknowledgements(self._answers, first)
         self._pipeline.dispatcher.start()
         self._answers.send("ready", version=__version__, pid=os.getpid(), awaited=self._pipeline.awaited())
         self._first = lines[1:]
@@ -136,6 +140,11 @@ class Conversation:
             self._tick()
             self._tell_of_breakers()
         self._finish()
+
+    @property
+    def next_sequence(self) -> int:
+        """The number that the next event would have."""
+        return self._translator.next_sequence
 
     def attach(self, make: Callable[[Hooks], Delivery]) -> Delivery:
         """Adds a reporter while events flow; nobody waits for its answers. From whatever thread."""

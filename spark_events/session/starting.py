@@ -34,6 +34,8 @@ _FIRST_CONNECT = 4
 
 _lock = threading.RLock()
 _running: dict[str, EventStream] = {}
+#: Where the events of an application go on to be counted, when it is listened to anew.
+_next_sequence: dict[str, int] = {}
 
 
 def start(
@@ -87,6 +89,7 @@ def start(
                 bridge.is_driver_gone,
                 own=own,
                 choose=lambda told: told if reporters is None and not _is_served(session, told) else _ours(told),
+                first_sequence=_next_sequence.get(application, 1),
             )
             conversation.begin()
             bridge.listen()
@@ -184,6 +187,7 @@ def _forget(ended: EventStream) -> None:
     # Without the lock: whoever holds it may be waiting for this very end.
     for application, stream in list(_running.items()):
         if stream is ended:
+            _next_sequence[application] = ended.next_sequence
             _running.pop(application, None)
 
 

@@ -101,6 +101,11 @@ class EventStream:
         return os.getpid() == self._pid and self._thread.is_alive() and not self._stopping
 
     @property
+    def next_sequence(self) -> int:
+        """The number that the next event would have; a stream that takes this one's place begins there."""
+        return self._conversation.next_sequence
+
+    @property
     def history(self) -> list[Event]:
         """The last events, oldest first; as many as ``start`` was told to keep."""
         return self._journal.events

@@ -196,6 +196,7 @@ def test_an_application_has_one_stream(rounds: Any) -> None:
     """Also where it has two sessions; the second is refused, or takes the first one's place."""
     assert "are started already, at " in rounds["second"]
     assert rounds["replaced"] == [False, True]
+    assert rounds["counted_on"] is True
 
 
 def test_a_fork_ends_nothing_of_its_parent(rounds: Any) -> None:

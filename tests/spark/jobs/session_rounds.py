@@ -63,8 +63,12 @@ try:
     spark_events.start(spark.newSession())
 except spark_events.SessionError as error:
     truth["second"] = str(error)
+spark_events.add_event(EventBuilder("a.b", "Before"))
+before = first.wait_for("Before", timeout=30)
 replaced = spark_events.start(spark.newSession(), replace=True)
 truth["replaced"] = first.is_running, replaced.is_running
+spark_events.add_event(EventBuilder("a.b", "After"))
+truth["counted_on"] = replaced.wait_for("After", after=before, timeout=30).sequence > before.sequence
 
 # A fork has none of it, and its end ends nothing here.
 child = os.fork()
