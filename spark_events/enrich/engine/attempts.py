@@ -29,7 +29,7 @@ from spark_events.enrich.engine.failure import Failure, message_of, type_of
 from spark_events.enrich.engine.gate import Gate
 from spark_events.enrich.engine.limits import RateLimit
 from spark_events.enrich.engine.pauses import pauses
-from spark_events.enrich.engine.verdicts import Verdict, essence_of, judge
+from spark_events.enrich.engine.verdicts import Verdict, verdict_on
 from spark_events.enrich.plan import Plan, Retry
 
 __all__ = ["Attempts"]
@@ -170,8 +170,7 @@ class Attempts:
             error = self._no_answer(slot, took)
         assert error is not None
         try:
-            error = essence_of(error, self._policy)
-            verdict = judge(error, self._policy)
+            error, verdict = verdict_on(error, self._policy)
         except Exception as broken:
             # The user's `on` raised: that is what is to be seen, not what it was asked about.
             error, verdict = broken, Verdict(retryable=False)

@@ -10,7 +10,7 @@ from spark_events.enrich.engine.calls import Batch, Call, GroupCall
 from spark_events.enrich.engine.failure import Failure, message_of, type_of
 from spark_events.enrich.engine.feed import Taken
 from spark_events.enrich.engine.frames import where_raised
-from spark_events.enrich.engine.verdicts import NotAcceptedError, essence_of, judge
+from spark_events.enrich.engine.verdicts import NotAcceptedError, verdict_on
 from spark_events.enrich.plan import Retry
 
 __all__ = ["Groups", "accept_group", "accept_one"]
@@ -85,9 +85,10 @@ def accept_group(retry: Retry | None) -> Callable[[Call, Any], Any]:
         try:
             if error is None and again is not None and again(result):
                 error = NotAcceptedError("on_result never accepted what the function returned")
-            if error is not None:
-                error = essence_of(error, retry)
-            return error, error is not None and judge(error, retry).retryable
+            if error is None:
+                return None, False
+            error, verdict = verdict_on(error, retry)
+            return error, verdict.retryable
         except Exception as broken:
             # The user's `on` or `on_result` raised: that is what is to be seen, not what it was asked about.
             return broken, False

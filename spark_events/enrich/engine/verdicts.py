@@ -18,7 +18,7 @@ from typing import Any
 
 from spark_events.enrich.plan import Retry
 
-__all__ = ["NotAcceptedError", "Verdict", "essence_of", "judge"]
+__all__ = ["NotAcceptedError", "Verdict", "essence_of", "judge", "verdict_on"]
 
 
 class NotAcceptedError(Exception):
@@ -87,6 +87,12 @@ _NETWORK_ERRNOS = {
     )
     if hasattr(errno, name)
 }  # fmt: skip
+
+
+def verdict_on(error: BaseException, retry: Retry | None) -> tuple[BaseException, Verdict]:
+    """What an attempt has raised, of a group the exception that decides, and the verdict on that."""
+    error = essence_of(error, retry)
+    return error, judge(error, retry)
 
 
 def essence_of(error: BaseException, retry: Retry | None) -> BaseException:

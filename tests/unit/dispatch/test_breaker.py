@@ -20,6 +20,15 @@ def breaker(clock: Clock) -> tuple[Breaker, list[BreakerState]]:
     return Breaker(CONFIG, clock, lambda state, why: changes.append(state)), changes
 
 
+def opened(clock: Clock) -> tuple[Breaker, list[BreakerState]]:
+    """One that has just opened for the first time."""
+    box, changes = breaker(clock)
+    for _ in range(CONFIG.failures):
+        box.failed("no")
+    assert box.state is BreakerState.OPEN
+    return box, changes
+
+
 def test_a_row_of_failures_opens_it() -> None:
     """So many failures in a row, and the reporter is left alone for the initial time."""
     box, changes = breaker(Clock())
@@ -43,9 +52,7 @@ def test_a_success_in_between_starts_the_count_anew() -> None:
 def test_half_open_lets_one_batch_through_and_a_success_closes_it() -> None:
     """When its time is up it tries once; an answer in time is enough."""
     clock = Clock()
-    box, changes = breaker(clock)
-    for _ in range(3):
-        box.failed("no")
+    box, changes = opened(clock)
     clock.now += 29.9
     assert box.pause() > 0
     clock.now += 0.2
@@ -59,9 +66,7 @@ def test_half_open_lets_one_batch_through_and_a_success_closes_it() -> None:
 def test_each_further_time_is_twice_as_long_up_to_the_longest() -> None:
     """A destination that is away for hours is asked ever more seldom; after a success the times begin anew."""
     clock = Clock()
-    box, _ = breaker(clock)
-    for _ in range(3):
-        box.failed("no")
+    box, _ = opened(clock)
     times = []
     for _ in range(4):
         times.append(box.pause())
@@ -81,9 +86,7 @@ def test_each_further_time_is_twice_as_long_up_to_the_longest() -> None:
 def test_who_cannot_wait_changes_nothing_by_failing() -> None:
     """At the end it is tried before its time: that failure neither prolongs it nor is told as a probe."""
     clock = Clock()
-    box, changes = breaker(clock)
-    for _ in range(3):
-        box.failed("no")
+    box, changes = opened(clock)
     clock.now += 10.0
     box.attempt()
     box.failed("still no")
