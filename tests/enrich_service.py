@@ -141,6 +141,14 @@ class EnrichService:
         request = urllib.request.Request(f"{self.url}/_script", body, method="POST")
         urllib.request.urlopen(request, timeout=_PATIENCE).close()
 
+    def move(self) -> None:
+        """Goes to another port, with an empty log and no script; connections that it had are reset.
+
+        For the next test: workers of a job that has failed or was stopped may call for a moment longer.
+        """
+        with urllib.request.urlopen(f"{self.url}/_move", b"", timeout=_PATIENCE) as answer:
+            self.port = json.load(answer)["port"]
+
     def calls(self) -> list[Called]:
         """Its log since the last :meth:`script`, in the order in which the calls came in.
 
@@ -212,23 +220,56 @@ class _Service:
         return float(self.delay)
 
 
+class _Server:
+    """Where it listens, and whom it talks to."""
+
+    def __init__(self, service: _Service) -> None:
+        self._service = service
+        self._listening: asyncio.Server | None = None
+        self.port = 0
+        self.connections: set[_Connection] = set()
+
+    async def listen(self, port: int) -> int:
+        """Starts to; gives the port."""
+        self._listening = await asyncio.get_running_loop().create_server(
+            lambda: _Connection(self._service, self), "127.0.0.1", port, backlog=4096, reuse_address=True
+        )
+        self.port = self._listening.sockets[0].getsockname()[1]
+        return self.port
+
+    async def move(self, asked_by: _Connection) -> int:
+        """Listens elsewhere, and talks to nobody any more but who has asked for it; gives the port."""
+        assert self._listening is not None
+        self._listening.close()
+        for connection in self.connections - {asked_by}:
+            connection.reset()
+        self._service.set({})
+        return await self.listen(0)
+
+
 class _Connection(asyncio.Protocol):
     """HTTP/1.1 with keep-alive, one request at a time, as clients of a pool send them."""
 
     opened = 0
 
-    def __init__(self, service: _Service) -> None:
+    def __init__(self, service: _Service, server: _Server) -> None:
         _Connection.opened += 1
         self.number = _Connection.opened
         self._service = service
+        self._server = server
         self._buffer = b""
         self._answering: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._server.connections.add(self)
+        # Taken where it listened before, and only now made.
+        if transport.get_extra_info("sockname")[1] != self._server.port:
+            self.reset()
 
     def connection_lost(self, _: Exception | None) -> None:
+        self._server.connections.discard(self)
         if self._answering is not None:
             self._answering.cancel()
 
@@ -249,6 +290,9 @@ class _Connection(asyncio.Protocol):
         if path == "/_script":
             self._service.set(json.loads(body))
             self._send(200, {})
+            return
+        if path == "/_move":
+            self._send(200, {"port": await self._server.move(self)})
             return
         service = self._service
         keys = json.loads(body) if path == "/bulk" else [path.partition("?")[0].rpartition("/")[2]]
@@ -285,13 +329,17 @@ class _Connection(asyncio.Protocol):
         self._send(status, body, step)
         return "cut" if step.get("cut") else str(status)
 
+    def reset(self) -> None:
+        """Closes it with RST."""
+        handle = self._transport.get_extra_info("socket")
+        handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._transport.abort()
+
     def _break(self, how: str) -> None:
         if how == "nonsense":
             self._transport.write(b"\x00\x01 this is not HTTP\r\n\r\n")
         if how == "reset":
-            handle = self._transport.get_extra_info("socket")
-            handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            self._transport.abort()
+            self.reset()
         self._transport.close()
 
     def _send(self, status: int, answer: Any, step: dict[str, Any] | None = None) -> None:
@@ -309,12 +357,8 @@ class _Connection(asyncio.Protocol):
 
 
 async def _serve(port: int, log: str) -> None:
-    service = _Service(_Log(log))
-    server = await asyncio.get_running_loop().create_server(
-        lambda: _Connection(service), "127.0.0.1", port, backlog=4096, reuse_address=True
-    )
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
+    print(await _Server(_Service(_Log(log))).listen(port), flush=True)
+    await asyncio.Event().wait()
 
 
 def _end_with_parent() -> None:

@@ -261,3 +261,19 @@ def test_the_resource_outlives_the_run(service: EnrichService) -> None:
     for _ in range(3):
         assert Run(Aiohttp.lookup, made=made, **plan).of(range(20)) == users(20)
     assert len({call.connection for call in service.calls()}) <= 5
+
+
+def test_who_called_the_service_before_it_moved_is_not_heard_any_more(service: EnrichService) -> None:
+    """Neither over the connection that he has nor over a new one: what the log holds is of the new place's callers."""
+    before = service.port
+    service.script(rules=[rule("late", forever={"status": 500})])
+    with httpx.Client() as client:
+        client.get(f"http://127.0.0.1:{before}/users/early")
+        assert [call.key for call in service.calls()] == ["early"]
+        service.move()
+        for _ in range(2):
+            with pytest.raises(httpx.TransportError):
+                client.get(f"http://127.0.0.1:{before}/users/late")
+        assert client.get(f"{service.url}/users/late").status_code == 200
+    assert service.port != before
+    assert [call.key for call in service.calls()] == ["late"]

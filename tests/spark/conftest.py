@@ -27,6 +27,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnrichService]
 
 @pytest.fixture
 def service(running: EnrichService) -> EnrichService:
-    """With an empty log, answering at once."""
-    running.script()
+    """With an empty log, answering at once, and where no worker of an earlier test can call it."""
+    running.move()
     return running
