@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from fakes import event, eventually, read_events
+from lateness import Witness
 from misbehaving import KINDS, RELEASE, beside, release
 
 from spark_events.dispatch.dispatcher import EventDispatcher
@@ -20,10 +21,16 @@ _PATIENCE = 0.5
 _EVENTS = 600
 
 
+@pytest.fixture
+def witness() -> Iterator[Witness]:
+    with Witness() as started:
+        yield started
+
+
 @pytest.fixture(autouse=True)
-def _released() -> Iterator[None]:
+def _released(witness: Witness) -> Iterator[None]:
     RELEASE.clear()
-    # Databases and brokers that other tests of this run have started.
+    # The witness, and databases and brokers that other tests of this run have started.
     others = set(psutil.Process().children())
     yield
     release()
@@ -35,16 +42,22 @@ def fill(dispatcher: EventDispatcher, first: int, last: int) -> None:
     dispatcher.dispatch([Entry(number + 1, event(number)) for number in range(first, last)], last)
 
 
-def check(path: Path, dispatcher: EventDispatcher, took: float, patience: float) -> None:
+def stop(dispatcher: EventDispatcher, patience: float, witness: Witness) -> None:
+    """Within its time."""
+    deadline = time.monotonic() + patience
+    dispatcher.stop(deadline)
+    assert witness.late(deadline) <= _LATENESS
+
+
+def check(path: Path, dispatcher: EventDispatcher) -> None:
     books = dispatcher.books()
-    assert took <= patience + _LATENESS
     assert [int(one["body"]) for one in read_events(path)] == list(range(_EVENTS))
     assert (books["good"].delivered, books["good"].lost) == (_EVENTS, 0)
     assert all(one.balances and one.held == 0 and one.accepted == _EVENTS for one in books.values())
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stop_ends_at_its_deadline_whatever_a_reporter_does(kind: str, tmp_path: Path) -> None:
+def test_a_stop_ends_at_its_deadline_whatever_a_reporter_does(kind: str, tmp_path: Path, witness: Witness) -> None:
     """The bad one is at its worst when the end comes, and has its mailbox full; nobody else loses anything."""
     path = tmp_path / "events.jsonl"
     dispatcher = beside([kind], path, timeout="1s").dispatcher
@@ -53,9 +66,8 @@ def test_a_stop_ends_at_its_deadline_whatever_a_reporter_does(kind: str, tmp_pat
     eventually(lambda: at_work(dispatcher), what=f"what {kind!r} is about to be under way")
     for first in range(10, _EVENTS, 118):
         fill(dispatcher, first, first + 118)
-    before = time.monotonic()
-    dispatcher.stop(before + _PATIENCE)
-    check(path, dispatcher, time.monotonic() - before, _PATIENCE)
+    stop(dispatcher, _PATIENCE, witness)
+    check(path, dispatcher)
 
 
 def at_work(dispatcher: EventDispatcher) -> bool:
@@ -64,24 +76,21 @@ def at_work(dispatcher: EventDispatcher) -> bool:
     return bool(books.failures or books.delivered or books.oldest_age > 0.3)
 
 
-def test_a_stop_ends_at_its_deadline_with_all_of_them_at_once(tmp_path: Path) -> None:
+def test_a_stop_ends_at_its_deadline_with_all_of_them_at_once(tmp_path: Path, witness: Witness) -> None:
     """Side by side: their times do not add up."""
     path = tmp_path / "events.jsonl"
     dispatcher = beside([kind for kind in KINDS if kind != "spins in a thread"], path, timeout="1s").dispatcher
     dispatcher.start()
     for first in range(0, _EVENTS, 100):
         fill(dispatcher, first, first + 100)
-    before = time.monotonic()
-    dispatcher.stop(before + 2)
-    check(path, dispatcher, time.monotonic() - before, 2)
+    stop(dispatcher, 2, witness)
+    check(path, dispatcher)
 
 
-def test_without_any_time_left_a_stop_returns_at_once(tmp_path: Path) -> None:
+def test_without_any_time_left_a_stop_returns_at_once(tmp_path: Path, witness: Witness) -> None:
     """What cannot be delivered any more is counted."""
     dispatcher = beside(["blocks (def)", "holds the lock in a process"], tmp_path / "f", timeout="1s").dispatcher
     dispatcher.start()
     fill(dispatcher, 0, 5)
-    before = time.monotonic()
-    dispatcher.stop(before)
-    assert time.monotonic() - before <= _LATENESS
+    stop(dispatcher, 0, witness)
     assert all(one.balances and one.held == 0 for one in dispatcher.books().values())

@@ -1,0 +1,61 @@
+"""How late something was, less what the machine itself was late: on a busy one nobody is in time.
+
+with Witness() as witness:
+    deadline = time.monotonic() + 0.5
+    dispatcher.stop(deadline)
+    assert witness.late(deadline) <= 0.1
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+__all__ = ["Witness"]
+
+# Wants nothing but to wake up every millisecond, and notes when it could not. The times are time.monotonic's, which
+# all processes of a machine share. A process of its own: what keeps *this* interpreter busy is not the machine's fault.
+_PROGRAM = """
+import json, select, sys, time
+
+stalls = []
+print("awake", flush=True)
+while True:
+    asleep = time.monotonic()
+    asked = select.select([0], [], [], 0.001)[0]
+    awake = time.monotonic()
+    if awake - asleep > 0.003:
+        stalls.append((asleep + 0.001, awake))
+    if asked:
+        if not sys.stdin.readline():
+            break
+        print(json.dumps(stalls), flush=True)
+"""
+
+
+class Witness:
+    """A process that watches the machine, while it is entered."""
+
+    def __enter__(self) -> Witness:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "awake\n"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+    def late(self, deadline: float) -> float:
+        """Seconds since the deadline (of ``time.monotonic``) in which the machine let processes run; may be below 0."""
+        now = time.monotonic()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        stalls = json.loads(self._process.stdout.readline())
+        return now - deadline - sum(max(0.0, min(end, now) - max(start, deadline)) for start, end in stalls)
