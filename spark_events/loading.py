@@ -21,5 +21,6 @@ def load(path: str) -> Any:
         return getattr(importlib.import_module(module_name), attribute)
     except AttributeError:
         raise ValueError(f"{module_name} has no {attribute}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        # A script of the user's may end itself where it is not the program.
         raise ValueError(f"{module_name} cannot be imported: {type(error).__name__}: {error}") from None

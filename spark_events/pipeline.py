@@ -9,6 +9,7 @@ from functools import partial
 from spark_events.config import Settings, boolean, duration, integer, is_name, names, option, positive_duration, text
 from spark_events.config.references import resolve
 from spark_events.dispatch.breaker import BreakerConfig
+from spark_events.dispatch.calls import describe
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks, MakeStore
 from spark_events.dispatch.dispatcher import DispatcherConfig, EventDispatcher, create
@@ -237,5 +238,5 @@ def _make(
     try:
         return Delivery(name, plan.make, plan.delivery, capacity, hooks, plan.selection, plan.breaker, store)
     except Exception as error:
-        settings.complain(f"{_REPORTER}.{name}: it cannot be made: {type(error).__name__}: {error}")
+        settings.complain(f"{_REPORTER}.{name}: it cannot be made: {describe(error)}")
         return None

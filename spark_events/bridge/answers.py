@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from spark_events.event.text import plain
+
 __all__ = ["Answers"]
 
 
@@ -33,6 +35,7 @@ class Answers:
                 self._send(b'{"kind":"ack","through":%d,"sequence":%d}\n' % (through, sequence))
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Any other answer."""
+        """Any other answer. Of what quotes others, lone surrogates are replaced: a file's name may hold them."""
+        told = {name: plain(value) if isinstance(value, str) else value for name, value in fields.items()}
         with self._lock:
-            self._send(self._encode({"kind": kind, **fields}) + b"\n")
+            self._send(self._encode({"kind": kind, **told}) + b"\n")

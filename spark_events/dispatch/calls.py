@@ -9,12 +9,15 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from spark_events.dispatch.interruption import Interrupted
+from spark_events.event.text import said_of
 from spark_events.reporters.reporter import Reporter
 
 __all__ = ["Call", "Original", "begin", "describe", "end", "most_of"]
 
 #: More than any batch has.
 _MOST = 1_000_000
+#: Characters of an error. What quotes a whole answer is not to fill the log, nor the events of other reporters.
+_MOST_TOLD = 2000
 
 Call: TypeAlias = Callable[[], Awaitable[None] | None]
 
@@ -71,9 +74,8 @@ def most_of(reporter: Reporter) -> int | None:
 
 
 def describe(error: BaseException) -> str:
-    try:
-        if isinstance(error, asyncio.TimeoutError) and not str(error):
-            return "no answer within its timeout"
-        return f"{type(error).__name__}: {error}"
-    except Exception:
-        return f"{type(error).__name__} (its __str__ raises, too)"
+    """What kind of error it is, and what it says."""
+    said = said_of(error, _MOST_TOLD)
+    if isinstance(error, asyncio.TimeoutError) and not said:
+        return "no answer within its timeout"
+    return f"{type(error).__name__}: {said}"

@@ -173,7 +173,11 @@ class Worker:
 
     async def _report(self, events: list[Event]) -> str | None:
         # A list for each attempt: what a reporter has taken out of one is not delivered when it fails.
-        return await self._persistently(lambda: self._reporter.report([*events]), "failed")
+        dropped = await self._persistently(lambda: self._reporter.report([*events]), "failed")
+        # Not where one could be opened: who hangs in every batch does so again behind each opening.
+        if dropped is None and not self._slow:
+            self._breaker.succeeded()
+        return dropped
 
     async def _next(self) -> list[Event]:
         waited = False
@@ -212,8 +216,6 @@ class Worker:
         except Exception:
             # The time for trying is over; why it failed was counted and said when it did.
             return SHUTDOWN
-        if not self._slow:
-            self._breaker.succeeded()
         if self._in_failure:
             self._in_failure = False
             _LOG.warning("reporter %s: works again", self.name)

@@ -15,6 +15,7 @@ import msgspec
 from spark_events.config import Setting
 from spark_events.errors import PermanentError, ReporterProcessError, ThrottledError
 from spark_events.event import Event
+from spark_events.event.text import said_of
 
 __all__ = [
     "MOST_ANSWER_BYTES",
@@ -137,11 +138,8 @@ def _exactly(fd: int, count: int) -> bytes | None:
 
 
 def text(said: object) -> str:
-    """What somebody else's object says of itself, so that it can be sent: not too long, nothing but Unicode."""
-    try:
-        return str(said)[:_MOST_TEXT].encode("utf-8", "replace").decode()
-    except Exception as error:
-        return f"(cannot be told, its __str__ raises {type(error).__name__})"
+    """What somebody else's object says of itself, so that it can be sent."""
+    return said_of(said, _MOST_TEXT)
 
 
 def failure(error: BaseException) -> Failed:

@@ -294,7 +294,29 @@ def test_errors_of_a_strange_kind_do_not_end_the_delivery(start: Start, caplog: 
     books = delivery.books()
     assert (books.delivered, books.dropped, books.failures) == (1, {"rejected": 1}, 2)
     assert "RuntimeError: the reporter raised what is no Exception: NoException: odd" in caplog.text
-    assert "not tried again: Untold (its __str__ raises, too)" in caplog.text
+    assert "not tried again: Untold: (cannot be told, its __str__ raises ValueError)" in caplog.text
+
+
+@pytest.mark.parametrize("verdict", [OSError, PermanentError])
+def test_an_error_may_quote_any_name_of_a_file(
+    start: Start, caplog: pytest.LogCaptureFixture, verdict: Callable[[str], Exception]
+) -> None:
+    """Names that are no UTF-8 have lone surrogates; what a verdict means does not depend on its words."""
+    delivery = start(FaultyReporter([Step(error=lambda: verdict(os.fsdecode(b"caf\xe9.json")))]))
+    delivery.put(entries(1))
+    assert delivery.wait_until_settled(20)
+    rejected = verdict is PermanentError
+    books = delivery.books()
+    assert (books.delivered, books.dropped, books.failures) == (1 - rejected, {"rejected": 1} if rejected else {}, 1)
+    assert f"{verdict.__name__}: caf?.json" in caplog.text
+
+
+def test_of_a_long_error_only_the_beginning_is_told(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """One that quotes all that it was sent would fill the log, and with it the time that others have at the end."""
+    delivery = start(FaultyReporter([Step(error=lambda: OSError("x" * 5_000_000))]))
+    delivery.put(entries(1))
+    assert delivery.wait_until_settled(20)
+    assert "OSError: " + "x" * 2000 + "\n" in caplog.text
 
 
 def test_a_failing_spell_is_said_once_and_so_is_its_end(start: Start, caplog: pytest.LogCaptureFixture) -> None:

@@ -122,6 +122,20 @@ def test_the_number_of_blocked_threads_is_bounded(gate: threading.Event) -> None
     delivery.join()
 
 
+def test_a_reporter_that_blocks_in_every_batch_is_left_alone(gate: threading.Event) -> None:
+    """That each of its successors can be opened says nothing of the batch that comes then."""
+    changes: list[BreakerState] = []
+    hooks = Hooks(on_breaker=lambda name, old, new, why: changes.append(new))
+    delivery = started(lambda: Blocking(gate, []), hooks, timeout=0.01)
+    delivery.put(entries(1))
+    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 4, within=60)
+    opened, trying = BreakerState.OPEN, BreakerState.HALF_OPEN
+    # Two open it; of those behind them, each is let through to see.
+    assert changes[:5] == [opened, trying, opened, trying, opened]
+    delivery.request_stop(time.monotonic())
+    delivery.join()
+
+
 def test_a_thread_that_spins_is_ended_when_it_is_given_up() -> None:
     """It takes the interpreter from everybody else, so it must not go on; one that waits may."""
     spinning = Spins()
