@@ -67,6 +67,8 @@ class Conversation:
         is_driver_gone: whether a source that was closed without a goodbye means that the driver has died.
         own: reporters that no setting makes: by name, what makes them.
         choose: which of the driver's settings count.
+        look_after: called several times a second, and behind others' modules when these are imported: what they may
+            have taken from this process, it gives back.
         first_sequence: the number of the first event, unless the driver knows of later ones.
 
     Attributes:
@@ -81,6 +83,7 @@ class Conversation:
         *,
         own: Mapping[str, Callable[[], Reporter]] | None = None,
         choose: Callable[[list[Setting]], list[Setting]] = lambda settings: settings,
+        look_after: Callable[[], None] = lambda: None,
         first_sequence: int = 1,
     ) -> None:
         self.driver = 0
@@ -89,6 +92,7 @@ class Conversation:
         self._is_driver_gone = is_driver_gone
         self._own = own or {}
         self._choose = choose
+        self._look_after = look_after
         self._first_sequence = first_sequence
         self._decoder = Decoder()
         self._translator = Translator()
@@ -124,6 +128,7 @@ class Conversation:
         given = [Setting(s.key, s.value, s.origin) for s in hello.settings]
         settings = Settings(self._choose(given))
         self._pipeline = build(settings, self._hooks(), self._observe, hello.application, self._own)
+        self._look_after()
         first = max(hello.sequence, self._first_sequence)
         self._translator = Translator(self._pipeline.translation, first)
         self._acknowledgements = Acknowledgements(self._answers, first)
@@ -254,6 +259,7 @@ class Conversation:
         self._acknowledgements.complete(*self._pipeline.dispatcher.progress())
 
     def _observe(self) -> None:
+        self._look_after()
         # One that is late is not waited for any longer: nobody else would say so.
         self._acknowledge()
         self._observation.numbers(self._pipeline.dispatcher.books)

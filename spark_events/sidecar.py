@@ -6,6 +6,7 @@ standard input: a pipe that closes without a goodbye is how it learns that the d
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -16,7 +17,7 @@ from typing import NoReturn
 from spark_events.bridge.answers import Answers
 from spark_events.bridge.pipe import RecordPipe, line_writer
 from spark_events.conversation import Conversation
-from spark_events.dispatch.interruption import Uninterrupted
+from spark_events.dispatch.process.log_lines import LogLines
 from spark_events.dispatch.process.streams import take_standard_streams
 from spark_events.errors import ConfigError, ProtocolError
 from spark_events.reporters.log import DRIVER_LOGGER, severity_of
@@ -31,28 +32,19 @@ SWITCH_SECONDS = 0.0005
 _DEATH_SECONDS = 1.0
 
 
-class _DriverLog(logging.Handler):
+class _DriverLog(LogLines):
     """What the sidecar itself has to say goes into the driver's log."""
 
     def __init__(self, answers: Answers) -> None:
         super().__init__()
         self._answers = answers
 
-    def createLock(self) -> None:
-        # The answers have one that is never left taken; logging's own is, by a thread interrupted at the wrong moment.
-        self.lock = None
-
-    def handle(self, record: logging.LogRecord) -> bool:
-        with Uninterrupted():
-            self.emit(record)
-        return True
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.name == DRIVER_LOGGER:
+    def tell(self, logger: str, level: int, line: str) -> None:
+        if logger == DRIVER_LOGGER:
             # What a reporter hands over, not what the sidecar has to say.
-            self._answers.send("event", level=severity_of(record.levelno), message=record.getMessage())
+            self._answers.send("event", level=severity_of(level), message=line)
         else:
-            self._answers.send("log", level=record.levelname, message=self.format(record))
+            self._answers.send("log", level=logging.getLevelName(level), message=line)
 
 
 def _leave_the_driver_s_signals_alone() -> None:
@@ -84,12 +76,18 @@ def main() -> NoReturn:
     sys.setswitchinterval(SWITCH_SECONDS)
     records, told = take_standard_streams()
     answers = Answers(line_writer(told))
-    logging.basicConfig(level=logging.WARNING, handlers=[_DriverLog(answers)], format="%(message)s")
+    driver_log = _DriverLog(answers)
+    driver_log.connect()
     # Which events are wanted, the reporter's filter decides, and the driver's configuration of that logger.
     logging.getLogger(DRIVER_LOGGER).setLevel(1)
     code = 0
     try:
-        conversation = Conversation(RecordPipe(records), answers, lambda: _is_gone(conversation.driver or parent))
+        conversation = Conversation(
+            RecordPipe(records),
+            answers,
+            lambda: _is_gone(conversation.driver or parent),
+            look_after=driver_log.connect,
+        )
         if conversation.begin():
             conversation.run()
     except ConfigError as error:
@@ -102,5 +100,7 @@ def main() -> NoReturn:
         _LOG.exception("the sidecar has failed")
         code = 1
     # Not sys.exit: a reporter's library may have left threads behind that would never end.
-    sys.stderr.flush()
+    with contextlib.suppress(OSError, ValueError):
+        # It may be closed: by who has started the driver, or by a reporter.
+        sys.stderr.flush()
     os._exit(code)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import faulthandler
 import inspect
-import logging
 import os
 import signal
 import sys
@@ -17,6 +16,7 @@ from typing import NoReturn
 from spark_events.config import Settings
 from spark_events.dispatch.calls import Original, most_of
 from spark_events.dispatch.process import messages
+from spark_events.dispatch.process.log_lines import LogLines
 from spark_events.dispatch.process.messages import Answer, Done, Make, Open, Report, Request, Said
 from spark_events.dispatch.process.streams import take_standard_streams
 from spark_events.errors import ConfigError
@@ -30,8 +30,8 @@ _SET_PARENT_DEATH_SIGNAL = 1
 _NICENESS = 5
 
 
-class _Answers(logging.Handler):
-    """The way back. It is a log handler as well: what the reporter's libraries say belongs into the driver's log."""
+class _Answers(LogLines):
+    """The way back, also for what the reporter's libraries say: it belongs into the driver's log."""
 
     def __init__(self, fd: int) -> None:
         super().__init__()
@@ -44,8 +44,8 @@ class _Answers(logging.Handler):
             while view:
                 view = view[os.write(self._fd, view) :]
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self.send(Said(record.name, record.levelno, messages.text(self.format(record))))
+    def tell(self, logger: str, level: int, line: str) -> None:
+        self.send(Said(logger, level, messages.text(line)))
 
 
 class _Host:
@@ -109,7 +109,9 @@ async def _serve(requests: int, answers: _Answers) -> NoReturn:
     threading.Thread(target=listen, args=[messages.requests_of()], name="spark-events-requests", daemon=True).start()
     host = _Host()
     while True:
-        answers.send(await host.answer(await inbox.get()))
+        answer = await host.answer(await inbox.get())
+        answers.connect()
+        answers.send(answer)
 
 
 def _end_with(parent: int) -> None:
@@ -146,6 +148,6 @@ def main(parent: int) -> NoReturn:
     # A crash leaves the Python frames that it happened in on standard error, which is the driver's.
     faulthandler.enable(sys.stderr, all_threads=False)
     answers = _Answers(fd)
-    logging.basicConfig(level=logging.WARNING, handlers=[answers], format="%(message)s")
+    answers.connect()
     asyncio.run(_serve(requests, answers))
     raise AssertionError("it serves until it ends")
