@@ -22,6 +22,7 @@ from spark_events.config import Setting, Settings
 from spark_events.dispatch.books import account, with_those_before
 from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.observation import Observation
+from spark_events.dispatch.process.log_lines import LogLines
 from spark_events.dispatch.store import Entry
 from spark_events.errors import ProtocolError
 from spark_events.pipeline import Pipeline, build
@@ -67,8 +68,7 @@ class Conversation:
         is_driver_gone: whether a source that was closed without a goodbye means that the driver has died.
         own: reporters that no setting makes: by name, what makes them.
         choose: which of the driver's settings count.
-        look_after: called several times a second, and behind others' modules when these are imported: what they may
-            have taken from this process, it gives back.
+        log: where the log lines of this process go, which is this process's own.
         first_sequence: the number of the first event, unless the driver knows of later ones.
 
     Attributes:
@@ -83,7 +83,7 @@ class Conversation:
         *,
         own: Mapping[str, Callable[[], Reporter]] | None = None,
         choose: Callable[[list[Setting]], list[Setting]] = lambda settings: settings,
-        look_after: Callable[[], None] = lambda: None,
+        log: LogLines | None = None,
         first_sequence: int = 1,
     ) -> None:
         self.driver = 0
@@ -92,7 +92,7 @@ class Conversation:
         self._is_driver_gone = is_driver_gone
         self._own = own or {}
         self._choose = choose
-        self._look_after = look_after
+        self._log = log
         self._first_sequence = first_sequence
         self._decoder = Decoder()
         self._translator = Translator()
@@ -128,7 +128,10 @@ class Conversation:
         given = [Setting(s.key, s.value, s.origin) for s in hello.settings]
         settings = Settings(self._choose(given))
         self._pipeline = build(settings, self._hooks(), self._observe, hello.application, self._own)
-        self._look_after()
+        if self._log is not None:
+            self._log.hide = settings.confidence().hide
+            # Modules of others have been imported.
+            self._log.connect()
         first = max(hello.sequence, self._first_sequence)
         self._translator = Translator(self._pipeline.translation, first)
         self._acknowledgements = Acknowledgements(self._answers, first)
@@ -259,7 +262,8 @@ class Conversation:
         self._acknowledgements.complete(*self._pipeline.dispatcher.progress())
 
     def _observe(self) -> None:
-        self._look_after()
+        if self._log is not None:
+            self._log.connect()
         # One that is late is not waited for any longer: nobody else would say so.
         self._acknowledge()
         self._observation.numbers(self._pipeline.dispatcher.books)

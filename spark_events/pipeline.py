@@ -235,8 +235,9 @@ def _make(
     store: MakeStore | None = None
     if plan.delivery.guarantee == "at-least-once" and application is not None:
         store = partial(Spool, capacity, partial(Clerk, application, name, plan.spool), max_bytes=plan.spool.max_size)
+    hide = settings.confidence(f"{_REPORTER}.{name}").hide
     try:
-        return Delivery(name, plan.make, plan.delivery, capacity, hooks, plan.selection, plan.breaker, store)
+        return Delivery(name, plan.make, plan.delivery, capacity, hooks, plan.selection, plan.breaker, store, hide)
     except Exception as error:
-        settings.complain(f"{_REPORTER}.{name}: it cannot be made: {describe(error)}")
+        settings.complain(f"{_REPORTER}.{name}: it cannot be made: {describe(error, hide)}")
         return None

@@ -86,7 +86,7 @@ def main() -> NoReturn:
             RecordPipe(records),
             answers,
             lambda: _is_gone(conversation.driver or parent),
-            look_after=driver_log.connect,
+            log=driver_log,
         )
         if conversation.begin():
             conversation.run()

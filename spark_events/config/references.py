@@ -8,7 +8,17 @@ from pathlib import Path
 
 from spark_events.config.kinds import Kind
 
-__all__ = ["Secret", "UnresolvedError", "is_secret", "resolve", "secret", "shown", "without_password"]
+__all__ = [
+    "Secret",
+    "UnresolvedError",
+    "is_secret",
+    "is_telling",
+    "resolve",
+    "secret",
+    "shown",
+    "targets",
+    "without_password",
+]
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
 #: Spark's own idea of what a secret is called (``spark.redaction.regex``), and what reporters add to it.
@@ -84,14 +94,24 @@ def _target(reference: re.Match[str]) -> str:
         raise UnresolvedError(f"the file {name} cannot be read: {reason}") from None
 
 
+def targets(value: str) -> dict[str, str]:
+    """What each reference in a value stands for, with the reference as it was written."""
+    return {_target(reference): reference[0] for reference in _REFERENCE.finditer(value)}
+
+
+def is_telling(key: str) -> bool:
+    """Whether a key is called like one of a secret."""
+    return _TELLING_KEY.search(key) is not None
+
+
 def is_secret(key: str, value: str) -> bool:
     """Whether a value is not to be shown: by what its key is called, or because it stands for something else."""
-    return _TELLING_KEY.search(key) is not None or _REFERENCE.search(value) is not None
+    return is_telling(key) or _REFERENCE.search(value) is not None
 
 
 def shown(key: str, value: str, confidential: bool = False) -> str:
     """A value as messages may show it: a reference as it was written, a secret not at all, a URL without password."""
-    if (confidential or _TELLING_KEY.search(key)) and _REFERENCE.fullmatch(value) is None:
+    if (confidential or is_telling(key)) and _REFERENCE.fullmatch(value) is None:
         return "a value that is not shown"
     return repr(without_password(value))
 

@@ -12,8 +12,9 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from spark_events.config.confidence import Confidence
 from spark_events.config.kinds import Kind
-from spark_events.config.references import UnresolvedError, is_secret, resolve, shown
+from spark_events.config.references import UnresolvedError, is_secret, is_telling, resolve, shown, targets
 from spark_events.errors import ConfigError
 
 __all__ = ["Option", "Setting", "Settings", "option", "options"]
@@ -67,6 +68,7 @@ class Settings:
         self._settings = {setting.key.removeprefix(_SPARK): setting for setting in ranked}
         self._known: set[str] = set()
         self._problems: list[str] = []
+        self._confided: dict[str, dict[str, str]] = {}
 
     @classmethod
     def of(cls, values: Mapping[str, str], origin: str = "a dictionary") -> Settings:
@@ -87,7 +89,11 @@ class Settings:
                     usable = False
                 continue
             try:
-                values[declared.field] = declared.kind.parse(resolve(setting.value))
+                given = resolve(setting.value)
+                values[declared.field] = declared.kind.parse(given)
+                self._confided[full_key] = targets(setting.value)
+                if declared.kind.confidential or is_telling(declared.key):
+                    self._confided[full_key].setdefault(given, "***")
             except ValueError as error:
                 self.complain(_wrong(setting, declared.kind, error))
                 usable = False
@@ -107,6 +113,11 @@ class Settings:
         """The raw text of one key."""
         setting = self._settings.get(key)
         return None if setting is None else setting.value
+
+    def confidence(self, prefix: str = "events") -> Confidence:
+        """Hides what the values below ``prefix`` that have been read were not to show."""
+        below = (told for key, told in self._confided.items() if key.startswith(f"{prefix}."))
+        return Confidence({secret: shown for told in below for secret, shown in told.items()})
 
     def ignore_below(self, prefix: str) -> None:
         """The keys below ``prefix`` are not judged: something worse is wrong with them as a whole."""

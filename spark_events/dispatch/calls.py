@@ -73,9 +73,14 @@ def most_of(reporter: Reporter) -> int | None:
     return min(most, _MOST) if type(most) is int and most > 0 else None
 
 
-def describe(error: BaseException) -> str:
-    """What kind of error it is, and what it says."""
-    said = said_of(error, _MOST_TOLD)
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def describe(error: BaseException, hide: Callable[[str], str] = _as_it_is) -> str:
+    """What kind of error it is, and what it says, without what is to be hidden."""
+    # Hidden before it is cut: of a secret, no half is told either.
+    said = hide(said_of(error, 10 * _MOST_TOLD))[:_MOST_TOLD]
     if isinstance(error, asyncio.TimeoutError) and not said:
         return "no answer within its timeout"
     return f"{type(error).__name__}: {said}"

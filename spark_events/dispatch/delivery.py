@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from spark_events.dispatch.books import Books
 from spark_events.dispatch.breaker import Breaker, BreakerConfig, BreakerState
+from spark_events.dispatch.calls import describe
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.mailbox import Mailbox
 from spark_events.dispatch.selection import Selection, SelectionConfig
@@ -64,6 +65,7 @@ class Delivery:
         selection: which events the reporter gets; all of them, without one.
         breaker: when the reporter is left alone.
         store: makes what holds the events; a mailbox, without one.
+        hide: takes out of a text what nobody but the reporter may read.
     """
 
     def __init__(
@@ -76,8 +78,10 @@ class Delivery:
         selection: SelectionConfig | None = None,
         breaker: BreakerConfig | None = None,
         store: MakeStore | None = None,
+        hide: Callable[[str], str] = lambda text: text,
     ) -> None:
         self.name = name
+        self._hide = hide
         # Never all that the mailbox holds: a newcomer that is worth more must find something to displace.
         self._config = dataclasses.replace(config, batch_size=min(config.batch_size, max(1, capacity // 2)))
         self._make = make
@@ -235,7 +239,7 @@ class Delivery:
             # No descriptors or threads left, or a reporter that cannot be made twice: perhaps the next time.
             if not self._unreplaced:
                 self._unreplaced = True
-                _LOG.error("reporter %s: %s, and cannot be made anew: %s", self.name, what, error)
+                _LOG.error("reporter %s: %s, and cannot be made anew: %s", self.name, what, self.describe(error))
             return False
         self._unreplaced = False
         self._worker = successor
@@ -277,6 +281,10 @@ class Delivery:
             _LOG.error("reporter %s: %d events were not delivered in time and are lost", self.name, lost)
         if full := dropped.get("mailbox-full"):
             _LOG.warning("reporter %s: %d events were dropped, its mailbox was full", self.name, full)
+
+    def describe(self, error: BaseException) -> str:
+        """For the worker: an error in words that anybody may read."""
+        return describe(error, self._hide)
 
     def take(self, worker: Worker, most: int) -> list[Event]:
         """For the worker: the oldest events."""

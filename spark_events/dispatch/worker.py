@@ -13,7 +13,7 @@ import tenacity
 
 from spark_events.dispatch.bell import Bell
 from spark_events.dispatch.breaker import Breaker
-from spark_events.dispatch.calls import Call, Original, begin, describe, end, most_of
+from spark_events.dispatch.calls import Call, Original, begin, end, most_of
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.interruption import Interrupted, Interruptible, let_go_of_logging
 from spark_events.errors import PermanentError, ThrottledError, is_seconds
@@ -34,6 +34,9 @@ class Source(Protocol):
     @property
     def is_durable(self) -> bool:
         """Whether what was not delivered is kept for a later time."""
+
+    def describe(self, error: BaseException) -> str:
+        """An error in words that anybody may read."""
 
     def take(self, worker: Worker, most: int) -> list[Event]:
         """The oldest events; none for a worker that was replaced."""
@@ -145,7 +148,7 @@ class Worker:
             let_go_of_logging()
         except BaseException as error:
             # A reporter that stops its loop, say: nobody up from here would know, and the delivery must go on.
-            self.death = describe(error)
+            self.death = self._source.describe(error)
 
     async def _deliver(self) -> None:
         opened = await self._persistently(self._reporter.open, "cannot be opened")
@@ -169,7 +172,7 @@ class Worker:
             try:
                 await self._attempt(self._reporter.close)
             except Exception as error:
-                _LOG.warning("reporter %s: could not be closed: %s", self.name, describe(error))
+                _LOG.warning("reporter %s: could not be closed: %s", self.name, self._source.describe(error))
 
     async def _report(self, events: list[Event]) -> str | None:
         # A list for each attempt: what a reporter has taken out of one is not delivered when it fails.
@@ -210,7 +213,7 @@ class Worker:
             # The destination has answered: it is the events that are wrong.
             self._breaker.succeeded()
             self._rejected = error.rejected if isinstance(error.rejected, int) else None
-            _LOG.error("reporter %s: %s, not tried again: %s", self.name, verb, describe(error))
+            _LOG.error("reporter %s: %s, not tried again: %s", self.name, verb, self._source.describe(error))
             self._source.note_failure(self)
             return "rejected"
         except Exception:
@@ -291,9 +294,10 @@ class Worker:
             self._breaker.failed(f"an attempt took {took:.1f} s, its timeout is {self._config.timeout:g} s")
 
     def _failed(self, verb: str, error: Exception) -> None:
+        why = self._source.describe(error)
         if not self._in_failure and not self._abandoned:
             self._in_failure = True
-            _LOG.error("reporter %s: %s, its events are held and tried again: %s", self.name, verb, describe(error))
+            _LOG.error("reporter %s: %s, its events are held and tried again: %s", self.name, verb, why)
         # Said before it is counted: whoever sees the number finds the reason in the log.
         self._source.note_failure(self)
-        self._breaker.failed(describe(error))
+        self._breaker.failed(why)

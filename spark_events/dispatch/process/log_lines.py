@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable
 
 from spark_events.dispatch.calls import describe
 from spark_events.dispatch.interruption import Uninterrupted
@@ -19,6 +20,11 @@ _MOST_QUOTED = 200
 
 class LogLines(logging.Handler):
     """Hands lines on, and never raises: logging does not, and those who log count on that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Takes out of a line what nobody may read.
+        self.hide: Callable[[str], str] = str
 
     #: By this the `log` reporter knows that its lines arrive.
     leads_to_driver = True
@@ -40,7 +46,9 @@ class LogLines(logging.Handler):
 
     def handle(self, record: logging.LogRecord) -> bool:
         with Uninterrupted(), contextlib.suppress(OSError):
-            self.tell(record.name, record.levelno, self.line_of(record))
+            line = self.line_of(record)
+            # Of an event, nothing is taken: who may read it, its reporter's configuration says.
+            self.tell(record.name, record.levelno, line if record.name == DRIVER_LOGGER else self.hide(line))
         return True
 
     def connect(self) -> None:

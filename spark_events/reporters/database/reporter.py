@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spark_events.config import without_password
+from spark_events.config.confidence import Confidence
+from spark_events.config.references import is_telling
 from spark_events.errors import PermanentError, TransientError
 from spark_events.event import Event
 from spark_events.reporters.database.config import DatabaseConfig
@@ -39,7 +41,12 @@ class DatabaseReporter(Reporter):
         self._schema = schema
         self._statements = statements
         self._engine: Engine = engines.create(config)
-        path = self._engine.url.database
+        url = self._engine.url
+        # Its query may hold a password, and who connects from where is nobody else's affair.
+        self._where = url.set(query={}).render_as_string(hide_password=True)
+        told = [str(value) for key, value in url.query.items() if is_telling(key)]
+        self._hide = Confidence([url.password or "", *told]).hide
+        path = url.database
         is_file = self._engine.dialect.name == "sqlite" and path is not None and not path.startswith("file:")
         self._path = path if is_file else None
         self._file: tuple[int, int] | None = None
@@ -105,8 +112,7 @@ class DatabaseReporter(Reporter):
     def _transient(self, error: Exception) -> TransientError:
         """Wrong rights, a full disk, a server that is away: nothing is wrong with the events, so they are kept."""
         self._is_ready = False
-        where = self._engine.url.render_as_string(hide_password=True)
-        return TransientError(f"{where}: {without_password(self._statements.reason(error))}")
+        return TransientError(f"{self._where}: {self._hide(without_password(self._statements.reason(error)))}")
 
     def close(self) -> None:
         self._engine.dispose()

@@ -1,4 +1,4 @@
-"""What an address and its headers say in confidence is in no log, and in no event of another reporter.
+"""What an address says in confidence, and those who log addresses.
 
 Receivers quote what they were sent: a page for 404 has the path in it, which is all the secret that some have.
 """
@@ -7,57 +7,17 @@ from __future__ import annotations
 
 import base64
 import logging
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-__all__ = ["Confidence", "credentials", "secret_address", "unseen"]
+from spark_events.config.confidence import NO_WORD
 
-#: Shorter texts are in every other word; nobody could hide them.
-_LEAST = 3
-#: What is no word: it is long, or it has a number in it.
-_NO_WORD = re.compile(r".{12,}|(?=.*\d).{6,}", re.DOTALL)
-_WORD = re.compile(r"\w")
-_HIDDEN = "***"
+__all__ = ["credentials", "secret_address", "unseen"]
+
 #: The loggers of httpx and httpcore. Each request's address, headers included, is told there.
 _TOLD_BY = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
-
-
-class Confidence:
-    """Hides in others' texts what they were told.
-
-    Args:
-        secrets: texts that are hidden, as they are and as URLs and JSON write them. Of ``Bearer …`` and ``session=…``,
-            also what is behind it.
-    """
-
-    def __init__(self, secrets: Iterable[str]) -> None:
-        texts = {part for secret in secrets for part in (secret, *re.split(r"[ =;,]+", secret)[1:])}
-        forms = {form for text in texts for form in _forms(text) if len(form) >= _LEAST}
-        # The longest first: one may be a part of another.
-        self._pattern = "|".join(map(_alone, sorted(forms, key=len, reverse=True)))
-
-    def hide(self, text: str) -> str:
-        """The text, with ``***`` for what was said in confidence."""
-        return re.sub(self._pattern, _HIDDEN, text) if self._pattern else text
-
-
-def _forms(text: str) -> Iterator[str]:
-    """How it may come back: as URLs write it, in either case, and as JSON does."""
-    for written in (text, unquote(text), quote(text, safe=""), quote(text)):
-        yield written
-        yield re.sub("%[0-9A-F]{2}", lambda escape: escape[0].lower(), written)
-        yield written.replace("\\", "\\\\").replace('"', '\\"').replace("/", "\\/")
-
-
-def _alone(text: str) -> str:
-    """One that may be a word, not as a part of another: nobody hides ``prod`` in ``product``."""
-    is_secret = _NO_WORD.fullmatch(text) is not None
-    before = r"(?<!\w)" if _WORD.match(text) and not is_secret else ""
-    behind = r"(?!\w)" if _WORD.match(text[-1]) and not is_secret else ""
-    return f"{before}{re.escape(text)}{behind}"
 
 
 def secret_address(url: str) -> Iterator[str]:
@@ -65,7 +25,7 @@ def secret_address(url: str) -> Iterator[str]:
     parts = urlsplit(url)
     yield url
     yield parts.path
-    yield from (part for part in parts.path.split("/") if _NO_WORD.fullmatch(part))
+    yield from (part for part in parts.path.split("/") if NO_WORD.fullmatch(part))
     if parts.query:
         yield f"{parts.path}?{parts.query}"
     yield from credentials(url)

@@ -7,7 +7,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from spark_events.reporters.http.confidence import Confidence
+from spark_events.config.confidence import Confidence
 from spark_events.reporters.otlp.answers import partial_success, retry_delay
 from spark_events.reporters.otlp.target import Target
 from spark_events.reporters.otlp.tls import context, read

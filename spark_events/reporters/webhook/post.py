@@ -10,8 +10,9 @@ from typing import NamedTuple
 import httpx
 
 from spark_events.config import without_password
+from spark_events.config.confidence import Confidence
 from spark_events.errors import TransientError
-from spark_events.reporters.http.confidence import Confidence, secret_address, unseen
+from spark_events.reporters.http.confidence import secret_address, unseen
 from spark_events.reporters.http.proxies import proxy_for
 from spark_events.reporters.webhook.config import WebhookConfig
 

@@ -172,7 +172,7 @@ def test_a_reporter_that_cannot_be_made_anew_is_made_later(
     eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 1)
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
-    assert caplog.text.count("it blocks its thread, and cannot be made anew: Too many open files") == 1
+    assert caplog.text.count("it blocks its thread, and cannot be made anew: OSError: Too many open files") == 1
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
 
