@@ -108,13 +108,22 @@ def claim(directory: Path, application: str, reporter: str) -> Claim:
 def _try_below(parent: Path, name: str) -> Claim | None:
     for attempt in range(1, _RACES + 1):
         try:
-            parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make(parent)
             return _try(parent / name)
         except (FileNotFoundError, FileExistsError):
             # Whoever leaves takes the folder with him, if it is empty; perhaps just now.
             if attempt == _RACES:
                 raise
     return None
+
+
+def _make(folder: Path) -> None:
+    """With all that is above it; none of these is anybody else's, either."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        _make(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _folder(application: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import sqlite3
 from typing import Any
 
@@ -48,6 +49,9 @@ def _create(url: Any, arguments: dict[str, Any]) -> Engine:
 
 
 def _sqlite(url: Any, timeout: float) -> Engine:
+    if url.database and not url.database.startswith((":memory:", "file:")):
+        # Somebody else's code may change the directory that it is relative to.
+        url = url.set(database=os.path.abspath(url.database))
     # Half of the time is for another driver's transaction, half is left for our own.
     engine = _create(url, {"timeout": timeout / 2, "check_same_thread": False})
 
@@ -74,6 +78,8 @@ def _postgresql(url: Any, timeout: float) -> Engine:
         url,
         {
             "application_name": "spark-events",
+            # Not the database's: of one that has none (SQL_ASCII), texts would come back as bytes.
+            "client_encoding": "utf8",
             "connect_timeout": seconds,
             "keepalives_idle": seconds,
             "tcp_user_timeout": seconds * 1000,

@@ -12,8 +12,8 @@ from spark_events.reporters.database.tables import EVENTS
 
 __all__ = ["insert", "is_about_values", "may_name_key", "reason"]
 
-#: SQLSTATE: "program limit exceeded", a text that is too long for PostgreSQL say.
-_TOO_LARGE = "54"
+#: SQLSTATE: "program limit exceeded", a text that is too long for PostgreSQL say; what a trigger of somebody's raises.
+_REFUSALS = ("54", "P0001")
 _MAY_NAME_KEY = text(
     """
     SELECT has_column_privilege(:events, :key, 'SELECT') AND NOT row_security_active(:events) AND EXISTS (
@@ -54,7 +54,7 @@ def is_about_values(error: Exception) -> bool:
     if isinstance(error, (exc.DataError, exc.IntegrityError)):
         return True
     if isinstance(error, exc.DBAPIError):
-        return str(getattr(error.orig, "sqlstate", None) or "").startswith(_TOO_LARGE)
+        return str(getattr(error.orig, "sqlstate", None) or "").startswith(_REFUSALS)
     # What a driver cannot even turn into a parameter: SQLAlchemy's own, or what Python says.
     return isinstance(error, (exc.StatementError, ValueError, OverflowError))
 

@@ -39,7 +39,8 @@ class FileReporter(Reporter):
 
     def __init__(self, config: FileConfig) -> None:
         self._config = config
-        self._path = config.path
+        # Somebody else's code may change the directory that it is relative to.
+        self._path = os.path.abspath(config.path)
         self._fd = -1
         self._identity = (0, 0)
         self._end = -1

@@ -12,8 +12,9 @@ from fakes import event
 
 from reporters.awkward import AWKWARD, awkward_event
 from reporters.database.databases import Database, OfPostgreSQL
+from reporters.peers.postgresql import PostgreSQL
 from reporters.running import IMPATIENT, Running
-from spark_events import Event, Severity
+from spark_events import Event, EventBuilder, Severity
 from spark_events.event import Attributes
 
 BODIES = "SELECT body FROM spark_events ORDER BY observed_ts_millis"
@@ -130,6 +131,34 @@ def test_what_another_key_of_the_table_refuses_is_refused_too(database: Database
         running.deliver([known, event(2), event(3)])
         assert (running.books.delivered, running.books.dropped) == (5, {"rejected": 1})
     assert [int(body) for (body,) in database.ask(BODIES)] == [0, 1, 2, 3]
+
+
+def test_what_a_trigger_refuses_is_refused_alone(in_postgresql: OfPostgreSQL) -> None:
+    """A rule may be a program, too; others' events are none of its business."""
+    with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
+        running.deliver([event(0)])
+        in_postgresql.ask(
+            "CREATE FUNCTION no_ones() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN IF NEW.body = '1' THEN RAISE EXCEPTION 'no ones'; END IF; RETURN NEW; END $$"
+        )
+        in_postgresql.ask("CREATE TRIGGER mine BEFORE INSERT ON spark_events FOR EACH ROW EXECUTE FUNCTION no_ones()")
+        running.deliver([event(1), event(2), event(3)])
+        assert (running.books.delivered, running.books.dropped) == (3, {"rejected": 1})
+    assert [int(body) for (body,) in in_postgresql.ask(BODIES)] == [0, 2, 3]
+
+
+@pytest.mark.parametrize(("encoding", "taken"), [("SQL_ASCII", 3), ("LATIN1", 2)])
+def test_a_database_may_have_another_encoding(postgresql: PostgreSQL, encoding: str, taken: int) -> None:
+    """What it cannot hold is refused alone."""
+    name = f"in_{encoding.lower()}"
+    postgresql.psql(f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0", database="postgres")
+    bodies = ["plain", "caf\N{LATIN SMALL LETTER E WITH ACUTE}", "\N{BITCOIN SIGN}"]
+    made = [EventBuilder("tests", "Test").set_body(body).build() for body in bodies]
+    with Running("database", {**OfPostgreSQL(postgresql, name).settings, **IMPATIENT}) as running:
+        running.deliver(made)
+        assert running.books.delivered == taken
+    found = postgresql.psql("SELECT convert_to(body, 'UTF8') FROM spark_events ORDER BY sequence, body", database=name)
+    assert sorted(bytes(body) for (body,) in found) == sorted(body.encode() for body in bodies[:taken])
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,18 @@ def test_a_line_has_the_event_s_own_fields(tmp_path: Path) -> None:
     ]
 
 
+def test_a_path_is_the_one_that_was_meant_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another reporter may have gone elsewhere since."""
+    monkeypatch.chdir(tmp_path)
+    reporter = FileReporter(FileConfig("events.jsonl"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    reporter.open()
+    reporter.report([event(0)])
+    reporter.close()
+    assert [line["body"] for line in read_events(tmp_path / "events.jsonl")] == ["0"]
+
+
 def test_a_file_that_is_there_is_continued(tmp_path: Path) -> None:
     """Events of an earlier run stay."""
     path = tmp_path / "events.jsonl"

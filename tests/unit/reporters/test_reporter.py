@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +64,14 @@ def test_what_is_no_reporter_is_refused_with_the_reason(name: str, reason: str) 
     """The reason is part of the message, so that one need not guess."""
     with pytest.raises(ValueError, match=re.escape(reason)):
         factory(name)
+
+
+def test_a_module_that_ends_the_program_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script may do so where it is not the program."""
+    (tmp_path / "a_script.py").write_text('import sys\nsys.exit("usage: a_script FILE")\n', encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"a_script cannot be imported: SystemExit: usage: a_script FILE"):
+        factory("a_script:Own")
 
 
 def test_what_is_allowed_names_every_type() -> None:

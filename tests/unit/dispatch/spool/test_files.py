@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -184,11 +186,20 @@ def test_a_file_where_the_directory_should_be_is_an_error(tmp_path: Path) -> Non
         claim(tmp_path / "file", "shop", "audit")
 
 
-def test_only_the_owner_may_read(tmp_path: Path) -> None:
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    """Whatever is not said is allowed to everybody."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_only_the_owner_may_read(tmp_path: Path, no_umask: None) -> None:
     """What applications fail of is nobody else's business: folders 0700, files 0600."""
-    own = claim(tmp_path / "spool", "shop", "audit")
+    own = claim(tmp_path / "state" / "spool", "shop", "audit")
     fill(own, 1)
-    modes = {found.name: found.stat().st_mode & 0o777 for found in (tmp_path / "spool").rglob("*")}
+    assert (tmp_path / "state").stat().st_mode & 0o777 == (tmp_path / "state" / "spool").stat().st_mode & 0o777 == 0o700
+    modes = {found.name: found.stat().st_mode & 0o777 for found in (tmp_path / "state" / "spool").rglob("*")}
     assert {mode for name, mode in modes.items() if name.startswith("events.db") or name.endswith(".lock")} == {0o600}
     assert modes["audit.0"] == modes[own.folder.parent.name] == 0o700
     own.release()

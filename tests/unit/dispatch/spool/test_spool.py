@@ -386,6 +386,24 @@ def test_the_default_is_where_programs_keep_state(monkeypatch: pytest.MonkeyPatc
     assert config.directory_of(config.SpoolConfig()) == Path("/home/ada/.local/state/spark-events/spool")
 
 
+def test_a_directory_is_the_one_that_was_meant_at_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A reporter may go elsewhere, and the clerk comes to it later."""
+    monkeypatch.chdir(tmp_path)
+    made: list[clerk.Clerk] = []
+
+    def make(desk: Spool) -> clerk.Clerk:
+        made.append(clerk.Clerk("shop", "audit", config.SpoolConfig(directory="spool"), desk))
+        return made[0]
+
+    spool = Spool(10, make, lambda: None, lambda: None)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    spool.start()
+    eventually(lambda: made[0]._opening.was_open)
+    assert (tmp_path / "spool").is_dir()
+    spool.close(time.monotonic() + PATIENCE)
+
+
 # --- a file that is damaged -----------------------------------------------------------------------
 
 
