@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 __all__ = ["SAMPLE", "Buffer"]
@@ -12,6 +13,8 @@ __all__ = ["SAMPLE", "Buffer"]
 SAMPLE = 64
 #: The mean forgets older answers at this rate.
 _MEMORY = 256
+#: Of what is nested in an answer, so deep and so many of each are looked at; the others weigh what these do.
+_DEEP, _MANY = 6, 32
 
 
 class Buffer:
@@ -40,7 +43,19 @@ class Buffer:
         self._allowed_rows = rows
         self._allowed_bytes = size
         self._rows = self._bytes = 0
+        # Of the chunk that came last: the next one will be about as large.
+        self._last = 1
         self._answer = 0.0
+
+    @property
+    def answer(self) -> float | None:
+        """What an answer weighs, the mean of the latest; None: none was measured."""
+        return self._answer if self.measured else None
+
+    @property
+    def room(self) -> int:
+        """Rows that may come in."""
+        return self._allowed_rows - self._rows
 
     @property
     def has_room(self) -> bool:
@@ -51,12 +66,13 @@ class Buffer:
     @property
     def is_full(self) -> bool:
         """Whether something must go out before anything comes in."""
-        return self._rows > 0 and (self._rows >= self._allowed_rows or self._held() >= self._allowed_bytes)
+        return self._rows > 0 and (self.room < self._last or self._held() >= self._allowed_bytes)
 
     def take_in(self, rows: int, size: int) -> None:
         """A chunk comes in."""
         self._rows += rows
         self._bytes += size
+        self._last = max(1, rows)
         self.most_rows = max(self.most_rows, self._rows)
         self.most_bytes = max(self.most_bytes, self._held())
 
@@ -67,12 +83,8 @@ class Buffer:
         self._bytes -= size
 
     def measure(self, answer: Any) -> None:
-        """An answer, to know their mean size: mappings and sequences one level deep."""
-        size = sys.getsizeof(answer)
-        if isinstance(answer, dict):
-            size += sum(map(sys.getsizeof, answer.values()))
-        elif isinstance(answer, (list, tuple)):
-            size += sum(map(sys.getsizeof, answer))
+        """An answer, to know their mean size."""
+        size = _size_of(answer, _DEEP)
         self.measured += 1
         self._answer += (size - self._answer) / min(self.measured, _MEMORY)
         if self.measured == 1:
@@ -80,3 +92,19 @@ class Buffer:
 
     def _held(self) -> int:
         return int(self._bytes + self._rows * self._answer)
+
+
+def _size_of(value: Any, deep: int) -> float:
+    """Bytes of a value with what is nested in it; keys of mappings are mostly the same objects in all answers."""
+    size = float(sys.getsizeof(value))
+    parts: Iterable[Any]
+    if isinstance(value, dict):
+        parts = value.values()
+    elif isinstance(value, (list, tuple)):
+        parts = value
+    else:
+        return size
+    if deep and value:
+        looked = [_size_of(part, deep - 1) for part in itertools.islice(parts, _MANY)]
+        size += sum(looked) / len(looked) * len(value)
+    return size

@@ -114,6 +114,16 @@ class Engine:
         """The chunks that have not gone out, with the answers there are and ``PENDING`` for the others; any thread."""
         return [(batch.chunk, batch.answers.copy()) for batch in tuple(self._held)]
 
+    @property
+    def room(self) -> int:
+        """Rows that the next chunk may have; where nothing is held, more do no harm."""
+        return self._buffer.room
+
+    @property
+    def answer_size(self) -> float | None:
+        """Bytes of an answer, the mean of the latest that were measured; None before the first."""
+        return self._buffer.answer
+
     def statistics(self) -> dict[str, Any]:
         """What was counted so far, as plain data: see :mod:`spark_events.enrich.engine.statistics`, which merges it."""
         peaks = {"buffer_rows": self._buffer.most_rows, "buffer_bytes": self._buffer.most_bytes, "loop": self._kind}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,16 +14,22 @@ from spark_events.enrich.spark.nulls import has_required, null_below
 
 __all__ = ["AnswerWriter"]
 
+#: A record batch of answers: one of 2 GiB is more than Arrow's 32-bit offsets and Spark's reader can address, and
+#: whatever writes or reads one needs room for all of it.
+_MOST_BYTES = 64 << 20
+
 
 class AnswerWriter:
     """Checks answers against the output, and makes columns of them.
 
     Args:
         schema: of the output; a field that is not nullable takes no None.
+        most_bytes: of the columns of one part, see :meth:`parts`; one row alone may have more.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, most_bytes: int = _MOST_BYTES) -> None:
         self._schema = schema
+        self._most_bytes = most_bytes
         self._names = list(schema.names)
         self._fields = list(schema)
         self._required = [place for place, field in enumerate(self._fields) if not field.nullable]
@@ -39,6 +45,9 @@ class AnswerWriter:
         """The output's columns, and by row the failures: those among the answers, and those found here.
 
         A row that failed has nulls.
+
+        Raises:
+            ArrowCapacityError: several answers are together more than one array can hold.
         """
         failures: dict[int, Failure] = {}
         columns = self._columns(answers)
@@ -51,8 +60,36 @@ class AnswerWriter:
         if failures:
             # One that was found in a later column has left its values in the earlier ones.
             cleared = [[None if row in failures else value for row, value in enumerate(column)] for column in columns]
-            arrays = [pa.array(column, field.type) for column, field in zip(cleared, self._fields, strict=True)]
+            arrays = [_array_of(column, field.type) for column, field in zip(cleared, self._fields, strict=True)]
         return arrays, failures
+
+    def parts(self, answers: list[Any], mean: float | None) -> Iterator[tuple[int, list[pa.Array], dict[int, Failure]]]:
+        """The same in parts of a bounded size: the place of the first row, and columns and failures of its part.
+
+        Most often that is one part. Where it is not, the list lets go of what has become columns.
+
+        Args:
+            answers: what was answered.
+            mean: what an answer weighs, about; None: nobody knows.
+        """
+        rows = len(answers)
+        step = rows if not mean else max(1, min(rows, int(self._most_bytes / mean)))
+        todo = [(start, min(start + step, rows)) for start in range(0, rows, step or 1)] or [(0, 0)]
+        todo.reverse()
+        while todo:
+            start, stop = todo.pop()
+            try:
+                arrays, failures = self.write(answers if stop - start == rows else answers[start:stop])
+                fits = stop - start <= 1 or sum(array.nbytes for array in arrays) <= self._most_bytes
+            except pa.ArrowCapacityError:
+                fits = False
+            if not fits:
+                middle = (start + stop) // 2
+                todo += [(middle, stop), (start, middle)]
+                continue
+            if stop - start < rows:
+                answers[start:stop] = [None] * (stop - start)
+            yield start, arrays, failures
 
     def _columns(self, answers: Sequence[Any]) -> list[Sequence[Any]] | None:
         """The values by column, taken by C code alone, where every answer is just as it should be."""
@@ -117,9 +154,13 @@ class AnswerWriter:
         check = self._checks[place]
         try:
             if check is None or check.all_fit(values):
-                array = pa.array(values, field.type)
+                array = _array_of(values, field.type)
                 if self._null_below(place, array) is None:
                     return array
+        except pa.ArrowCapacityError:
+            # Of several, each may fit.
+            if len(values) > 1:
+                raise
         except Exception:
             # What Arrow says, or what a value raises that is of somebody's own class.
             pass
@@ -131,7 +172,7 @@ class AnswerWriter:
                 fitting[row] = None
                 if row not in failures:
                     failures[row] = _misfit(wrong)
-        return pa.array(fitting, field.type)
+        return _array_of(fitting, field.type)
 
     def _wrong(self, place: int, field: pa.Field, value: Any) -> str | None:
         """Why a value does not fit. The library's message would show the value, which may be a secret."""
@@ -140,13 +181,21 @@ class AnswerWriter:
             complaint = None if check is None else check.complaint(value)
             if complaint is not None:
                 return complaint
-            path = self._null_below(place, pa.array([value], field.type))
+            path = self._null_below(place, _array_of([value], field.type))
         except Exception:
             return f"column {field.name!r} is {field.type}, and the function gave {described(value)}"
         return None if path is None else _not_null(path)
 
     def _null_below(self, place: int, array: pa.Array) -> str | None:
         return null_below(array, self._names[place]) if self._strict[place] else None
+
+
+def _array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    array = pa.array(values, kind)
+    if isinstance(array, pa.ChunkedArray):
+        # Of text and bytes beyond 2 GiB pyarrow makes several, of what they are nested in it says that it cannot.
+        raise pa.ArrowCapacityError("more than one array holds")
+    return array
 
 
 def _misfit(message: str) -> Failure:

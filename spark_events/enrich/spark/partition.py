@@ -66,21 +66,26 @@ class Partition:
                 stack.enter_context(self._task.halt.heeded(background, self._engine.cancel))
             answered = self._engine.run(self._chunks(batches))
             if self._recording is not None:
-                stack.enter_context(self._recording.looking_at(self._engine.unfinished, self._writer.write))
+                stack.enter_context(self._recording.looking_at(self._engine.unfinished, self._write_early))
             stack.callback(answered.close)  # type: ignore[attr-defined]  # it is a generator
             for chunk, answers in answered:
-                if held is not None:
-                    yield held
-                held = self._enriched(chunk, answers)
+                for batch in self._enriched(chunk, answers):
+                    if held is not None:
+                        yield held
+                    held = batch
         if held is not None:
             yield self._with_report(held) if self._task.settles else held
 
     def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:
         for given in batches:
             batch = self._with_names(given)
-            rows = _together(self._plan, batch)
-            for start in range(0, batch.num_rows, rows):
-                yield self._chunk(batch.slice(start, rows))
+            start = 0
+            while start < batch.num_rows:
+                # What answers weigh is known better each time.
+                rows = _together(self._plan, batch, self._engine.answer_size)
+                chunk = batch.slice(start, max(1, min(rows, self._engine.room)))
+                start += chunk.num_rows
+                yield self._chunk(chunk)
 
     def _with_names(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         names = self._task.names
@@ -103,16 +108,35 @@ class Partition:
             failed = {row: failure for row, failure in failed.items() if row not in known}
         return Chunk(rows, key_of, batch.nbytes, keys, requests, known, failed, batch)
 
-    def _enriched(self, chunk: Chunk, answers: Sequence[Any]) -> pa.RecordBatch:
+    def _enriched(self, chunk: Chunk, answers: list[Any]) -> Iterator[pa.RecordBatch]:
+        """The chunk's rows with their answers: one batch, or several where the answers are large."""
         batch: pa.RecordBatch = chunk.tag
-        arrays, failures = self._writer.write(answers)
+        for start, arrays, failures in self._writer.parts(answers, self._engine.answer_size):
+            rows = len(arrays[0])
+            if self._recording is not None:
+                self._recording.add(chunk if rows == len(answers) else _part(chunk, start, rows), arrays, failures)
+            yield self._joined(batch.slice(start, rows), arrays, failures)
+            if self._recording is not None and start + rows == len(answers) > rows:
+                # All is recorded: it need not remember what of this chunk was kept early.
+                self._recording.add(chunk, (), dict.fromkeys(range(len(answers))))
+
+    def _write_early(self, answers: Sequence[Any]) -> tuple[list[pa.Array], Mapping[int, object]]:
+        """For the recording, of chunks that are not complete."""
+        try:
+            return self._writer.write(answers)
+        except pa.ArrowCapacityError:
+            # They are recorded when they go out, in parts.
+            nothing = [pa.nulls(len(answers), field.type) for field in self._task.output_schema()]
+            return nothing, dict.fromkeys(range(len(answers)))
+
+    def _joined(
+        self, batch: pa.RecordBatch, arrays: Sequence[pa.Array], failures: Mapping[int, Failure]
+    ) -> pa.RecordBatch:
         if failures and not self._task.settles and self._plan.on_failure == "fail":
             row, failure = min(failures.items())
             place = place_of(self._number, self._tally.rows + row)
             raise EnrichmentError(f"no answer for {place}: {described(failure)}")
         self._tally.add(batch.num_rows, failures)
-        if self._recording is not None:
-            self._recording.add(chunk, arrays, failures)
         names = [*batch.schema.names, *self._task.output_schema().names]
         columns = [*batch.columns, *arrays]
         if self._task.settles:
@@ -134,13 +158,23 @@ class Partition:
         return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def _together(plan: Plan, batch: pa.RecordBatch) -> int:
-    """How many rows of a batch a chunk gets."""
+def _together(plan: Plan, batch: pa.RecordBatch, answer: float | None) -> int:
+    """How many rows of a batch a chunk gets, where an answer weighs so much.
+
+    While nobody knows what answers weigh, as many as are in flight: their answers will be held, whatever they weigh.
+    """
     least = min(_LEAST_ROWS, plan.buffer_rows)
     by_rows = min(_MOST_ROWS, max(least, plan.buffer_rows // _CHUNKS))
-    size: int = max(1, batch.nbytes)
-    by_size = plan.buffer_bytes // _CHUNKS * len(batch) // size
-    return max(1, min(by_rows, by_size))
+    if answer is None:
+        by_rows = min(by_rows, plan.max_in_flight * (plan.batch_size or 1))
+    by_size = plan.buffer_bytes / _CHUNKS / max(1, batch.nbytes / len(batch) + (answer or 0))
+    return max(1, min(by_rows, int(by_size)))
+
+
+def _part(chunk: Chunk, start: int, rows: int) -> Chunk:
+    """Some rows of a chunk, as far as their recording needs them."""
+    known = {row - start: answer for row, answer in (chunk.known or {}).items() if start <= row < start + rows}
+    return Chunk(chunk.rows[start : start + rows], lambda row: chunk.idempotency_key(start + row), 0, known=known)
 
 
 def _tuples(batch: pa.RecordBatch, names: Sequence[str]) -> list[Any]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from spark_events.enrich.engine.failure import Failure
+from spark_events.enrich.spark import answers as answers_module
 from spark_events.enrich.spark.answers import AnswerWriter
 
 SECRET = "hunter2"
@@ -239,3 +240,59 @@ def test_no_number_is_a_number_for_32_bits_too() -> None:
     ((nan,),), failures = written([{"s": math.nan}], ("s", pa.float32()))
     assert failures == {}
     assert math.isnan(nan)
+
+
+def _in_parts(
+    writer: AnswerWriter, answers: list[Any], mean: float | None
+) -> list[tuple[int, list[Any], dict[int, str]]]:
+    parts = list(writer.parts(answers, mean))
+    return [(start, arrays[0].to_pylist(), {r: f.type for r, f in failed.items()}) for start, arrays, failed in parts]
+
+
+@pytest.mark.parametrize("mean", [None, 1.0, 300.0], ids=str)
+def test_large_answers_become_several_parts(mean: float | None) -> None:
+    """None is larger than allowed but one row alone; the list lets go of what was taken."""
+    texts = ["x" * size for size in (100, 100, 100, 5_000, 100, 1, 1, 1, 1)]
+    answers: list[Any] = [{"a": text} for text in texts]
+    answers[6] = Failure("error", "E", "")
+    parts = _in_parts(AnswerWriter(pa.schema([("a", pa.string())]), most_bytes=300), answers, mean)
+    assert [text for _, column, _ in parts for text in column] == [*texts[:6], None, *texts[7:]]
+    assert [start for start, _, _ in parts] == [sum(len(c) for _, c, _ in parts[:i]) for i in range(len(parts))]
+    assert {start + row: kind for start, _, failed in parts for row, kind in failed.items()} == {6: "E"}
+    assert all(len(column) == 1 or sum(len(text or "") for text in column) <= 300 for _, column, _ in parts)
+    assert len(parts) > 3
+    assert answers == [None] * 9
+
+
+def test_small_answers_are_one_part() -> None:
+    """Also none at all."""
+    writer = AnswerWriter(pa.schema([("a", pa.string())]))
+    assert _in_parts(writer, [{"a": "x"}, {"a": "y"}], 50.0) == [(0, ["x", "y"], {})]
+    assert _in_parts(writer, [], None) == [(0, [], {})]
+
+
+@pytest.mark.parametrize("kind", ["chunked", "raised"])
+def test_what_is_more_than_one_array_holds_becomes_several(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond 2 GiB pyarrow gives several arrays, or says that it cannot."""
+
+    def of(values: Any, type_: pa.DataType) -> Any:
+        if len(values) <= 3:
+            return pa.array(values, type_)
+        if kind == "chunked":
+            return pa.chunked_array([values[:3], values[3:]], type_)
+        raise pa.ArrowCapacityError("cannot contain more than 2147483646 bytes")
+
+    class Small:
+        array = staticmethod(of)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(pa, name)
+
+    monkeypatch.setattr(answers_module, "pa", Small())
+    writer = AnswerWriter(pa.schema([("a", pa.string())]))
+    answers: list[Any] = [{"a": str(row)} for row in range(10)]
+    with pytest.raises(pa.ArrowCapacityError):
+        writer.write(answers)
+    parts = _in_parts(writer, answers, None)
+    assert [text for _, column, _ in parts for text in column] == [str(row) for row in range(10)]
+    assert max(len(column) for _, column, _ in parts) <= 3

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +13,9 @@ import pytest
 
 from spark_events.enrich.engine.engine import Definition
 from spark_events.enrich.plan import Cache, Plan
+from spark_events.enrich.spark.answers import AnswerWriter
 from spark_events.enrich.spark.partition import Partition
+from spark_events.enrich.spark.replay import ReplayStore
 from spark_events.enrich.spark.report import COLUMN, Report
 from spark_events.enrich.spark.task import Task
 
@@ -52,6 +56,69 @@ def test_wide_rows_are_held_by_their_size() -> None:
     made, counted = _enriched(Plan(_twice, max_in_flight=5, buffer_bytes=1_000_000), _wide(2_000, 5_000))
     assert made.column("twice").to_pylist() == [2 * number for number in range(2_000)]
     assert 5_000 < counted["buffer_bytes"] <= 1_000_000 * 9 / 8
+
+
+def _bodies(plan: Plan, batches: list[pa.RecordBatch], replay: ReplayStore | None = None) -> list[pa.RecordBatch]:
+    output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
+    task = Task(b"", b"", output, ("id",), ("id",), scope="", settles=True, replay=replay)
+    partition = Partition(task, plan, Definition("calls", "answers", "resource", f"partition {next(_number)}"), 0, "")
+    return list(partition.run(iter(batches)))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_large_answers_count_against_the_buffer(nested: bool) -> None:
+    """Rows are small, so only what answers weigh can tell how many may be held."""
+    most = held = 0
+
+    async def fn(row: Any) -> Mapping[str, Any]:
+        nonlocal most, held
+        held += 1
+        most = max(most, held)
+        await asyncio.sleep(0)
+        text = "x" * 10_000 + str(row.id)
+        return {"text": [{"a": [text]}] if nested else text}
+
+    kind = pa.list_(pa.struct([("a", pa.list_(pa.string()))])) if nested else pa.string()
+    output = pa.schema([pa.field("text", kind)]).serialize().to_pybytes()
+    task = Task(b"", b"", output, ("id",), ("id",), scope="", settles=True)
+    plan = Plan(fn, max_in_flight=5, buffer_bytes=1_000_000)
+    partition = Partition(task, plan, Definition("calls", "answers", "resource", f"partition {next(_number)}"), 0, "")
+    rows = 0
+    for batch in partition.run(iter([_wide(3_000, 1)])):
+        rows += batch.num_rows
+        held -= batch.num_rows
+    assert rows == 3_000
+    # One batch is kept back for the report.
+    assert most <= 100 * 10 / 8
+
+
+def test_answers_that_are_too_much_for_one_batch_go_out_in_several(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In order, with their failures, each called once; the store has them all, and so the replay calls no more."""
+    monkeypatch.setattr(AnswerWriter.__init__, "__defaults__", (1_000,))
+    called: list[int] = []
+
+    async def fn(row: Any) -> Mapping[str, Any]:
+        called.append(row.id)
+        if row.id == 170:
+            raise ValueError
+        return {"text": "x" * 400 + str(row.id)}
+
+    plan = Plan(fn, max_in_flight=50, on_failure="null", retry=None)
+    output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
+    store = ReplayStore(f"file://{tmp_path}", "q", 1, output, "d")
+    for calls in (300, 301):
+        made = _bodies(plan, [_wide(300, 1)], store)
+        assert max(batch.num_rows for batch in made) <= 4
+        table = pa.Table.from_batches(made)
+        expected = [None if row == 170 else "x" * 400 + str(row) for row in range(300)]
+        assert table.column("id").to_pylist() == list(range(300))
+        assert table.column("text").to_pylist() == expected
+        assert [one["failure"] is None for one in table.column(COLUMN).to_pylist() if one] == [False, True]
+        report = Report.from_bytes(table.column(COLUMN)[-1].as_py()["report"])
+        assert (report.rows, report.failed, report.samples[0].row) == (300, 1, 170)
+        assert len(called) == calls
 
 
 def test_what_utf8_cannot_hold_in_an_exception_fails_its_row_and_not_the_task() -> None:
