@@ -5,8 +5,10 @@ from __future__ import annotations
 import collections
 import contextlib
 import datetime
+import functools
 import itertools
 import math
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +29,8 @@ _PLAIN: dict[pa.DataType, Any] = {
 }
 #: What pyarrow raises for a moment or a day beyond Python's calendar, and for text that is none.
 _UNREADABLE = (OverflowError, ValueError)
+#: How Java writes offsets, ``GMT+5`` and ``UTC+05:30`` among them; those with seconds are not matched.
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>\d{1,2})(?::?(?P<minutes>\d{2}))?")
 
 
 class RowReader:
@@ -62,7 +66,10 @@ def identities_of(batch: pa.RecordBatch, names: Iterable[str]) -> list[list[Any]
 
 
 def values_of(array: pa.Array) -> list[Any]:
-    """The values of an array as Python has them: a map is a dict, a struct is a dict."""
+    """The values of an array as Python has them: a map is a dict, a struct is a dict.
+
+    Moments are in the array's time zone, or in UTC where Python does not know that.
+    """
     form = _PLAIN.get(array.type)
     if form is not None and array.null_count == 0:
         data = array.buffers()[1]
@@ -73,6 +80,9 @@ def values_of(array: pa.Array) -> list[Any]:
         start = array.offset * width
         numbers: list[Any] = plain[start : start + len(array) * width].cast(form).tolist()
         return numbers
+    known = _with_known_zones(array.type)
+    if known is not array.type:
+        array = array.cast(known)
     convert = _nested(array.type)
     values: list[Any] = array.to_pylist()
     return values if convert is None else [None if value is None else convert(value) for value in values]
@@ -122,20 +132,55 @@ def _or_each(array: pa.Array, instead: Callable[[pa.Array, int, Exception], Any]
     return values
 
 
+def _with_known_zones(kind: pa.DataType) -> pa.DataType:
+    """The type itself, or the same with zones that Python knows: Java, whose zone it is, knows more of them."""
+    if not kind.num_fields and not pa.types.is_timestamp(kind):
+        return kind  # without a look into the cache, for the most usual
+    return _found_known_zones(kind) or kind
+
+
+@functools.lru_cache(maxsize=256)
+def _found_known_zones(kind: pa.DataType) -> pa.DataType | None:
+    changed = _mapped_type(kind, _with_known_zone)
+    return None if changed == kind else changed
+
+
+def _with_known_zone(kind: pa.DataType) -> pa.DataType:
+    if not pa.types.is_timestamp(kind) or kind.tz is None or _is_known(kind.tz):
+        return kind
+    offset = _OFFSET.fullmatch(kind.tz)
+    zone = "UTC" if offset is None else f"{offset['sign']}{int(offset['hours']):02}:{offset['minutes'] or '00'}"
+    return pa.timestamp(kind.unit, zone if _is_known(zone) else "UTC")
+
+
+def _is_known(zone: str) -> bool:
+    try:
+        pa.array([0], pa.timestamp("us", zone)).to_pylist()
+    except Exception:
+        # What says so differs with the library that pyarrow asks.
+        return False
+    return True
+
+
 def _bare(array: pa.Array) -> pa.Array:
-    return array.cast(_bare_type(array.type))
+    return array.cast(_mapped_type(array.type, _bare_type))
+
+
+def _mapped_type(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The same with what is not nested changed, however deep it stands."""
+    if pa.types.is_map(kind):
+        return pa.map_(_mapped_type(kind.key_type, change), _mapped_type(kind.item_type, change))
+    if pa.types.is_list(kind):
+        return pa.list_(_mapped_type(kind.value_type, change))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_mapped_type(kind.value_type, change))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_mapped_type(field.type, change)) for field in kind])
+    return change(kind)
 
 
 def _bare_type(kind: pa.DataType) -> pa.DataType:
-    """The same without moments, days and text: microseconds and days since 1970, and bytes."""
-    if pa.types.is_map(kind):
-        return pa.map_(_bare_type(kind.key_type), _bare_type(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(_bare_type(kind.value_type))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_bare_type(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_bare_type(field.type)) for field in kind])
+    """Without moments, days and text: microseconds and days since 1970, and bytes."""
     if pa.types.is_timestamp(kind):
         return pa.int64()
     if pa.types.is_date32(kind):

@@ -189,3 +189,42 @@ def test_rows_are_told_apart_by_values_that_python_cannot_hold() -> None:
     elsewhere = first.set_column(0, "a", plain.cast(pa.timestamp("us", "UTC")))
     for row in range(4):
         assert idempotency_keys("q", ["a"], first)(row) == idempotency_keys("q", ["a"], elsewhere)(row)
+
+
+#: Zones that Java knows and Python does not, and what Python shows in their place.
+ZONES = {
+    "GMT+5": 5, "UTC+01:00": 1, "GMT+05:30": 5.5, "UT-3": -3, "+5": 5, "-0330": -3.5, "Z": 0, "UTC": 0, "+01:00:30": 0,
+    "PST": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize("deep", [False, True])
+def test_zones_that_python_does_not_know_fail_no_row_and_change_no_key(zone: str, deep: bool) -> None:
+    """The moment is the same; offsets are kept, all else is in UTC."""
+    moments = [1_769_860_800_123_456, 0, None]
+
+    def batch_in(zone: str) -> pa.RecordBatch:
+        array = pa.array(moments, pa.int64()).cast(pa.timestamp("us", zone))
+        if deep:
+            pairs = pa.MapArray.from_arrays([0, 1, 2, 3], pa.array(["a"] * 3), array)
+            array = pa.ListArray.from_arrays([0, 1, 2, 3], pa.StructArray.from_arrays([pairs], names=["m"]))
+        return pa.RecordBatch.from_arrays([array], names=["t"])
+
+    batch = batch_in(zone)
+    rows, failures = RowReader(["t"]).read(batch)
+    assert failures == {}
+    read = [row.t[0]["m"]["a"] if deep else row.t for row in rows]
+    assert [None if at is None else at.timestamp() for at in read] == [1_769_860_800.123456, 0, None]
+    assert read[0].utcoffset() == datetime.timedelta(hours=ZONES[zone])
+    assert read[0].microsecond == 123_456
+    elsewhere = idempotency_keys("q", ["t"], batch_in("UTC"))
+    assert [idempotency_keys("q", ["t"], batch)(row) for row in range(3)] == list(map(elsewhere, range(3)))
+    equal = zip(*identities_of(batch, ["t"]), *identities_of(batch_in("America/New_York"), ["t"]), strict=True)
+    assert all(hashable(one) == hashable(other) for one, other in equal)
+
+
+def test_zones_that_python_knows_are_kept() -> None:
+    """By their names, with their summer time."""
+    (row,), _ = RowReader(["at"]).read(pa.RecordBatch.from_arrays([_moments(0)], names=["at"]))
+    assert str(row.at.tzinfo) == "America/New_York"
