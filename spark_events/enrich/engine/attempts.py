@@ -89,6 +89,25 @@ class Attempts:
         slot.deadline = min(now + self._timeout, slot.started + self._total)
         return None
 
+    async def heed(self, slot: Slot) -> None:
+        """A call is over and was cancelled, though not by the engine: none of that is left for the next row.
+
+        Raises:
+            CancelledError: the call has not seen it: it has cancelled itself and returned.
+        """
+        seen: asyncio.CancelledError | None = None
+        while slot.cancelled:
+            slot.revive()
+            try:
+                # What is pending is raised here; before Python 3.13 nothing else takes it back.
+                await asyncio.sleep(0)
+            except asyncio.CancelledError as error:
+                seen = error
+                if self.stopping():
+                    break
+        if seen is not None:
+            raise seen
+
     async def after(self, slot: Slot, call: Call, error: BaseException | None) -> Any:
         """The answer, or the failure, of a call whose first attempt went wrong.
 
@@ -97,6 +116,21 @@ class Attempts:
             call: what it was.
             error: what it raised; None: it returned, but too late.
         """
+        await self._forget(slot)
+        answer = await self._after(slot, call, error)
+        await self._forget(slot)
+        return answer
+
+    async def _forget(self, slot: Slot) -> None:
+        """As :meth:`heed`, of a call that has failed anyway."""
+        if slot.cancelled and slot.why is None and not slot.abandoned and not self.stopping():
+            try:
+                await self.heed(slot)
+            except asyncio.CancelledError:
+                if self.stopping():
+                    raise
+
+    async def _after(self, slot: Slot, call: Call, error: BaseException | None) -> Any:
         first = [error]
 
         async def attempt() -> Any:
@@ -130,6 +164,8 @@ class Attempts:
         answer: Any = None
         try:
             answer = await self.invoke(call)
+            if slot.cancelled and slot.why is None:
+                await self.heed(slot)
             if self.accept is not None and slot.why is None:
                 answer = self.accept(call, answer)
         except BaseException as error:
@@ -169,6 +205,8 @@ class Attempts:
         if why == "timeout":
             error = self._no_answer(slot, took)
         assert error is not None
+        if isinstance(error, asyncio.CancelledError):
+            error = _explained(error)
         try:
             error, verdict = verdict_on(error, self._policy)
         except Exception as broken:
@@ -251,15 +289,28 @@ class Attempts:
         slot.deadline = math.inf
 
     def _end_of(self, slot: Slot, error: BaseException) -> BaseException:
-        """The same, but for a cancellation while it waited: that is a timeout, the destination's end, or the run's."""
+        """The same, but for a cancellation while it waited: a timeout, the end of the destination, or of the run.
+
+        Or somebody else's: then the row has failed, for without any end it would be waited for for ever.
+        """
         if not isinstance(error, asyncio.CancelledError):
             return error
         why = slot.why
-        if why is None:
+        if why is None and self.stopping():
             raise error
         slot.revive()
         self._leave(slot, answered=False)
+        if why is None:
+            return AttemptError(_explained(error), Verdict(retryable=False))
         if why == "down":
             return EndError("circuit-open", self.breaker.down if self.breaker is not None else "")
         self._counts.timeouts += 1
         return EndError("timeout", f"no answer within {self._total:g} s (total_timeout)")
+
+
+def _explained(error: asyncio.CancelledError) -> asyncio.CancelledError:
+    """The same; one that says nothing says what it is, where neither the engine's clock nor its end was the reason."""
+    if error.args and error.args[0]:
+        return error
+    said = "cancelled by the function itself, or by other code that runs on the same event loop"
+    return asyncio.CancelledError(said).with_traceback(error.__traceback__)

@@ -10,11 +10,11 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from spark_events.enrich.engine.calls import Batch, Call
 
-__all__ = ["GRACE_SECONDS", "Slot", "Sweeper"]
+__all__ = ["GRACE_SECONDS", "Slot", "Sweeper", "Worker"]
 
 #: What a cancelled call may take to unwind; after that nobody waits for it any more.
 GRACE_SECONDS = 1.0
@@ -34,16 +34,20 @@ class Slot:
         index: of that row.
         made: the call that it is at; None: one for that row alone, which nobody has asked for yet.
         deadline: when its present step must be over; infinite: never.
-        why: why it was cancelled; None: it was not.
+        why: why the engine cancelled it; None: it did not.
+        cancelled: somebody did, perhaps the call itself, and nobody has looked yet what became of it.
         abandoned: nobody waits for it any more; should it come back, it must touch nothing.
         passed: what the gate gave it.
         started: of the first attempt.
         attempted: of the present attempt.
     """
 
-    __slots__ = ("abandoned", "attempted", "batch", "deadline", "index", "made", "passed", "started", "task", "why")
+    __slots__ = (
+        "abandoned", "attempted", "batch", "cancelled", "deadline", "index", "made", "passed", "started", "task", "why",
+    )  # fmt: skip
 
     def __init__(self) -> None:
+        self.cancelled = False
         self.task: asyncio.Task[None] | None = None
         self.batch: Batch | None = None
         self.index = 0
@@ -73,9 +77,21 @@ class Slot:
         """The step has ended as it was told to; the worker goes on."""
         self.why = None
         self.deadline = math.inf
+        self.cancelled = False
         uncancel = getattr(self.task, "uncancel", None)  # since Python 3.11
         if uncancel is not None:
             uncancel()
+
+
+class Worker(asyncio.Task[None]):
+    """A worker's task. It tells its slot of every cancellation, for a call may cancel whatever runs on its loop."""
+
+    slot: Slot
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """As of any task."""
+        self.slot.cancelled = True
+        return super().cancel(msg)
 
 
 class Sweeper:

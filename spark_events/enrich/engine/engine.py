@@ -71,6 +71,7 @@ class Engine:
         self._low = max(plan.max_in_flight, plan.buffer_rows // 4)
         self._pool: Pool | None = None
         self._life: asyncio.Task[None] | None = None
+        self._ending = False
         self._ended = threading.Event()
 
     def run(self, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, list[Any]]]:
@@ -213,7 +214,13 @@ class Engine:
         """The run's part on the loop: from the opening of the resource to its release."""
         plan, key = self._plan, self._definition.resource
         signals = Signals(self._low, self._tell, process.watch.beat, self._news.put)
-        resource = await open_resource(plan, key, process.resources)
+        try:
+            resource = await open_resource(plan, key, process.resources)
+        except asyncio.CancelledError:
+            if self._ending:
+                raise
+            self._uncancel()
+            resource = Failure("resource", "CancelledError", "other code on the event loop cancelled its opening")
         refusal = resource if isinstance(resource, Failure) else None
         pool = assemble(plan, self._definition, process, resource, self._rate, self._counts, self._hot, signals)
         try:
@@ -222,18 +229,39 @@ class Engine:
             pool.start()
             self._pool = pool
             self._tell()
-            await asyncio.Event().wait()
+            while True:
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    # A call may cancel all tasks of its loop; whose end that is, is the engine's alone to say.
+                    if self._ending:
+                        raise
+                    self._uncancel()
         finally:
-            await pool.stop()
-            if plan.resource is not None and refusal is None:
-                process.resources.release(key)
+            try:
+                await pool.stop()
+            finally:
+                if plan.resource is not None and refusal is None:
+                    process.resources.release(key)
+
+    def _uncancel(self) -> None:
+        uncancel = getattr(self._life, "uncancel", None)  # since Python 3.11
+        if uncancel is not None:
+            uncancel()
 
     def _over(self, life: asyncio.Task[None]) -> None:
-        if not life.cancelled() and (error := life.exception()) is not None:
+        if not life.cancelled():
+            error = life.exception()
+        elif self._ending:
+            error = None
+        else:
+            error = RuntimeError("other code on the event loop cancelled the enrichment before it began")
+        if error is not None:
             self._news.put(error)
         self._ended.set()
 
     def _cancel_life(self) -> None:
+        self._ending = True
         if self._life is not None:
             self._life.cancel()
 

@@ -18,7 +18,7 @@ from spark_events.enrich.engine.attempts import Attempts
 from spark_events.enrich.engine.buffer import SAMPLE
 from spark_events.enrich.engine.calls import Batch, Call, GroupCall
 from spark_events.enrich.engine.counts import Counts
-from spark_events.enrich.engine.deadlines import GRACE_SECONDS, Slot, Sweeper
+from spark_events.enrich.engine.deadlines import GRACE_SECONDS, Slot, Sweeper, Worker
 from spark_events.enrich.engine.endings import ABANDONED
 from spark_events.enrich.engine.failure import Failure
 from spark_events.enrich.engine.feed import Feed, InOrder
@@ -178,9 +178,21 @@ class Pool:
             self._slots.add(slot)
             # Workers that all do the same are not to reach the end of their turns together: what each does then would
             # hold up the calls of all others.
-            slot.task = loop.create_task(self._serve(slot, len(self._slots) % _TURN))
+            slot.task = worker = Worker(self._serve(slot, len(self._slots) % _TURN), loop=loop)
+            worker.slot = slot
+            worker.add_done_callback(self._gone)
         if self.feed.held and not self._slots and self._linger is None:
             self._linger = loop.call_later(_LINGER_SECONDS, self._lingered)
+
+    def _gone(self, worker: asyncio.Task[None]) -> None:
+        """A worker that somebody has cancelled before it could begin had no chance to make room for another."""
+        assert isinstance(worker, Worker)
+        slot = worker.slot
+        slot.task = None  # else each would keep the other
+        if slot in self._slots:
+            self._slots.discard(slot)
+            if not self.stopping:
+                self._employ()
 
     def _lingered(self) -> None:
         self._linger = None
@@ -215,6 +227,8 @@ class Pool:
                         counts.peak = flying
                     try:
                         answer = await (fn(batch.rows[index]) if fn is not None else invoke(call or slot.call()))
+                        if slot.cancelled and slot.why is None:
+                            await attempts.heed(slot)
                         if accept is not None and slot.why is None:
                             answer = accept(slot.call(), answer)
                     except BaseException as error:

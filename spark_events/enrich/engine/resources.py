@@ -86,6 +86,10 @@ class Resources:
             Exception: what opening raised.
         """
         holder = self._holders.get(key)
+        if holder is not None and holder.opened.done() and holder.task.done():
+            # It has come to its end by itself, or by a call that cancels all tasks: what it held is closed.
+            self._drop(key)
+            holder = None
         if holder is None:
             holder = self._holders[key] = _Holder(open_it)
         holder.users += 1
@@ -104,7 +108,7 @@ class Resources:
     def release(self, key: str) -> None:
         """A task needs it no more; it stays open for the next one, for a while."""
         holder = self._holders.get(key)
-        if holder is None:
+        if holder is None or not holder.users:
             return
         holder.users -= 1
         if holder.users:

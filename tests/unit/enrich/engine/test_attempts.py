@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import sys
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from enrich_engine import Run
+from enrich_engine import Run, chunks_of
 from fakes import eventually
 
 from spark_events.enrich.engine.failure import Failure
@@ -295,3 +297,130 @@ def test_messages_keep_no_secret_of_an_address() -> None:
     assert "abc" not in failure.message
     assert "pw" not in failure.message
     assert len(failure.message) < 520
+
+
+def _others() -> list[asyncio.Task[Any]]:
+    return [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"rate": 200.0}, {"batch_size": 3}, {"max_in_flight": 1}, {"key": "k"}, {"resource": True}],
+    ids=str,
+)
+def test_a_call_that_cancels_all_tasks_of_its_loop_ends_calls_and_not_the_run(options: dict[str, Any]) -> None:
+    """Those in flight have failed; those that wait for their turn too, or are called; the rest is called."""
+    options = dict(options)
+    opened: list[int] = []
+
+    @contextlib.asynccontextmanager
+    async def open_it() -> AsyncIterator[int]:
+        opened.append(1)
+        yield 1
+
+    if options.pop("resource", False):
+        options["resource"] = open_it
+
+    async def one(row: int) -> int:
+        if row % 50 == 20:
+            for task in _others():
+                task.cancel()
+            return row
+        await asyncio.sleep(0.002)
+        return row
+
+    async def several(rows: list[int]) -> list[int]:
+        return [await one(row) for row in rows]
+
+    fn = several if "batch_size" in options else one
+    run = Run(fn, **{"max_in_flight": 10, "retry": AT_ONCE, **options})
+    chunks = chunks_of(range(200), 10, key=lambda row: row % 7) if "key" in options else range(200)
+    answers = run.of(chunks)
+    failures = [answer for answer in answers if isinstance(answer, Failure)]
+    assert [a for a in answers if not isinstance(a, Failure)] == [
+        row for row, a in enumerate(answers) if not isinstance(a, Failure)
+    ]
+    assert {failure.type.rpartition(".")[2] for failure in failures} <= {"CancelledError", "SkippedError"}
+    cancelled = [failure for failure in failures if failure.type.endswith("CancelledError")]
+    assert all("cancelled by the function itself, or by other code" in failure.message for failure in cancelled)
+    assert len(cancelled) <= 4 * 10 * options.get("batch_size", 1)
+    assert len(opened) == ("resource" in options)
+    # The process is none the worse for it.
+    assert Run(one).of([1, 2]) == [1, 2]
+
+
+@pytest.mark.timeout(30)
+def test_a_cancellation_between_two_attempts_fails_the_row() -> None:
+    """While it waits for the next one."""
+
+    async def fn(row: int) -> int:
+        if row == 1:
+            raise ConnectionError
+        await asyncio.sleep(0.05)
+        for task in _others():
+            task.cancel()
+        return row
+
+    first, second = Run(fn, retry=Retry(initial=60, max=60, jitter=0), max_in_flight=2).of([1, 2])
+    assert second == 2
+    assert (first.type, first.attempts) == ("asyncio.exceptions.CancelledError", 1)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("step", ["returns", "raises", "swallows", "awaits"])
+def test_a_call_that_cancels_itself_does_so_for_itself_alone(step: str) -> None:
+    """The next row of the same worker does not suffer, whatever this one does after that."""
+
+    async def fn(row: int) -> int:
+        if row == 3:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            if step == "raises":
+                raise ValueError("3")
+            if step == "awaits":
+                await asyncio.sleep(0)
+            if step == "swallows":
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return row
+
+    async def at_once(row: int) -> int:
+        if row != 3:
+            return await fn(row)
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if step == "raises":
+            raise ValueError("3")
+        return row
+
+    for function in (fn, at_once) if step in ("returns", "raises") else (fn,):
+        answers = Run(function, max_in_flight=1, retry=AT_ONCE).of(range(8))
+        failed = answers.pop(3)
+        assert answers == [0, 1, 2, 4, 5, 6, 7]
+        if step == "swallows":
+            assert failed == 3
+        else:
+            kind = "ValueError" if step == "raises" else "asyncio.exceptions.CancelledError"
+            assert (failed.type, failed.attempts) == (kind, 1)
+            assert failed.message
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is of Python 3.11")
+def test_a_call_s_own_timeouts_are_its_own() -> None:
+    """They cancel the worker's task, too, and take it back: what it returns then is its answer."""
+
+    async def fn(row: int) -> int:
+        try:
+            async with asyncio.timeout(0.001):
+                await asyncio.sleep(10)
+        except TimeoutError:
+            task = asyncio.current_task()
+            assert task is not None
+            return row + task.cancelling()
+        raise AssertionError
+
+    assert Run(fn, max_in_flight=2).of(range(20)) == list(range(20))

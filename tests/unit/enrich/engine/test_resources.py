@@ -153,3 +153,20 @@ def test_it_is_closed_when_the_process_ends() -> None:
     )
     assert done.stdout.split() == ["open", "[5]", "closed"]
     assert done.stderr == ""
+
+
+@pytest.mark.timeout(30)
+def test_a_resource_that_a_call_has_cancelled_is_opened_anew_for_the_next_task() -> None:
+    """It is closed with its task; nobody must get what is closed."""
+    opener = Opener()
+    made = definition()
+
+    async def cancels(row: int, ctx: Any) -> str:
+        for task in asyncio.all_tasks():
+            if task is not asyncio.current_task():
+                task.cancel()
+        return str(ctx.resource)
+
+    assert Run(cancels, made=made, resource=opener, max_in_flight=1).of([1]) == ["resource 1"]
+    for _ in range(2):
+        assert Run(use, made=definition(resource=made.resource), resource=opener).of([1]) == ["resource 2"]
