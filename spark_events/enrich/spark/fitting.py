@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import decimal
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from spark_events.enrich.spark.rows import hashable
+
 __all__ = ["Check", "check_of", "described", "listed"]
 
 _NAMES_SHOWN = 5
-_NUMBERS = (int, float, decimal.Decimal)
+_BYTES = (bytes, bytearray, memoryview)
+_NOTHING = type(None)
 
 
 class Check(Protocol):
@@ -39,7 +41,7 @@ def check_of(kind: pa.DataType, path: str) -> Check | None:
         return _List(told, check_of(kind.value_type, f"{path}.element"))
     if pa.types.is_map(kind):
         key, value = check_of(kind.key_type, f"{path}.key"), check_of(kind.item_type, f"{path}.value")
-        return None if key is None and value is None else _Map(key, value)
+        return _Map(told, key, value)
     if pa.types.is_struct(kind):
         fields = [kind.field(place) for place in range(kind.num_fields)]
         checks = {field.name: check_of(field.type, f"{path}.{field.name}") for field in fields}
@@ -99,17 +101,24 @@ class _List:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Map:
+    told: str
     key: Check | None
     value: Check | None
 
     def all_fit(self, values: Sequence[Any]) -> bool:
+        if any(kind not in (dict, _NOTHING) for kind in set(map(type, values))) and any(map(_has_twins, values)):
+            return False
         return all(check.all_fit(parts) for value in values if value is not None for check, parts in self._parts(value))
 
     def complaint(self, value: Any) -> str | None:
+        if _has_twins(value):
+            return f"{self.told} {described(value)} that has a key twice"
         found = [] if value is None else [_first(check, parts) for check, parts in self._parts(value)]
         return next((one for one in found if one is not None), None)
 
     def _parts(self, value: Any) -> list[tuple[Check, list[Any]]]:
+        if self.key is None and self.value is None:
+            return []
         pairs = list(value.items() if isinstance(value, Mapping) else value)
         parts = [(self.key, [key for key, _ in pairs]), (self.value, [one for _, one in pairs])]
         return [(check, values) for check, values in parts if check is not None]
@@ -150,16 +159,31 @@ def _first(check: Check, values: Any) -> str | None:
     return next((one for one in map(check.complaint, values) if one is not None), None)
 
 
+def _has_twins(value: Any) -> bool:
+    """Whether pairs have a key twice, which Spark takes for a map all the same, and finds the first or the last."""
+    if value is None or isinstance(value, Mapping):
+        return False
+    keys = [hashable(key) for key, _ in value]
+    return len(set(keys)) < len(keys)
+
+
 def _fit_of(kind: pa.DataType) -> Callable[[Sequence[Any]], bool] | None:
     if pa.types.is_integer(kind):
         return _are_whole
     if pa.types.is_float32(kind):
-        return _are_in_range
+        return lambda values: _none_is(values, (bool,)) and _are_in_range(values)
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return lambda values: _none_is(values, (bool,))
+    if pa.types.is_string(kind):
+        # Arrow takes bytes for text where they are UTF-8, and text for its bytes.
+        return lambda values: _none_is(values, _BYTES)
+    if pa.types.is_binary(kind):
+        return lambda values: _none_is(values, (str,))
     if pa.types.is_date(kind):
-        # A datetime would lose its time; a number would be days since 1970.
-        return lambda values: _none_is(values, (datetime.datetime, *_NUMBERS))
+        # A datetime would lose its time; whatever has an __int__, numpy's numbers too, would be days since 1970.
+        return lambda values: _none_is(values, (datetime.datetime,)) and _all_are(values, (datetime.date, pa.Scalar))
     if pa.types.is_duration(kind):
-        return lambda values: _none_is(values, _NUMBERS)
+        return lambda values: _all_are(values, (datetime.timedelta, pa.Scalar))
     if pa.types.is_timestamp(kind):
         # Arrow takes a time without a zone for one in UTC, which is nobody's time.
         aware = kind.tz is not None
@@ -189,6 +213,10 @@ def _are_in_range(values: Sequence[Any]) -> bool:
 
 def _none_is(values: Sequence[Any], refused: tuple[type, ...]) -> bool:
     return not any(issubclass(kind, refused) for kind in set(map(type, values)))
+
+
+def _all_are(values: Sequence[Any], allowed: tuple[type, ...]) -> bool:
+    return all(kind is _NOTHING or issubclass(kind, allowed) for kind in set(map(type, values)))
 
 
 def _is_text(value: str) -> bool:

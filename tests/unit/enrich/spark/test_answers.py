@@ -6,6 +6,7 @@ import collections
 import datetime
 import decimal
 import math
+import uuid
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,34 @@ _NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=UTC)
         (pa.date32(), _NOON, "'s' is date32[day]", "datetime with a time zone"),
         (pa.date32(), 20_000, "'s' is date32[day]", "int"),
         (pa.duration("us"), 1.5, "'s' is duration[us]", "float"),
+        (pa.date32(), np.int64(20200101), "'s' is date32[day]", "int64"),
+        (pa.date32(), np.float32(1.5), "'s' is date32[day]", "float32"),
+        (pa.date32(), uuid.UUID(int=1), "'s' is date32[day]", "UUID"),
+        (pa.date32(), decimal.Decimal(1), "'s' is date32[day]", "Decimal"),
+        (pa.duration("us"), np.int64(1), "'s' is duration[us]", "int64"),
+        (pa.duration("us"), uuid.UUID(int=1), "'s' is duration[us]", "UUID"),
+        (pa.float64(), True, "'s' is double", "bool"),
+        (pa.float32(), True, "'s' is float", "bool"),
+        (pa.decimal128(10, 2), True, "'s' is decimal128(10, 2)", "bool"),
+        (pa.list_(pa.float64()), [1.5, False], "'s.element' is double", "bool"),
+        (pa.string(), b"a", "'s' is string", "bytes"),
+        (pa.string(), bytearray(b"a"), "'s' is string", "bytearray"),
+        (pa.list_(pa.string()), ["a", b"a"], "'s.element' is string", "bytes"),
+        (pa.map_(pa.string(), pa.string()), {b"a": "a"}, "'s.key' is string", "bytes"),
+        (pa.binary(), SECRET, "'s' is binary", "str"),
+        (pa.struct([("x", pa.binary())]), {"x": SECRET}, "'s.x' is binary", "str"),
+        (
+            pa.map_(pa.string(), pa.int32()), [(SECRET, 1), ("b", 2), (SECRET, 3)],
+            "'s' is map<string, int32>", "list that has a key twice",
+        ),
+        (
+            pa.list_(pa.map_(pa.float64(), pa.int32())), [{1.5: 1}, ((math.nan, 1), (float("nan"), 2))],
+            "'s.element' is map<double, int32>", "tuple that has a key twice",
+        ),
+        (
+            pa.map_(pa.struct([("x", pa.int32())]), pa.int32()), [({"x": 1}, 1), ({"x": 1}, 2)],
+            f"'s' is {pa.map_(pa.struct([('x', pa.int32())]), pa.int32())}", "list that has a key twice",
+        ),
         (
             pa.struct([("x", pa.int32())]), {"x": 1, "z": SECRET},
             "'s' is struct<x: int32>", "a mapping with 'z', which it does not have",
@@ -228,6 +257,15 @@ def test_nothing_is_bent_until_it_fits(kind: Any, bad: Any, field: str, given: s
         (pa.struct([("x", pa.int32()), ("y", pa.string())]), (1, "a"), {"x": 1, "y": "a"}),
         (pa.date32(), datetime.date(2026, 1, 1), datetime.date(2026, 1, 1)),
         (pa.duration("us"), datetime.timedelta(1), datetime.timedelta(1)),
+        (
+            pa.map_(pa.struct([("x", pa.int32())]), pa.int32()),
+            [({"x": 1}, 1), ({"x": 2}, 1)],
+            [({"x": 1}, 1), ({"x": 2}, 1)],
+        ),
+        (pa.string(), np.str_("a"), "a"),
+        (pa.binary(), bytearray(b"a"), b"a"),
+        (pa.list_(pa.string()), np.array(["a"]), ["a"]),
+        (pa.bool_(), np.bool_(True), True),
     ],
 )
 def test_what_fits_is_kept_as_it_is(kind: Any, value: Any, kept: Any) -> None:
