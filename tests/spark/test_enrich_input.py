@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -50,6 +51,8 @@ async def holds_a_lock(row: Any) -> dict[str, Any]:
         (fine, {"output": "X long, x long"}, "output has a column 'x', and so has"),
         (fine, {"output": "x lnog"}, "output is 'x lnog', which Spark cannot read"),
         (fine, {"output": "  "}, "output is '  '; allowed"),
+        (fine, {"output": "`` long"}, "output has a column '', which no answer can name"),
+        (fine, {"output": "x array<varchar(3)>"}, "output .*char.*; allowed for text: string"),
         (
             fine,
             {"output": "failure long", "on_failure": "column"},
@@ -110,6 +113,28 @@ def test_a_dataframe_without_columns_is_refused(spark: SparkSession) -> None:
             form(spark.range(3).select(), fine, output="x long")
 
 
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        ("array(interval '1' year)", r"'c\.element', interval year,"),
+        pytest.param(
+            "map('a', make_interval(1))",
+            r"'c\.value', interval,",
+            marks=pytest.mark.skipif(pyspark.__version__ < "4", reason="PySpark 3.5 cannot read the schema"),
+        ),
+        ("named_struct('a', 1, 'a', 2)", "'c', a struct with several fields 'a',"),
+    ],
+)
+def test_a_column_that_arrow_does_not_carry_is_refused_although_the_function_does_not_get_it(
+    df: DataFrame, column: str, told: str
+) -> None:
+    """It would go through the function's tasks all the same."""
+    wide = df.selectExpr("*", f"{column} as c")
+    for form in (enrich_batch, enrich):
+        with pytest.raises(InvalidPlanError, match=f"the DataFrame has {told} which Arrow does not carry"):
+            form(wide, fine, output="x long", input_cols="id")
+
+
 def test_what_the_lazy_form_cannot_do_is_refused(spark: SparkSession, df: DataFrame) -> None:
     """It has no second DataFrame and no whole batch; and a stream is no batch."""
     with pytest.raises(InvalidPlanError, match=r"dead_letter.*use enrich_batch"):
@@ -151,6 +176,26 @@ def test_an_answer_that_does_not_fit_names_the_row_and_no_value(
     said = answering(df, answer, output)
     assert f"partition 1, row 1: OutputError: {message}" in said
     assert SECRET not in said
+
+
+@pytest.mark.parametrize("zone", ["GMT+5", "PST"])
+def test_a_zone_that_python_does_not_know_fails_no_row(spark: SparkSession, zone: str) -> None:
+    """Spark takes it for the session; what the function gets is the moment, and the key is the same as in any zone."""
+
+    async def key(row: Any, ctx: Any) -> dict[str, Any]:
+        return {"at": row.t["at"].timestamp(), "key": ctx.idempotency_key}
+
+    df = spark.range(1, 2, 1, 1).selectExpr("named_struct('at', timestamp_seconds(id)) as t")
+    before = spark.conf.get("spark.sql.session.timeZone")
+    found = set()
+    try:
+        for name in ("UTC", zone):
+            spark.conf.set("spark.sql.session.timeZone", name)
+            found.add(tuple(enrich_batch(df, key, output="at double, key string").select("at", "key").first()))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    ((at, _),) = found
+    assert at == 1.0
 
 
 def test_a_programming_error_is_not_tried_again(df: DataFrame) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as spark
 
-__all__ = ["arrow_schema"]
+__all__ = ["PLAIN", "arrow_schema"]
 
-_PLAIN: dict[type, pa.DataType] = {
+#: Those that every Spark and Arrow have, by their class, but for decimals and what is nested.
+PLAIN: dict[type, pa.DataType] = {
     spark.BooleanType: pa.bool_(),
     spark.ByteType: pa.int8(),
     spark.ShortType: pa.int16(),
@@ -18,8 +19,6 @@ _PLAIN: dict[type, pa.DataType] = {
     spark.FloatType: pa.float32(),
     spark.DoubleType: pa.float64(),
     spark.StringType: pa.string(),
-    spark.VarcharType: pa.string(),
-    spark.CharType: pa.string(),
     spark.BinaryType: pa.binary(),
     spark.DateType: pa.date32(),
     spark.TimestampType: pa.timestamp("us", tz="UTC"),
@@ -51,7 +50,7 @@ def _type(kind: Any) -> pa.DataType:
         return pa.map_(_field("key", kind.keyType, False), _field("value", kind.valueType, kind.valueContainsNull))
     if isinstance(kind, spark.StructType):
         return pa.struct([_field(part.name, part.dataType, part.nullable) for part in kind.fields])
-    plain = _PLAIN.get(type(kind))
+    plain = PLAIN.get(type(kind))
     if plain is None:
         raise TypeError(f"{kind.simpleString()} is no type that Arrow carries")
     return plain

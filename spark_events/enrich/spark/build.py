@@ -14,7 +14,14 @@ from spark_events.enrich.spark.mapper import Mapper
 from spark_events.enrich.spark.options import Options, plan_of
 from spark_events.enrich.spark.rate import rate_of_a_task, tasks_at_a_time, warn_of_speculation
 from spark_events.enrich.spark.report import COLUMN
-from spark_events.enrich.spark.schema import Output, check_collation, check_failure_column, existing, output_of
+from spark_events.enrich.spark.schema import (
+    Output,
+    check_carried,
+    check_collation,
+    check_failure_column,
+    existing,
+    output_of,
+)
 from spark_events.enrich.spark.shipping import ship
 from spark_events.enrich.spark.task import Task
 from spark_events.errors import InvalidPlanError
@@ -63,6 +70,7 @@ class Request:
         takes_column = plan.on_failure in ("column", "dead_letter")
         if not df.columns:
             raise InvalidPlanError("the DataFrame has no columns, so Spark passes none of its rows on: give it one")
+        check_carried(df)
         if takes_column:
             check_failure_column(df, failure_column)
         made = output_of(df, output, [COLUMN], failure_column if takes_column else "")

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["Output", "check_collation", "check_failure_column", "existing", "output_of", "quoted", "typed"]
+__all__ = [
+    "Output", "check_carried", "check_collation", "check_failure_column", "existing", "output_of", "quoted", "typed",
+]  # fmt: skip
 
 
 #: Of text that is equal where its bytes are, which is all there is before Spark 4.
@@ -57,7 +59,9 @@ def output_of(df: DataFrame, output: Any, reserved: Sequence[str] = (), failure_
     taken = {name.lower(): name for name in df.columns}
     taken.update({name.lower(): name for name in reserved})
     for name in spark.names:
-        if name.lower() == failure_column.lower():
+        if not name:
+            raise InvalidPlanError("output has a column '', which no answer can name; allowed: columns with a name")
+        if failure_column and name.lower() == failure_column.lower():
             raise InvalidPlanError(
                 f"output has a column {name!r}, and failure_column is {failure_column!r}: name one of them differently"
             )
@@ -67,11 +71,36 @@ def output_of(df: DataFrame, output: Any, reserved: Sequence[str] = (), failure_
                 "differently, or drop that column first"
             )
         taken[name.lower()] = name
+    for path, kind in _parts(spark):
+        if _is_char(kind):
+            raise InvalidPlanError(f"output has {path!r} of the type {kind.simpleString()}; allowed for text: string")
+        if twin := _twin(kind):
+            raise InvalidPlanError(f"output has {path!r}, a struct with several fields {twin!r}: name them differently")
     try:
         arrow = arrow_schema(spark)
     except TypeError as unsupported:
         raise InvalidPlanError(f"output cannot be: {unsupported}") from None
     return Output(spark, arrow)
+
+
+def check_carried(df: DataFrame) -> None:
+    """That Arrow carries all columns, for the others pass through the function's tasks with those that it gets.
+
+    Raises:
+        InvalidPlanError: it does not carry one, or something in it.
+    """
+    for path, kind in _parts(df.schema):
+        if twin := _twin(kind):
+            reason = f"a struct with several fields {twin!r}"
+        elif _is_foreign(kind):
+            reason = kind.simpleString()
+        else:
+            continue
+        raise InvalidPlanError(
+            f"the DataFrame has {path!r}, {reason}, which Arrow does not carry; all columns go through it, not only "
+            "input_cols: cast that column to another type, or drop it, and join it to the result by a key where you "
+            "need it"
+        )
 
 
 def check_failure_column(df: DataFrame, name: object) -> None:
@@ -137,6 +166,53 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
+def _parts(schema: StructType) -> Iterator[tuple[str, DataType]]:
+    """The types of all columns and of all that is below them, with their paths."""
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    left: list[tuple[str, DataType]] = [(field.name, field.dataType) for field in reversed(schema.fields)]
+    while left:
+        path, kind = left.pop()
+        yield path, kind
+        if isinstance(kind, ArrayType):
+            left.append((f"{path}.element", kind.elementType))
+        elif isinstance(kind, MapType):
+            left += [(f"{path}.value", kind.valueType), (f"{path}.key", kind.keyType)]
+        elif isinstance(kind, StructType):
+            left += [(f"{path}.{field.name}", field.dataType) for field in reversed(kind.fields)]
+
+
+def _twin(kind: DataType) -> str | None:
+    """The name that several fields of a struct have; in capitals it is another one, to Arrow."""
+    from pyspark.sql.types import StructType
+
+    names = kind.names if isinstance(kind, StructType) else []
+    return next((name for place, name in enumerate(names) if name in names[:place]), None)
+
+
+def _is_foreign(kind: DataType) -> bool:
+    """Whether this Spark has no type of Arrow's for it; which these are differs from one version to the next."""
+    from pyspark.sql.pandas.types import to_arrow_type
+    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType, UserDefinedType
+
+    from spark_events.enrich.spark.arrow_types import PLAIN
+
+    # What is nested is looked at by itself, and what stands for another type is left to Spark.
+    if type(kind) in PLAIN or isinstance(kind, (DecimalType, ArrayType, MapType, StructType, UserDefinedType)):
+        return False
+    try:
+        to_arrow_type(kind)
+    except Exception:
+        return True
+    return False
+
+
+def _is_char(kind: DataType) -> bool:
+    from pyspark.sql.types import CharType, VarcharType
+
+    return isinstance(kind, (CharType, VarcharType))
+
+
 def _collations(kind: DataType) -> Iterator[str]:
     """Of all text in it."""
     from pyspark.sql.types import ArrayType, MapType, StructType
@@ -166,6 +242,9 @@ def _parsed(df: DataFrame, output: Any) -> StructType:
         # Spark's own parser, by a way that is open in classic and in Connect, in 3.5 and in 4.
         return df.sparkSession.createDataFrame([], output).schema
     except Exception as wrong:
+        if "char/varchar" in str(wrong):
+            # It has understood, and calls it an internal error.
+            raise InvalidPlanError(f"output is {output!r}, with a char or varchar; allowed for text: string") from None
         raise InvalidPlanError(f"output is {output!r}, which Spark cannot read: {_reason(wrong)}") from None
 
 
