@@ -25,6 +25,8 @@ class BackgroundLoop:
 
     def __init__(self) -> None:
         self.loop, self.kind = _new_loop()
+        # All calls use its threads, in this task and in later ones; a call that ends them would end them for all.
+        self.loop.shutdown_default_executor = _leave_it  # type: ignore[method-assign]
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="spark-events-enrich", daemon=True)
         self._thread.start()
@@ -57,6 +59,10 @@ class BackgroundLoop:
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self.loop.run_forever()
         self.loop.close()
+
+
+async def _leave_it(timeout: float | None = None) -> None:
+    """In place of ``shutdown_default_executor``, which is for the owner alone; the threads end with the process."""
 
 
 def _new_loop() -> tuple[asyncio.AbstractEventLoop, str]:

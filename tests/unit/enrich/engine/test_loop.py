@@ -50,3 +50,16 @@ def test_a_function_that_stops_the_loop_has_its_answer_and_so_have_the_others() 
         return row
 
     assert Run(fn, max_in_flight=4, timeout=2, total_timeout=4).of(range(20)) == list(range(20))
+
+
+@pytest.mark.usefixtures("each_loop")
+def test_a_function_that_shuts_down_the_executor_leaves_it_to_the_others() -> None:
+    """Nobody could ever open it again, and the loop outlives the task."""
+
+    async def fn(row: int) -> int:
+        loop = asyncio.get_running_loop()
+        if row == 3:
+            await loop.shutdown_default_executor()
+        return await loop.run_in_executor(None, lambda: row) + await asyncio.to_thread(int)
+
+    assert Run(fn, max_in_flight=2).of(range(10)) == list(range(10))
