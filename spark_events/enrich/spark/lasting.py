@@ -6,17 +6,19 @@ an order that each process has of its own, and nothing at all of what an importa
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
-import dis
 import hashlib
 import sys
 import types
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_events.enrich.plan import Plan
 from spark_events.enrich.signature import bare
+from spark_events.enrich.spark.libraries import found, is_library
+from spark_events.enrich.spark.reads import chains, imports
 from spark_events.enrich.spark.schema import typed
 
 if TYPE_CHECKING:
@@ -50,30 +52,40 @@ def lasting(plan: Plan, schema: StructType, input_cols: Sequence[str]) -> str:
     """
     columns = [typed(schema, input_cols), typed(schema, plan.coalesce_by or ())]
     try:
-        return _Digest(plan.fn, plan.resource).of([plan.fn, plan.resource, columns]).hex()
-    except RecursionError:
+        return _Digest(_own(plan)).whole([plan.fn, plan.resource, columns]).hex()
+    except Exception:
+        # Nested too deeply, or it does not let itself be looked at.
         return uuid.uuid4().hex
 
 
 class _Digest:
     """Of values and functions. The user's own are taken apart; those of libraries go by their names.
 
+    Functions, classes and modules go by their numbers, in the order in which they are met, and are taken apart one
+    after the other at the end: so it does not matter how they refer to each other, nor by how many others.
+
     Args:
-        functions: whose packages are the user's own.
+        own: packages that are the user's own wherever they are.
+        path: what is being looked at, from the outside in.
     """
 
-    def __init__(self, *functions: Any) -> None:
-        from pyspark import cloudpickle
-
-        modules = {getattr(bare(one), "__module__", None) or "" for one in functions if one is not None}
-        modules |= {"__main__", *cloudpickle.list_registry_pickle_by_value()}  # type: ignore[no-untyped-call]
-        self._own = {module.partition(".")[0] for module in modules}
-        self._path: list[int] = []
+    def __init__(self, own: frozenset[str], path: list[int] | None = None) -> None:
+        self._own = own
+        self._path: list[int] = [] if path is None else path
         # With the value itself: its id must not become another's.
         self._known: dict[int, tuple[Any, bytes]] = {}
+        self._numbers: dict[object, int] = {}
+        self._definitions: list[tuple[Any, Callable[[], bytes]]] = []
+        self._libraries: dict[str, bool] = {}
+
+    def whole(self, value: Any) -> bytes:
+        """The digest of anything, with all that it refers to."""
+        told = self.of(value)
+        # They become more meanwhile.
+        return _hashed("whole", told, *(definition() for _, definition in self._definitions))
 
     def of(self, value: Any) -> bytes:
-        """The digest of anything."""
+        """The digest of a value; of what it refers to, the numbers."""
         if type(value) in _PLAIN:
             return _hashed(type(value).__name__, repr(value).encode())
         if id(value) in self._known:
@@ -97,36 +109,99 @@ class _Digest:
             return self._all(kind.__name__, value)
         if kind is dict:
             return self._all("dict", [part for item in value.items() for part in item])
+        if kind is types.MappingProxyType:
+            return self._all("view", [dict(value)])
         if isinstance(value, (set, frozenset)):
-            return _hashed(kind.__name__, *sorted(self.of(one) for one in value))
-        if kind is types.ModuleType:
-            return _hashed("module", value.__name__.encode())
+            return _hashed(kind.__name__, *sorted(self._alone(one) for one in value))
+        if isinstance(value, types.ModuleType):
+            if self._is_a_library(value.__name__):
+                return _hashed("module", value.__name__.encode())
+            return self._later(id(value), value, lambda: self._module(value))
         if kind is types.CodeType:
             return self._all("code", [getattr(value, name, None) for name in _CODE])
         if kind is types.FunctionType:
-            return self._function(value)
+            if self._is_a_library_s(value):
+                return _hashed("function", value.__module__.encode(), value.__qualname__.encode())
+            return self._later(id(value), value, lambda: self._function(value))
         if isinstance(value, type):
-            return self._class(value)
+            if self._is_a_library_s(value):
+                return _hashed("class", value.__module__.encode(), value.__qualname__.encode())
+            return self._later(id(value), value, lambda: self._class(value))
         return self._object(value)
 
     def _all(self, kind: str, parts: Sequence[Any]) -> bytes:
         return _hashed(kind, *(self.of(part) for part in parts))
 
+    def _alone(self, value: Any) -> bytes:
+        """Of one of a set: no other one comes before it, so it must not depend on what has been met."""
+        if type(value) in _PLAIN or type(value) is int:
+            return self.of(value)
+        return _Digest(self._own, self._path).whole(value)
+
+    def _later(self, key: object, value: Any, definition: Callable[[], bytes]) -> bytes:
+        number = self._numbers.setdefault(key, len(self._numbers))
+        if number == len(self._definitions):
+            self._definitions.append((value, definition))
+        return _hashed("number", str(number).encode())
+
     def _function(self, fn: types.FunctionType) -> bytes:
-        if self._is_a_library_s(fn):
-            return _hashed("function", fn.__module__.encode(), fn.__qualname__.encode())
         code, scope = fn.__code__, fn.__globals__
-        used = {name: scope[name] for name in sorted(set(_globals_of(code))) if name in scope}
+        used = self._used(code, scope)
         if _is_importable(fn):
             used = {name: self._imported(value) for name, value in used.items()}
         held = [_content(cell) for cell in fn.__closure__ or ()]
-        return self._all("function", [code, held, fn.__defaults__, fn.__kwdefaults__, fn.__dict__, used])
+        told = self._all("function", [code, held, fn.__defaults__, fn.__kwdefaults__, fn.__dict__, used])
+        return _hashed("function", told, *self._files(imports(code, _package(scope))))
+
+    def _used(self, code: types.CodeType, scope: Mapping[str, Any]) -> dict[str, Any]:
+        """What it reads of its module, and of the user's modules that it finds there: of these, what it reads alone."""
+        used: dict[str, Any] = {}
+        for name, *attributes in sorted(set(chains(code))):
+            if name not in scope:
+                continue
+            value = scope[name]
+            for attribute in attributes:
+                if not isinstance(value, types.ModuleType) or self._is_a_library(value.__name__):
+                    break
+                if attribute not in vars(value):
+                    break  # who knows where it comes from: the whole module
+                name = f"{name}.{attribute}"  # noqa: PLW2901
+                value = self._imported(vars(value)[attribute])
+            used[name] = value
+        return used
 
     def _class(self, cls: type) -> bytes:
-        if self._is_a_library_s(cls):
-            return _hashed("class", cls.__module__.encode(), cls.__qualname__.encode())
         members = {name: value for name, value in sorted(vars(cls).items()) if name not in _IDLE}
         return self._all("class", [cls.__qualname__, type(cls), cls.__bases__, members])
+
+    def _module(self, module: types.ModuleType) -> bytes:
+        """One that is used in a way that does not tell what of it."""
+        names = sorted(name for name in vars(module) if not (name.startswith("__") and name.endswith("__")))
+        return self._all("module", [module.__name__, {name: self._imported(vars(module)[name]) for name in names}])
+
+    def _files(self, names: Iterable[str]) -> list[bytes]:
+        """Of modules that are imported when the function is called, their code: here they may never be imported."""
+        # A package is imported before what is in it.
+        ways = [name.split(".") for name in names]
+        return [
+            self._file(name) for name in sorted({".".join(way[:end]) for way in ways for end in range(1, len(way) + 1)})
+        ]
+
+    def _file(self, name: str) -> bytes:
+        if self._is_a_library(name):
+            return _hashed("module", name.encode())
+        return self._later(name, name, lambda: self._code_of_module(name))
+
+    def _code_of_module(self, name: str) -> bytes:
+        spec = found(name)
+        code = None
+        with contextlib.suppress(Exception):  # why it cannot be read is told where it is imported
+            code = spec.loader.get_code(name)  # type: ignore[union-attr]
+        if code is None:
+            # No module but something in one, whose code has been looked at; or one that a program has made.
+            return self._all("module", [name, sys.modules.get(name)])
+        package = name if spec is not None and spec.submodule_search_locations is not None else name.rpartition(".")[0]
+        return _hashed("file", name.encode(), self.of(code), *self._files(imports(code, package)))
 
     def _object(self, value: Any) -> bytes:
         if isinstance(value, (staticmethod, classmethod)):
@@ -153,7 +228,15 @@ class _Digest:
         return type(value)
 
     def _is_a_library_s(self, value: Any) -> bool:
-        return (value.__module__ or "").partition(".")[0] not in self._own and _is_importable(value)
+        return self._is_a_library(value.__module__ or "") and _is_importable(value)
+
+    def _is_a_library(self, module: str) -> bool:
+        known = self._libraries.get(module)
+        if known is None:
+            where = sys.modules.get(module) or found(module)
+            own = module.partition(".")[0] in self._own
+            known = self._libraries[module] = not own and where is not None and is_library(where)
+        return known
 
 
 def _hashed(kind: str, *parts: bytes) -> bytes:
@@ -162,14 +245,19 @@ def _hashed(kind: str, *parts: bytes) -> bytes:
     return hashlib.sha256(told).digest()
 
 
-def _globals_of(code: types.CodeType) -> Iterator[str]:
-    """The variables of its module that a function reads, with those of the functions in it."""
-    for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield step.argval
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _globals_of(constant)
+def _own(plan: Plan) -> frozenset[str]:
+    """The packages of the functions, also where they are installed, and those that travel as they are."""
+    from pyspark import cloudpickle
+
+    modules = {getattr(bare(one), "__module__", None) or "" for one in (plan.fn, plan.resource) if one is not None}
+    modules |= {"__main__", *cloudpickle.list_registry_pickle_by_value()}  # type: ignore[no-untyped-call]
+    return frozenset(module.partition(".")[0] for module in modules)
+
+
+def _package(scope: Mapping[str, Any]) -> str:
+    """Where a function's module is."""
+    package = scope.get("__package__")
+    return package if isinstance(package, str) else str(scope.get("__name__", "")).rpartition(".")[0]
 
 
 def _pickled(value: Any) -> bytes | None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import types
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,152 @@ def test_a_new_version_of_an_importable_function_is_another_function(monkeypatch
     first = digest(module(text, monkeypatch).lookup)
     assert digest(module("# moved\n" + text, monkeypatch).lookup) == first
     assert first not in [digest(module(other, monkeypatch).lookup) for other in changed]
+
+
+#: A user's modules beside the main program; ``VERSION`` is what changes.
+MODULES = {
+    "helper.py": """
+import dataclasses, threading
+import library
+LOCK = threading.Lock()
+URL = "VERSION"
+def ask(): return "VERSION", LOCK
+def again(): return again() or other()
+def other(): return again(), URL
+class Base:
+    def get(self): return "VERSION"
+class Client(Base):
+    def __init__(self): self.lock, self.url = threading.Lock(), library.URL
+@dataclasses.dataclass
+class Settings:
+    url: str = "VERSION"
+""",
+    "pkg/__init__.py": "",
+    "pkg/util.py": "def ask(): return 'VERSION'",
+    "pkg/alone.py": "from . import util",
+    "pkg/fns.py": """
+import helper
+from pkg import util
+from pkg.util import ask
+async def named(row): return {"r": ask()}
+async def in_the_package(row): return {"r": util.ask()}
+async def beside_it(row): return {"r": helper.ask()}
+async def relative(row):
+    from .alone import util
+    return util.ask()
+""",
+    "site-packages/library.py": "URL = 'VERSION'\ndef ask(): return 'VERSION'",
+}
+USER = """
+import json, sys
+sys.path[:0] = sys.argv[1:]
+from pyspark.sql.types import StructType
+from spark_events.enrich.plan import Plan
+from spark_events.enrich.spark.lasting import lasting
+import helper, library, pkg.fns, pkg.util
+from helper import URL, Client, ask
+from library import ask as of_library
+
+CLIENT, SETTINGS = Client(), helper.Settings()
+async def attribute(row): return {"r": helper.ask()}
+async def value(row): return {"r": helper.URL}
+async def imported(row): return {"r": ask()}
+async def imported_value(row): return {"r": URL}
+async def in_a_package(row): return {"r": pkg.util.ask()}
+async def inside(row):
+    from helper import ask as found
+    return {"r": found()}
+async def inside_by_name(row):
+    import helper as found
+    return {"r": found.ask()}
+async def not_imported_here(row):
+    import pkg.alone
+    return {"r": pkg.alone.util.ask()}
+async def a_class(row): return {"r": Client().get()}
+async def an_instance(row): return {"r": CLIENT.get()}
+async def a_data_class(row): return {"r": SETTINGS}
+async def round_about(row): return {"r": helper.again()}
+async def unresolved(row): return {"r": getattr(helper, "as" + "k")()}
+async def one_of_a_set(row, all={helper.ask, helper.other, Client, 1}): return {"r": [one for one in all]}
+def make(module):
+    async def held(row): return {"r": module.ask()}
+    return held
+def call(held):
+    async def called(row): return {"r": held()}
+    return called
+async def a_library(row):
+    from library import ask as found
+    return {"r": (library.ask(), library.URL, of_library(), found(), json.dumps(row))}
+
+own = [
+    attribute, value, imported, imported_value, in_a_package, inside, inside_by_name, not_imported_here, a_class,
+    an_instance, a_data_class, round_about, unresolved, one_of_a_set, pkg.fns.named, pkg.fns.in_the_package,
+    pkg.fns.beside_it, pkg.fns.relative,
+]
+made = {fn.__qualname__: fn for fn in own} | {"module": make(helper), "method": call(CLIENT.get), "library": a_library}
+row = StructType().add("id", "long")
+digests = {name: lasting(Plan(fn), row, ["id"]) for name, fn in made.items()}
+assert "pkg.alone" not in sys.modules
+print(json.dumps(digests))
+"""
+
+
+def of_modules(folder: Path, version: str = "1", library: str = "1", seed: str = "1", zipped: bool = False) -> Any:
+    """The digests of a program whose modules are in a folder, or in an archive, of their own."""
+    folder.mkdir()
+    for name, text in MODULES.items():
+        file = folder / "modules" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text.replace("VERSION", library if "site-packages" in name else version), encoding="utf-8")
+    paths = [folder / "modules", folder / "modules" / "site-packages"]
+    if zipped:
+        with zipfile.ZipFile(folder / "modules.zip", "w") as archive:
+            for name in MODULES:
+                if "site-packages" not in name:
+                    archive.write(folder / "modules" / name, name)
+        paths[0] = folder / "modules.zip"
+    main = folder / "main.py"
+    main.write_text(USER, encoding="utf-8")
+    variables = {**os.environ, "PYTHONHASHSEED": seed}
+    told = subprocess.run([sys.executable, main, *paths], env=variables, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    return json.loads(told.stdout)
+
+
+def test_a_change_in_a_module_of_the_user_s_is_another_function(tmp_path: Path) -> None:
+    """However the function comes by it; what is installed as a library goes by its name."""
+    first = of_modules(tmp_path / "first")
+    changed = of_modules(tmp_path / "changed", version="2")
+    assert [name for name in first if first[name] == changed[name]] == ["library"]
+    assert of_modules(tmp_path / "library", library="2")["library"] == first["library"]
+    assert len(set(first.values())) == len(first)
+
+
+def test_modules_may_be_elsewhere_after_a_restart(tmp_path: Path) -> None:
+    """Where a cluster puts archives and files is another place each time; hashes are others, too."""
+    first = of_modules(tmp_path / "first")
+    assert of_modules(tmp_path / "second", seed="2") == first
+    assert of_modules(tmp_path / "third", seed="3", zipped=True) == first
+
+
+def test_a_long_way_through_modules_has_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each function calls the next one: as many as a program may have."""
+    text = "".join(f"def f{number}(row):\n    return f{number + 1}(row)\n" for number in range(2_000))
+    text += "def f2000(row):\n    return 'a'\nasync def lookup(row):\n    return f0(row)\n"
+    first = digest(module(text, monkeypatch).lookup)
+    assert digest(module(text, monkeypatch).lookup) == first
+    assert digest(module(text.replace("'a'", "'b'"), monkeypatch).lookup) != first
+
+
+def test_what_cannot_be_looked_at_is_never_the_same() -> None:
+    """And fails nobody."""
+
+    class Shy:
+        @property
+        def __class__(self) -> Any:
+            raise RuntimeError("outside of a request")
+
+    assert digest(make(Shy())) != digest(make(Shy()))
 
 
 def test_what_is_nested_too_deeply_is_never_the_same() -> None:
