@@ -440,6 +440,30 @@ def test_functions_that_hold_something_else_have_a_replay_of_their_own(spark: Sp
     assert [answer(functools.partial(prefixed, prefix)) for prefix in "ab"] == ["a0 1", "b0 1"]
 
 
+def test_a_replay_store_that_is_damaged_costs_calls_and_nothing_else(
+    spark: SparkSession, service: EnrichService, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The driver's log says what was ignored, and what was not kept, once for all tasks."""
+    common: dict[str, Any] = {"output": OUTPUT, "resource": opener(service.port), "replay_store": tmp_path.as_uri()}
+
+    def run(batch_id: int) -> tuple[int, int, list[str]]:
+        service.script()
+        caplog.clear()
+        rows = enrich_batch(spark.range(0, 8, 1, 2), lookup, query="q", batch_id=batch_id, **common).count()
+        return rows, len(service.calls()), [record.getMessage() for record in caplog.records]
+
+    assert run(1) == (8, 8, [])
+    file, _ = tmp_path.rglob("*.arrow")
+    file.write_bytes(b"")
+    rows, calls, (said,) = run(1)
+    assert (rows, calls) == (8, 4)
+    assert f"is ignored, and its rows are called: {file}" in said
+    (tmp_path / "q" / "2").touch()
+    rows, calls, (said,) = run(2)
+    assert (rows, calls) == (8, 8)
+    assert "cannot be written, so answers are not kept" in said
+
+
 def test_batch_jobs_of_one_query_leave_each_other_s_results(spark: SparkSession, service: EnrichService) -> None:
     """They are no micro-batches, of which the next comes only when the one before is over."""
     common: dict[str, Any] = {"output": OUTPUT, "resource": opener(service.port), "query": "nightly"}

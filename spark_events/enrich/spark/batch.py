@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from spark_events.enrich.engine.statistics import merged
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _LOG = logging.getLogger(__name__)
+_TROUBLES_TOLD = 10
 
 
 def run(
@@ -99,5 +101,14 @@ def _warn(reports: list[Report]) -> None:
         _LOG.warning("hot key %s: %s rows in one batch, called one after the other", key, f"{rows:,}")
     for where, seconds in numbers["blocked"].items():
         _LOG.warning("the loop was blocked for %.1f s, and with it all calls of its worker, at %s", seconds, where)
+    for trouble in _few(dict.fromkeys(trouble for report in reports for trouble in report.troubles)):
+        _LOG.warning("%s", trouble)
     if numbers["abandoned"]:
         _LOG.warning("%s calls did not end when they were cancelled", f"{numbers['abandoned']:,}")
+
+
+def _few(troubles: Iterable[str]) -> list[str]:
+    """Of a store that nobody reaches, every task has something to tell."""
+    told = list(troubles)
+    more = len(told) - _TROUBLES_TOLD
+    return told if more <= 0 else [*told[:_TROUBLES_TOLD], f"and {more:,} more of this kind"]

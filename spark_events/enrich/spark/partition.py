@@ -149,7 +149,8 @@ class Partition:
 
     def _with_report(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same batch; the hidden column of its last row carries the report."""
-        report = self._tally.report(self._engine.statistics()).to_bytes()
+        troubles = () if self._recording is None else self._recording.troubles
+        report = self._tally.report(self._engine.statistics(), troubles).to_bytes()
         place = batch.schema.names.index(COLUMN)
         hidden = batch.column(place)
         reports = pa.array([None] * (batch.num_rows - 1) + [report], pa.binary())

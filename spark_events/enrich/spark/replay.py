@@ -1,8 +1,9 @@
 """Answers of a batch that is not committed yet, kept so that its replay makes only the calls that are missing.
 
 Files in any file system that pyarrow knows and that the executors share: ``<root>/<query>/<batch>/<output>/*.arrow``.
-Every file is complete or not there. A changed output, or
-function, has a folder of its own, so the answers of one are not mistaken for those of another.
+Every file is complete or not there. A store that cannot be written or read fails no task: its answers are called
+again. A changed output, or function, has a folder of its own, so the answers of one are not mistaken for
+those of another.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import dataclasses
 import hashlib
 import threading
 import urllib.parse
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -22,6 +22,7 @@ from pyarrow import fs
 from spark_events.enrich.engine.calls import PENDING
 from spark_events.enrich.engine.chunk import Chunk
 from spark_events.enrich.engine.failure import Failure
+from spark_events.enrich.spark.replay_files import AnswerFiles, Open, open_store
 from spark_events.enrich.spark.rows import columns_of
 
 __all__ = ["Recording", "ReplayStore"]
@@ -57,10 +58,13 @@ class ReplayStore:
     @contextlib.contextmanager
     def recording(self, partition: int) -> Iterator[Recording]:
         """What is known, and a place for what becomes known; what is recorded is kept whatever ends the task."""
-        system, root = _open(self.root)
         digest = hashlib.sha256(self.output + self.definition.encode()).hexdigest()[:16]
-        folder = f"{root}/{_name(self.query)}/{self.batch}/{digest}"
-        recording = Recording(system, folder, partition, pa.ipc.read_schema(pa.py_buffer(self.output)))
+
+        def opened() -> tuple[fs.FileSystem, str]:
+            system, root = open_store(self.root)
+            return system, f"{root}/{_name(self.query)}/{self.batch}/{digest}"
+
+        recording = Recording(self.root, opened, partition, pa.ipc.read_schema(pa.py_buffer(self.output)))
         try:
             yield recording
         finally:
@@ -68,14 +72,14 @@ class ReplayStore:
 
     def clear_older(self) -> None:
         """Batches before this one are committed: a query does not go on before they are."""
-        system, root = _open(self.root)
+        system, root = open_store(self.root)
         for folder in _folders(system, f"{root}/{_name(self.query)}"):
             if folder.base_name.isdigit() and int(folder.base_name) < self.batch:
                 system.delete_dir(folder.path)
 
     def clear(self) -> None:
         """This batch is committed."""
-        system, root = _open(self.root)
+        system, root = open_store(self.root)
         with contextlib.suppress(FileNotFoundError):
             system.delete_dir(f"{root}/{_name(self.query)}/{self.batch}")
 
@@ -83,19 +87,22 @@ class ReplayStore:
 class Recording:
     """One task's view of the store. The task adds what goes out; a thread looks at what does not yet."""
 
-    def __init__(self, system: fs.FileSystem, folder: str, partition: int, schema: pa.Schema) -> None:
-        self._system = system
-        self._folder = folder
-        self._partition = partition
+    def __init__(self, root: str, opened: Open, partition: int, schema: pa.Schema) -> None:
         # Every field nullable: a NOT NULL of the output has been checked before.
         fields = [pa.field(_KEY, pa.string()), *(field.with_nullable(True) for field in schema)]
         self._schema = pa.schema(fields)
+        self._files = AnswerFiles(root, opened, partition, self._schema)
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
         self._early: dict[Chunk, set[int]] = {}
         self._lock = threading.Lock()
-        self._stored = self._read()
+        self._stored = self._files.read()
         self._place = {key: row for row, key in enumerate(self._stored.column(_KEY).to_pylist())}
+
+    @property
+    def troubles(self) -> Sequence[str]:
+        """What of the store could not be read or written, a sentence each."""
+        return self._files.troubles
 
     def known(self, keys: Sequence[str]) -> Mapping[int, Any]:
         """The answers that are there, by the place of their key."""
@@ -128,10 +135,8 @@ class Recording:
         over = threading.Event()
 
         def look() -> None:
-            # A store that cannot be reached: the task will find that, too, and say so.
-            with contextlib.suppress(OSError):
-                while not over.wait(_FLUSH_SECONDS):
-                    self._keep(unfinished, write)
+            while not over.wait(_FLUSH_SECONDS):
+                self._keep(unfinished, write)
 
         thread = threading.Thread(target=look, name="spark-events-replay", daemon=True)
         thread.start()
@@ -174,27 +179,9 @@ class Recording:
     def _write_pending(self) -> None:
         if not self._pending:
             return
-        path = f"{self._folder}/{self._partition}-{uuid.uuid4().hex}.arrow"
-        self._system.create_dir(self._folder, recursive=True)
-        with self._system.open_output_stream(f"{path}.part") as file, pa.ipc.new_stream(file, self._schema) as writer:
-            for batch in self._pending:
-                writer.write_batch(batch)
-        self._system.move(f"{path}.part", path)
-        self._pending = []
-        self._pending_rows = 0
-
-    def _read(self) -> pa.Table:
-        tables = [self._schema.empty_table()]
-        for info in self._system.get_file_info(fs.FileSelector(self._folder, allow_not_found=True)):
-            if info.path.endswith(".arrow"):
-                with self._system.open_input_file(info.path) as file, pa.ipc.open_stream(file) as reader:
-                    tables.append(reader.read_all())
-        return pa.concat_tables(tables)
-
-
-def _open(root: str) -> tuple[fs.FileSystem, str]:
-    system, path = fs.FileSystem.from_uri(root)
-    return system, path.rstrip("/")
+        if self._files.write(self._pending):
+            self._pending = []
+            self._pending_rows = 0
 
 
 def _name(query: str) -> str:

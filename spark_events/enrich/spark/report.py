@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -56,6 +56,7 @@ class Report:
         samples: a few of these, of each type.
         statistics: what the engine counted, see :mod:`spark_events.enrich.engine.statistics`.
         types: failed rows by the failure's type; the engine does not know of answers that do not fit.
+        troubles: what the task had to do without, a sentence each.
     """
 
     partition: int
@@ -64,19 +65,21 @@ class Report:
     samples: tuple[Sample, ...]
     statistics: Mapping[str, Any]
     types: Mapping[str, int]
+    troubles: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
         """For the partition's last row."""
         samples = [(one.partition, one.row, dataclasses.astuple(one.failure)) for one in self.samples]
-        plain = (self.partition, self.rows, self.failed, samples, dict(self.statistics), dict(self.types))
+        counted = dict(self.statistics), dict(self.types)
+        plain = (self.partition, self.rows, self.failed, samples, *counted, self.troubles)
         return pickle.dumps(plain, protocol=4)
 
     @staticmethod
     def from_bytes(data: bytes) -> Report:
         """What :meth:`to_bytes` made."""
-        partition, rows, failed, samples, statistics, types = pickle.loads(data)
+        partition, rows, failed, samples, statistics, types, troubles = pickle.loads(data)
         found = tuple(Sample(place, row, Failure(*failure)) for place, row, failure in samples)
-        return Report(partition, rows, failed, found, statistics, types)
+        return Report(partition, rows, failed, found, statistics, types, troubles)
 
 
 class Tally:
@@ -99,9 +102,10 @@ class Tally:
         self.rows += rows
         self._failed += len(failures)
 
-    def report(self, statistics: Mapping[str, Any]) -> Report:
+    def report(self, statistics: Mapping[str, Any], troubles: Sequence[str] = ()) -> Report:
         """All of the partition."""
-        return Report(self._partition, self.rows, self._failed, tuple(self._samples), statistics, self._types)
+        samples = tuple(self._samples)
+        return Report(self._partition, self.rows, self._failed, samples, statistics, self._types, tuple(troubles))
 
 
 def failure_values(failure: Failure) -> dict[str, Any]:

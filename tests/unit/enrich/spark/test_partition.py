@@ -137,6 +137,18 @@ def test_what_utf8_cannot_hold_in_an_exception_fails_its_row_and_not_the_task() 
     assert failure["where"].startswith("/job/?.py:")
 
 
+def test_what_the_replay_store_refuses_is_in_the_report(tmp_path: Path) -> None:
+    """And every row has its answer: the store saves calls, and nothing else depends on it."""
+    (tmp_path / "store").touch()
+    replay = ReplayStore((tmp_path / "store").as_uri(), "q", 1, _OUTPUT, "twice")
+    task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="q/1", settles=True, replay=replay)
+    partition = Partition(task, Plan(_twice), Definition("calls", "answers", "resource", "refused"), 0, "")
+    made = pa.Table.from_batches(list(partition.run(iter([_wide(3, 1)]))))
+    assert made.column("twice").to_pylist() == [0, 2, 4]
+    report = Report.from_bytes(made.column(COLUMN)[-1].as_py()["report"])
+    assert "cannot be written, so answers are not kept" in report.troubles[-1]
+
+
 def _with_a_moment(moments: list[int], zone: str = "America/New_York") -> pa.RecordBatch:
     until = pa.array(moments, pa.int64()).cast(pa.timestamp("us", zone))
     return pa.RecordBatch.from_arrays([pa.array(range(len(moments)), pa.int64()), until], names=["id", "until"])

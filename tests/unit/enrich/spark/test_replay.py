@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -109,6 +110,75 @@ def test_a_file_that_was_cut_short_is_not_there(tmp_path: Path) -> None:
     file.rename(file.with_suffix(".arrow.part"))
     with store(tmp_path).recording(0) as recording:
         assert recording.known(["a"]) == {}
+
+
+@pytest.mark.parametrize("how", ["empty", "cut short", "cut shorter", "not one", "another one"])
+def test_a_damaged_file_is_ignored_and_named(tmp_path: Path, how: str) -> None:
+    """It must not stand in the way of the query for ever; what else is there is used."""
+    keep(store(tmp_path), ["a", "b"])
+    (file,) = tmp_path.rglob("*.arrow")
+    keep(store(tmp_path), ["c"])
+    whole = file.read_bytes()
+    another = pa.BufferOutputStream()
+    with pa.ipc.new_stream(another, pa.schema([("x", pa.int8())])):
+        pass
+    damaged = {
+        "empty": b"",
+        "cut short": whole[: len(whole) * 2 // 3],
+        "cut shorter": whole[:20],
+        "not one": b"something else",
+        "another one": another.getvalue().to_pybytes(),
+    }
+    file.write_bytes(damaged[how])
+    with store(tmp_path).recording(0) as recording:
+        assert list(recording.known(["a", "b", "c"])) == [2]
+        (said,) = recording.troubles
+    assert str(file) in said
+    assert "is ignored" in said
+
+
+@pytest.mark.parametrize("place", ["a file", "below a file", "nowhere"])
+def test_a_store_that_cannot_be_used_fails_no_task(tmp_path: Path, place: str) -> None:
+    """Its answers are not kept, and it says so, once."""
+    (tmp_path / "file").touch()
+    folder = {"a file": tmp_path / "file", "below a file": tmp_path / "file" / "x", "nowhere": Path("/proc/nowhere")}
+    chunk = Chunk(["a"], ["a"].__getitem__, 0)
+    with store(folder[place]).recording(0) as recording:
+        with recording.looking_at(lambda: [(chunk, [{"name": "na", "tags": {}}])], AnswerWriter(SCHEMA).write):
+            assert recording.known(["a"]) == {}
+        for key in "bcdef":
+            keep_one(recording, key)
+    assert "cannot be written, so answers are not kept" in recording.troubles[-1]
+    assert len(recording.troubles) <= 2
+
+
+def keep_one(recording: Any, key: str) -> None:
+    arrays = [pa.array([key]), pa.array([{}], SCHEMA.field(1).type)]
+    recording.add(Chunk([key], [key].__getitem__, 0), arrays, {})
+    recording.flush()
+
+
+def test_a_file_system_that_is_not_there_fails_no_task(tmp_path: Path) -> None:
+    """The executors may lack what it needs."""
+    with dataclasses.replace(store(tmp_path), root="nothing://x").recording(0) as recording:
+        keep_one(recording, "a")
+        assert recording.known(["a"]) == {}
+    (said,) = recording.troubles
+    assert said.startswith("the replay store nothing://x cannot be reached")
+
+
+def test_what_could_not_be_written_at_first_is_written_later(tmp_path: Path) -> None:
+    """A store that comes back in time has lost nothing, and there is nothing to be said."""
+    root = tmp_path / "store"
+    root.touch()
+    with store(root).recording(0) as recording:
+        keep_one(recording, "a")
+        assert len(recording.troubles) == 1
+        root.unlink()
+        keep_one(recording, "b")
+    assert recording.troubles == ()
+    with store(root).recording(0) as again:
+        assert list(again.known(["a", "b"])) == [0, 1]
 
 
 def test_older_batches_are_cleared_and_this_one_when_it_is_committed(tmp_path: Path) -> None:
