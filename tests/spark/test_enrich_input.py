@@ -80,6 +80,11 @@ async def holds_a_lock(row: Any) -> dict[str, Any]:
         (fine, {"storage": "disk"}, "storage is 'disk'; allowed: 'local', 'replicated', 'reliable'"),
         (fine, {"storage": "reliable"}, "call spark.sparkContext.setCheckpointDir"),
         (fine, {"replay_store": "/tmp/x"}, "outside of a stream, give query and batch_id"),
+        *(
+            (fine, {"replay_store": store, "query": "q", "batch_id": 1}, f"replay_store is {store!r}.*; allowed: ")
+            for store in ("relative/dir", "s4://bucket/x", "http://host/x", "s3://", "/dev/null/x", "/dev/null", 3)
+        ),
+        (fine, {"replay_store": "", "query": "q", "batch_id": 1}, "replay_store is empty; allowed: "),
         (fine, {"batch_id": "1"}, "batch_id is '1'; allowed"),
         (fine, {"concurrent_tasks": 0}, "concurrent_tasks is 0; allowed"),
         (holds_a_lock, {}, "fn holds_a_lock .* cannot be sent to the executors: it uses 'LOCK', of type lock"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_events.enrich.engine.statistics import merged
 from spark_events.enrich.signature import name_of
-from spark_events.enrich.spark.batches import MicroBatch
+from spark_events.enrich.spark.batches import MicroBatch, is_connect, is_local
 from spark_events.enrich.spark.build import Request, mapped
 from spark_events.enrich.spark.closures import pickled
 from spark_events.enrich.spark.events import enrichment_event, post
@@ -19,6 +20,7 @@ from spark_events.enrich.spark.lasting import lasting
 from spark_events.enrich.spark.progress import told
 from spark_events.enrich.spark.release import held
 from spark_events.enrich.spark.replay import ReplayStore
+from spark_events.enrich.spark.replay_files import check_store
 from spark_events.enrich.spark.report import COLUMN, Report
 from spark_events.enrich.spark.schema import quoted
 from spark_events.enrich.spark.settle import Storage, settle
@@ -49,7 +51,7 @@ def run(
     replay = _store(request, batch, replay_store)
     held.begin(df, batch)
     if replay is not None:
-        replay.clear_older()
+        _clear_older(replay)
     started = time.monotonic()
     with told(df, str(batch)), told_to_halt(df, wanted=tell_workers) as halt:
         lazy = mapped(request, request.task(scope=batch.scope, settles=True, replay=replay, halt=halt))
@@ -80,10 +82,12 @@ def _shown(request: Request, settled: DataFrame) -> tuple[DataFrame, DataFrame |
     return settled.select(*own, *answers), None
 
 
-def _store(request: Request, batch: MicroBatch, root: str | None) -> ReplayStore | None:
+def _store(request: Request, batch: MicroBatch, root: Any) -> ReplayStore | None:
     if root is None:
         return None
-    if not root:
+    if not isinstance(root, str | os.PathLike):
+        raise InvalidPlanError(f"replay_store is {root!r}; allowed: the address of a folder that all executors reach")
+    if not (root := os.fspath(root)):
         raise InvalidPlanError("replay_store is empty; allowed: the address of a folder that all executors reach")
     if not batch.query or batch.batch is None:
         raise InvalidPlanError(
@@ -91,8 +95,17 @@ def _store(request: Request, batch: MicroBatch, root: str | None) -> ReplayStore
         )
     # First of all whether they can be sent: what cannot need not be looked into.
     pickled(request.plan)
+    check_store(root, shared=not is_connect(request.df) and is_local(request.df))
     definition = lasting(request.plan, request.df.schema, request.input_cols)
     return ReplayStore(root, batch.query, batch.batch, request.output.serialised(), definition)
+
+
+def _clear_older(replay: ReplayStore) -> None:
+    try:
+        replay.clear_older()
+    except Exception as error:
+        # They are in nobody's way, and the next batch tries again.
+        _LOG.warning("answers of earlier batches are still in the replay store %s: %s", replay.root, error)
 
 
 def _warn(reports: list[Report]) -> None:

@@ -17,6 +17,8 @@ from spark_events.enrich.engine.chunk import Chunk
 from spark_events.enrich.engine.failure import Failure
 from spark_events.enrich.spark.answers import AnswerWriter
 from spark_events.enrich.spark.replay import ReplayStore
+from spark_events.enrich.spark.replay_files import check_store
+from spark_events.errors import InvalidPlanError
 
 SCHEMA = pa.schema([("name", pa.string()), ("tags", pa.map_(pa.string(), pa.int64()))])
 
@@ -135,6 +137,39 @@ def test_a_damaged_file_is_ignored_and_named(tmp_path: Path, how: str) -> None:
         (said,) = recording.troubles
     assert str(file) in said
     assert "is ignored" in said
+
+
+@pytest.mark.parametrize(
+    ("root", "why"),
+    [
+        ("relative/dir", "ArrowInvalid"),
+        ("file:relative", "ArrowInvalid"),
+        ("s4://bucket/x", "ArrowInvalid"),
+        ("http://host/x", "ArrowInvalid"),
+        ("s3://", "it names no folder"),
+        ("{folder}/file", "Error"),
+        ("{folder}/file/x", "Error"),
+        ("/proc/nowhere", "Error"),
+    ],
+)
+def test_a_store_that_cannot_be_is_refused_on_the_driver(tmp_path: Path, root: str, why: str) -> None:
+    """One sentence: which, why, what is allowed."""
+    (tmp_path / "file").touch()
+    root = root.format(folder=tmp_path)
+    with pytest.raises(InvalidPlanError) as caught:
+        check_store(root, shared=True)
+    said = str(caught.value)
+    assert said.startswith(f"replay_store is {root!r}, which cannot be used (")
+    assert why in said
+    assert "allowed: a folder that the driver and all executors can write to" in said
+
+
+def test_a_store_that_can_be_used_is_left_as_it_was(tmp_path: Path) -> None:
+    """But for its folder; where executors have other folders of that name, it is not looked into."""
+    check_store((tmp_path / "new").as_uri(), shared=True)
+    assert list((tmp_path / "new").iterdir()) == []
+    check_store(str(tmp_path / "theirs"), shared=False)
+    assert not (tmp_path / "theirs").exists()
 
 
 @pytest.mark.parametrize("place", ["a file", "below a file", "nowhere"])
