@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark.enriching import lookup, opener, stream
 from spark.harness import committed, wait_for
 
-from spark_events import InvalidPlanError, Retry, enrich, enrich_batch
+from spark_events import EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -147,6 +148,8 @@ def test_a_replay_store_makes_only_the_calls_that_are_missing(
     process = writing(tmp_path / "sink", service, **options)
     with pytest.raises(StreamingQueryException, match="2 of 10 rows"):
         finish(stream(spark, source, tmp_path / "checkpoint", process))
+    # Whoever clears at a query's end has seen that this batch is not committed.
+    wait_for("the end to be seen", lambda: not [one for one in enumerate_threads() if "enrich-release" in one.name])
     (kept,) = store.iterdir()
     assert [folder.name for folder in kept.iterdir()] == ["1"]
     service.script()
@@ -154,6 +157,30 @@ def test_a_replay_store_makes_only_the_calls_that_are_missing(
     assert sorted(call.key for call in service.calls()) == ["13", "16"]
     assert written(tmp_path / "sink", 1) == [{"id": n, "name": f"n{n}", "score": n / 2} for n in range(10, 20)]
     # `os.walk` does not mind that a folder goes while it is there.
+    wait_for("the store to be empty", lambda: not [file for *_, files in os.walk(store) for file in files])
+
+
+def test_a_batch_whose_failure_is_caught_is_committed_and_its_answers_are_cleared(
+    spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
+) -> None:
+    """Until then they are there: what tries again within the batch has them."""
+    store = tmp_path / "store"
+    write = writing(tmp_path / "sink", service, retry=ONCE, replay_store=store.as_uri())
+    service.script(rules=[rule("1?3", forever={"status": 503})])
+    failures: list[int] = []
+
+    def process(df: DataFrame, batch_id: int) -> None:
+        for _ in range(2):
+            try:
+                write(df, batch_id)
+            except EnrichmentError as error:
+                failures.append(error.failed)
+
+    finish(stream(spark, source, tmp_path / "checkpoint", process))
+    assert committed(tmp_path / "checkpoint") == [0, 1]
+    assert failures == [1, 1, 1, 1]
+    calls = Counter(call.key for call in service.calls())
+    assert calls == Counter({str(row): 1 for row in range(20)}) + Counter({"3": 1, "13": 1})
     wait_for("the store to be empty", lambda: not [file for *_, files in os.walk(store) for file in files])
 
 

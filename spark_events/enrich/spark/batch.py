@@ -52,6 +52,8 @@ def run(
     held.begin(df, batch)
     if replay is not None:
         _clear_older(replay)
+        # However this ends: who catches the error has the batch committed all the same.
+        held.add(batch, None, replay.clear)
     started = time.monotonic()
     with told(df, str(batch)), told_to_halt(df, wanted=tell_workers) as halt:
         lazy = mapped(request, request.task(scope=batch.scope, settles=True, replay=replay, halt=halt))
@@ -63,7 +65,7 @@ def run(
     if error is not None:
         settled.release()
         raise error
-    held.add(batch, settled.release, replay.clear if replay is not None else None)
+    held.add(batch, settled.release)
     return _shown(request, settled.df)
 
 

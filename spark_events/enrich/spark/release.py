@@ -43,19 +43,27 @@ class Held:
             _all(holding[1])
         self._watch(df, batch)
 
-    def add(self, batch: MicroBatch, release: Release, when_committed: Release | None = None) -> None:
-        """To be released with the batch; outside of streaming Spark does it, when nobody refers to it any more."""
+    def add(self, batch: MicroBatch, release: Release | None, when_committed: Release | None = None) -> None:
+        """To be released with the batch; outside of streaming Spark does it, when nobody refers to it any more.
+
+        Args:
+            batch: whose it is.
+            release: at the query's next batch and at its end.
+            when_committed: at its end alone, and if this batch is committed then; the next batch sees to it itself.
+        """
         if not _is_followed(batch):
             return
         with self._lock:
             holding = self._holding.get(batch.query)
             if holding is not None and holding[0] == batch:
-                holding[1].append(release)
+                if release is not None:
+                    holding[1].append(release)
                 if when_committed is not None:
                     self._committed.setdefault(batch.query, []).append(when_committed)
                 return
         # The query was stopped while the calls were made: nobody will commit this batch.
-        _all([release])
+        if release is not None:
+            _all([release])
 
     def end(self, batch: MicroBatch, last_committed: int | None) -> None:
         """The run of this batch's query has ended; its last batch is committed, or is not."""
