@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copyreg
 import hashlib
+import logging
 import sys
 import types
 import uuid
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_events.enrich.plan import Plan
-from spark_events.enrich.signature import bare
+from spark_events.enrich.signature import bare, name_of
 from spark_events.enrich.spark.libraries import found, is_library
 from spark_events.enrich.spark.reads import chains, imports
 from spark_events.enrich.spark.schema import typed
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["lasting"]
 
+_LOG = logging.getLogger(__name__)
 _PLAIN = (type(None), bool, float, complex, str, bytes, bytearray)
 #: Of a class: what says nothing of what it does, or is there only sometimes.
 _IDLE = frozenset({"__dict__", "__weakref__", "__doc__", "__module__", "_abc_impl"}) | {
@@ -53,8 +55,10 @@ def lasting(plan: Plan, schema: StructType, input_cols: Sequence[str]) -> str:
     columns = [typed(schema, input_cols), typed(schema, plan.coalesce_by or ())]
     try:
         return _Digest(_own(plan)).whole([plan.fn, plan.resource, columns]).hex()
-    except Exception:
+    except Exception as error:
         # Nested too deeply, or it does not let itself be looked at.
+        what = f"{type(error).__name__}: {error}"
+        _LOG.warning("the replay store will not know the answers of %s again: %s", name_of(plan.fn), what)
         return uuid.uuid4().hex
 
 
@@ -235,7 +239,7 @@ class _Digest:
         if known is None:
             where = sys.modules.get(module) or found(module)
             own = module.partition(".")[0] in self._own
-            known = self._libraries[module] = not own and where is not None and is_library(where)
+            known = self._libraries[module] = not own and where is not None and is_library(module, where)
         return known
 
 

@@ -8,8 +8,8 @@ import importlib.util
 import os
 import sys
 import sysconfig
-import types
 from collections.abc import Iterable
+from typing import Any
 
 from spark_events.enrich.spark.shipped import VENDORED
 
@@ -22,17 +22,17 @@ _INSTALLED = frozenset({"dist-packages", "site-packages"})
 _PATHS = ("stdlib", "platstdlib", "purelib", "platlib")
 
 
-def is_library(module: types.ModuleType | importlib.machinery.ModuleSpec) -> bool:
-    """Of a module that is there, or that would be found.
+def is_library(name: str, module: Any) -> bool:
+    """Of a module that is there, or of the specification of one that would be found.
 
     The place counts, and not the name: what ``--py-files`` and ``addPyFile`` brought is somewhere else in every run,
     but never where libraries are. Compiled modules are taken for libraries: there is nothing to look into.
     """
     if isinstance(module, importlib.machinery.ModuleSpec):
         file = module.origin if module.has_location else None
-        name, folders = module.name, module.submodule_search_locations
+        folders = module.submodule_search_locations
     else:
-        name, file, folders = module.__name__, getattr(module, "__file__", None), getattr(module, "__path__", None)
+        file, folders = getattr(module, "__file__", None), getattr(module, "__path__", None)
     top = name.partition(".")[0]
     if top in _NAMES or name in sys.builtin_module_names:
         return True
@@ -40,6 +40,8 @@ def is_library(module: types.ModuleType | importlib.machinery.ModuleSpec) -> boo
         return file.endswith(tuple(importlib.machinery.EXTENSION_SUFFIXES)) or _is_installed([file])
     if folders:
         return _is_installed(folders)
+    if top != name and top in sys.modules:
+        return is_library(top, sys.modules[top])  # a library has made it
     return top in sys.stdlib_module_names
 
 

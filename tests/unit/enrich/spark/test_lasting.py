@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from spark_events.enrich.plan import Plan
 from spark_events.enrich.spark.lasting import lasting
+from spark_events.enrich.spark.libraries import is_library
 
 ROW = StructType().add("id", "long").add("name", "string")
 #: A driver's main program, and what it may give as a function.
@@ -328,8 +329,8 @@ def test_a_long_way_through_modules_has_a_digest(monkeypatch: pytest.MonkeyPatch
     assert digest(module(text.replace("'a'", "'b'"), monkeypatch).lookup) != first
 
 
-def test_what_cannot_be_looked_at_is_never_the_same() -> None:
-    """And fails nobody."""
+def test_what_cannot_be_looked_at_is_never_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    """It fails nobody, and the log says so."""
 
     class Shy:
         @property
@@ -337,6 +338,17 @@ def test_what_cannot_be_looked_at_is_never_the_same() -> None:
             raise RuntimeError("outside of a request")
 
     assert digest(make(Shy())) != digest(make(Shy()))
+    assert "will not know the answers of make.<locals>.lookup" in caplog.text
+
+
+def test_modules_that_libraries_make_are_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some are no modules, and have no file; what nobody has installed is the user's own."""
+    monkeypatch.setitem(sys.modules, "pytest.made", types.SimpleNamespace())  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "own", types.ModuleType("own"))
+    for name in ("pytest", "pytest.made", "json.decoder", "sys", "_frozen_importlib", "pyspark.sql", "pyarrow.lib"):
+        assert is_library(name, sys.modules[name]), name
+    for name in ("own", __name__):
+        assert not is_library(name, sys.modules.get(name)), name
 
 
 def test_what_is_nested_too_deeply_is_never_the_same() -> None:
