@@ -197,8 +197,10 @@ def _is_foreign(kind: DataType) -> bool:
 
     from spark_events.enrich.spark.arrow_types import PLAIN
 
+    if type(kind) in PLAIN or isinstance(kind, DecimalType):
+        return False
     # What is nested is looked at by itself, and what stands for another type is left to Spark.
-    if type(kind) in PLAIN or isinstance(kind, (DecimalType, ArrayType, MapType, StructType, UserDefinedType)):
+    if _is_char(kind) or isinstance(kind, (ArrayType, MapType, StructType, UserDefinedType)):
         return False
     try:
         to_arrow_type(kind)
