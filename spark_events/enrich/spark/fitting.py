@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from spark_events.enrich.spark.rows import hashable
+from spark_events.enrich.spark.values import hashable
 
 __all__ = ["Check", "check_of", "described", "listed"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_events.enrich.spark.rows import identities_of
+from spark_events.enrich.spark.values import identities_of
 
 __all__ = ["idempotency_keys"]
 

@@ -17,7 +17,8 @@ from spark_events.enrich.spark.answers import AnswerWriter
 from spark_events.enrich.spark.failures import described, place_of
 from spark_events.enrich.spark.identity import idempotency_keys
 from spark_events.enrich.spark.report import COLUMN, FAILURE_TYPE, HIDDEN_TYPE, Tally, failure_values
-from spark_events.enrich.spark.rows import RowReader, hashable, identities_of
+from spark_events.enrich.spark.rows import RowReader
+from spark_events.enrich.spark.values import hashable, identities_of
 from spark_events.errors import EnrichmentError
 
 if TYPE_CHECKING:

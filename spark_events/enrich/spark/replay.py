@@ -23,7 +23,7 @@ from spark_events.enrich.engine.calls import PENDING
 from spark_events.enrich.engine.chunk import Chunk
 from spark_events.enrich.engine.failure import Failure
 from spark_events.enrich.spark.replay_files import AnswerFiles, Open, open_store
-from spark_events.enrich.spark.rows import columns_of
+from spark_events.enrich.spark.values import columns_of
 
 __all__ = ["Recording", "ReplayStore"]
 

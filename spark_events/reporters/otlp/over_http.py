@@ -8,7 +8,7 @@ import httpx
 
 from spark_events._version import __version__
 from spark_events.config.confidence import Confidence
-from spark_events.reporters.http.confidence import credentials, unseen
+from spark_events.reporters.http.addresses import credentials, unseen
 from spark_events.reporters.http.proxies import proxy_for
 from spark_events.reporters.otlp.answers import failure, success
 from spark_events.reporters.otlp.target import Target

@@ -12,7 +12,7 @@ import httpx
 from spark_events.config import without_password
 from spark_events.config.confidence import Confidence
 from spark_events.errors import TransientError
-from spark_events.reporters.http.confidence import secret_address, unseen
+from spark_events.reporters.http.addresses import secret_address, unseen
 from spark_events.reporters.http.proxies import proxy_for
 from spark_events.reporters.webhook.config import WebhookConfig
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from spark_events.enrich.spark.identity import idempotency_keys
-from spark_events.enrich.spark.rows import RowReader, hashable, identities_of, values_of
+from spark_events.enrich.spark.rows import RowReader
+from spark_events.enrich.spark.values import hashable, identities_of, values_of
 
 NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()]
 
