@@ -127,11 +127,14 @@ class Conversation:
         self._before = hello.before
         given = [Setting(s.key, s.value, s.origin) for s in hello.settings]
         settings = Settings(self._choose(given))
-        self._pipeline = build(settings, self._hooks(), self._observe, hello.application, self._own)
-        if self._log is not None:
-            self._log.hide = settings.confidence().hide
-            # Modules of others have been imported.
-            self._log.connect()
+
+        def keep_log() -> None:
+            # Modules of others have been imported; what they log from now on may quote the settings.
+            if self._log is not None:
+                self._log.hide = settings.confidence().hide
+                self._log.connect()
+
+        self._pipeline = build(settings, self._hooks(), self._observe, hello.application, self._own, keep_log)
         first = max(hello.sequence, self._first_sequence)
         self._translator = Translator(self._pipeline.translation, first)
         self._acknowledgements = Acknowledgements(self._answers, first)

@@ -128,6 +128,7 @@ def build(
     on_watch: Callable[[], None] = lambda: None,
     application: str | None = None,
     own: Mapping[str, Callable[[], Reporter]] | None = None,
+    on_read: Callable[[], None] = lambda: None,
 ) -> Pipeline:
     """Reads every setting and makes what they ask for.
 
@@ -137,11 +138,13 @@ def build(
         on_watch: called several times a second, from a thread of the dispatcher.
         application: its name, by which what a predecessor has spooled is found; without one nothing is spooled.
         own: reporters that no setting makes: by name, what makes them. They are always active.
+        on_read: called when all settings have been read, and nothing is made of them yet.
 
     Raises:
         ConfigError: with everything that is wrong with the settings.
     """
     plans = read(settings, own)
+    on_read()
     deliveries = [
         _make(settings, name, plan, _capacity(plans.dispatcher, plan.delivery), hooks, application)
         for name, plan in plans.reporters.items()

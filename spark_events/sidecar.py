@@ -78,8 +78,6 @@ def main() -> NoReturn:
     answers = Answers(line_writer(told))
     driver_log = _DriverLog(answers)
     driver_log.connect()
-    # Which events are wanted, the reporter's filter decides, and the driver's configuration of that logger.
-    logging.getLogger(DRIVER_LOGGER).setLevel(1)
     code = 0
     try:
         conversation = Conversation(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import quote, unquote
@@ -20,33 +21,31 @@ class Confidence:
     """Hides in others' texts what they were told.
 
     Args:
-        secrets: texts that are hidden, as they are and as URLs and JSON write them; in a mapping, with what is shown
-            instead. Of ``Bearer …`` and ``session=…``, also what is behind it.
+        secrets: texts that are hidden, as they are and as URLs, JSON and Python write them; in a mapping, with what is
+            shown instead.
     """
 
     def __init__(self, secrets: Iterable[str] | Mapping[str, str]) -> None:
         named = secrets if isinstance(secrets, Mapping) else dict.fromkeys(secrets, _HIDDEN)
-        self._shown = {
-            form: shown
-            for secret, shown in named.items()
-            for text in (secret, *re.split(r"[ =;,]+", secret)[1:])
-            for form in _forms(text)
-            if len(form) >= _LEAST
-        }
+        self._shown = {form: shown for secret, shown in named.items() for form in _forms(secret) if len(form) >= _LEAST}
         # The longest first: one may be a part of another.
-        self._pattern = "|".join(map(_alone, sorted(self._shown, key=len, reverse=True)))
+        pattern = "|".join(map(_alone, sorted(self._shown, key=len, reverse=True)))
+        self._pattern = re.compile(pattern) if pattern else None
 
     def hide(self, text: str) -> str:
         """The text, with ``***`` for what was said in confidence, or with its name."""
-        return re.sub(self._pattern, lambda found: self._shown[found[0]], text) if self._pattern else text
+        return self._pattern.sub(lambda found: self._shown[found[0]], text) if self._pattern else text
 
 
 def _forms(text: str) -> Iterator[str]:
-    """How it may come back: as URLs write it, in either case, and as JSON does."""
-    for written in (text, unquote(text), quote(text, safe=""), quote(text)):
-        yield written
-        yield re.sub("%[0-9A-F]{2}", lambda escape: escape[0].lower(), written)
-        yield written.replace("\\", "\\\\").replace('"', '\\"').replace("/", "\\/")
+    """How it may come back: without blanks around it, as URLs write it, in either case, and as JSON and Python do."""
+    for whole in (text, text.strip()):
+        for written in (whole, unquote(whole), quote(whole, safe=""), quote(whole)):
+            yield written
+            yield re.sub("%[0-9A-F]{2}", lambda escape: escape[0].lower(), written)
+            for escaped in (json.dumps(written), json.dumps(written, ensure_ascii=False), repr(written)):
+                yield escaped[1:-1]
+                yield escaped[1:-1].replace("/", "\\/")
 
 
 def _alone(text: str) -> str:

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["Kind", "boolean", "choice", "duration", "integer", "is_name", "names", "positive_duration", "size", "text"]
+__all__ = [
+    "Kind",
+    "boolean",
+    "choice",
+    "duration",
+    "integer",
+    "is_name",
+    "names",
+    "path",
+    "placed",
+    "positive_duration",
+    "size",
+    "text",
+]
 
 T = TypeVar("T")
 
@@ -94,6 +108,23 @@ def _text(value: str) -> str:
 def text(allowed: str = "a text that is not empty") -> Kind[str]:
     """Any text but the empty one; ``allowed`` says what it stands for."""
     return Kind(allowed, _text)
+
+
+def path(allowed: str) -> Kind[str]:
+    """The path of a file or folder; one that is relative, to where this process is when it is read.
+
+    Somebody else's code may change the directory of the process later.
+    """
+    return Kind(allowed, lambda value: placed(_text(value)))
+
+
+def placed(path: str) -> str:
+    """Where a path leads from here."""
+    try:
+        # Nothing is made simpler: behind a link, ".." is another folder.
+        return os.path.join(os.getcwd(), path)
+    except OSError:
+        return path  # the directory was removed
 
 
 def choice(*allowed: str) -> Kind[str]:

@@ -14,9 +14,9 @@ __all__ = [
     "is_secret",
     "is_telling",
     "resolve",
+    "resolved",
     "secret",
     "shown",
-    "targets",
     "without_password",
 ]
 
@@ -78,7 +78,23 @@ def resolve(value: str) -> str:
     Raises:
         UnresolvedError: there is no such variable or file.
     """
-    return _REFERENCE.sub(_target, value)
+    return resolved(value)[0]
+
+
+def resolved(value: str) -> tuple[str, dict[str, str]]:
+    """The same, with what each reference stands for and how it was written: a pipe can be read only once.
+
+    Raises:
+        UnresolvedError: there is no such variable or file.
+    """
+    targets: dict[str, str] = {}
+
+    def target(reference: re.Match[str]) -> str:
+        found = _target(reference)
+        targets[found] = reference[0]
+        return found
+
+    return _REFERENCE.sub(target, value), targets
 
 
 def _target(reference: re.Match[str]) -> str:
@@ -92,11 +108,6 @@ def _target(reference: re.Match[str]) -> str:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UnresolvedError(f"the file {name} cannot be read: {reason}") from None
-
-
-def targets(value: str) -> dict[str, str]:
-    """What each reference in a value stands for, with the reference as it was written."""
-    return {_target(reference): reference[0] for reference in _REFERENCE.finditer(value)}
 
 
 def is_telling(key: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from spark_events.config.confidence import Confidence
 from spark_events.config.kinds import Kind
-from spark_events.config.references import UnresolvedError, is_secret, is_telling, resolve, shown, targets
+from spark_events.config.references import UnresolvedError, is_secret, is_telling, resolved, shown
 from spark_events.errors import ConfigError
 
 __all__ = ["Option", "Setting", "Settings", "option", "options"]
@@ -89,11 +89,11 @@ class Settings:
                     usable = False
                 continue
             try:
-                given = resolve(setting.value)
+                given, targets = resolved(setting.value)
                 values[declared.field] = declared.kind.parse(given)
-                self._confided[full_key] = targets(setting.value)
                 if declared.kind.confidential or is_telling(declared.key):
-                    self._confided[full_key].setdefault(given, "***")
+                    targets.setdefault(given, "***")
+                self._confided[full_key] = targets
             except ValueError as error:
                 self.complain(_wrong(setting, declared.kind, error))
                 usable = False

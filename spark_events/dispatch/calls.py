@@ -55,7 +55,7 @@ class _NoExit:
         if error is None or isinstance(error, (Exception, asyncio.CancelledError, GeneratorExit, Interrupted)):
             return
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
-            raise RuntimeError(f"the reporter called for an exit: {type(error).__name__}: {error}") from error
+            raise RuntimeError(f"the reporter called for an exit: {describe(error)}") from error
         # Nor must one that raises what is no Exception: nobody up from here would catch it.
         raise RuntimeError(f"the reporter raised what is no Exception: {describe(error)}") from error
 
@@ -80,7 +80,7 @@ def _as_it_is(text: str) -> str:
 def describe(error: BaseException, hide: Callable[[str], str] = _as_it_is) -> str:
     """What kind of error it is, and what it says, without what is to be hidden."""
     # Hidden before it is cut: of a secret, no half is told either.
-    said = hide(said_of(error, 10 * _MOST_TOLD))[:_MOST_TOLD]
+    said = hide(said_of(error, 100 * _MOST_TOLD))[:_MOST_TOLD]
     if isinstance(error, asyncio.TimeoutError) and not said:
         return "no answer within its timeout"
     return f"{type(error).__name__}: {said}"

@@ -151,7 +151,8 @@ class Worker:
             self.death = self._source.describe(error)
 
     async def _deliver(self) -> None:
-        opened = await self._persistently(self._reporter.open, "cannot be opened")
+        # That it opens says nothing of one that hangs in each batch, which all of its successors find again.
+        opened = await self._persistently(self._reporter.open, "cannot be opened", proves=False)
         if opened is not None and self._source.is_durable:
             # What is on disk is kept for one that can be opened; nobody is to wait for this one.
             self._in_failure = True
@@ -176,11 +177,7 @@ class Worker:
 
     async def _report(self, events: list[Event]) -> str | None:
         # A list for each attempt: what a reporter has taken out of one is not delivered when it fails.
-        dropped = await self._persistently(lambda: self._reporter.report([*events]), "failed")
-        # Not where one could be opened: who hangs in every batch does so again behind each opening.
-        if dropped is None and not self._slow:
-            self._breaker.succeeded()
-        return dropped
+        return await self._persistently(lambda: self._reporter.report([*events]), "failed", proves=True)
 
     async def _next(self) -> list[Event]:
         waited = False
@@ -197,8 +194,11 @@ class Worker:
             await self._work.wait()
             waited = True
 
-    async def _persistently(self, call: Call, verb: str) -> str | None:
-        """Calls until it works; otherwise why it never did: ``rejected``, or ``shutdown``."""
+    async def _persistently(self, call: Call, verb: str, *, proves: bool) -> str | None:
+        """Calls until it works; otherwise why it never did: ``rejected``, or ``shutdown``.
+
+        That it works ends a failing spell of this very call; where it ``proves`` something, any.
+        """
         self._rejected = None
         if pause := self._breaker.pause():
             await self._pause(pause)
@@ -219,6 +219,8 @@ class Worker:
         except Exception:
             # The time for trying is over; why it failed was counted and said when it did.
             return SHUTDOWN
+        if (proves or self._in_failure) and not self._slow:
+            self._breaker.succeeded()
         if self._in_failure:
             self._in_failure = False
             _LOG.warning("reporter %s: works again", self.name)

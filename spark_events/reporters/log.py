@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from spark_events.config import choice, option
-from spark_events.errors import PermanentError, TransientError
+from spark_events.errors import PermanentError
 from spark_events.event import Event, Severity, encode_event
 from spark_events.event.display import moment
 from spark_events.event.text import on_one_line, plain
@@ -71,12 +71,10 @@ class LogReporter(Reporter):
         # Python's own logging leads out of here: the reporter need not know who is at its other end, and one in a
         # process of its own is connected like everybody there.
         self._logger = logging.getLogger(DRIVER_LOGGER) if config.destination == "log4j" else None
-        self._has_driver = False
 
     def open(self) -> None:
         if self._logger is not None and not self._logger.hasHandlers():
             raise PermanentError("there is no driver whose log could be written to; choose destination = stderr")
-        self._has_driver = self._logger is not None and _leads_to_driver(self._logger)
 
     def report(self, events: Sequence[Event]) -> None:
         if self._logger is not None:
@@ -88,9 +86,6 @@ class LogReporter(Reporter):
             view = view[os.write(self._fd, view) :]
 
     def _hand_to_driver(self, logger: logging.Logger, events: Sequence[Event]) -> None:
-        if self._has_driver and not _leads_to_driver(logger):
-            # Its handler will be put back.
-            raise TransientError("another reporter, or a library, has set logging up anew: lines go elsewhere")
         for event in events:
             # The driver's log has a time and a level of its own.
             line = self._line(event) if self._is_json else on_one_line(f"{event.name}: {event.body}")
@@ -101,16 +96,6 @@ class LogReporter(Reporter):
         if self._is_json:
             return encode_event(event).decode()
         return format_event(event, in_colour=self._in_colour)
-
-
-def _leads_to_driver(logger: logging.Logger) -> bool:
-    """Whether a line that is logged there reaches the driver."""
-    at: logging.Logger | None = None if logger.disabled else logger
-    while at is not None:
-        if any(getattr(handler, "leads_to_driver", False) for handler in at.handlers):
-            return True
-        at = at.parent if at.propagate else None
-    return False
 
 
 def _shows_colours(fd: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ class Pages(Reporter):
     def __init__(self, config: PagesConfig) -> None:
         super().__init__()
         self._url = config.url
+        logging.getLogger("library").warning("pages %s", self._url)
 
     def report(self, events: Sequence[Event]) -> None:
         raise ValueError(f"unknown url type: {self._url!r}")
@@ -70,6 +72,7 @@ def test_an_error_that_quotes_a_secret_is_told_without_it(
     assert SECRET not in f"{answers}{errors}{events}"
     said = f"ValueError: unknown url type: '{url}'"
     assert any(said in one.get("message", "") for one in answers)
+    assert any(f"pages {url}" in one.get("message", "") for one in answers)
     assert said in events
 
 

@@ -129,7 +129,9 @@ class Child:
             while (data := messages.read(self._process.stdout.fileno(), messages.MOST_ANSWER_BYTES)) is not None:
                 answer = decode(data)
                 if isinstance(answer, Said):
-                    logging.getLogger(answer.logger).log(answer.level, "%s", answer.text)
+                    logger = logging.getLogger(answer.logger)
+                    # What it is to say has been decided where it was said.
+                    logger.handle(logger.makeRecord(logger.name, answer.level, "", 0, answer.text, (), None))
                 else:
                     self._settle(answer)
         except (msgspec.MsgspecError, ValueError, OSError) as error:

@@ -13,21 +13,27 @@ from spark_events.reporters.log import DRIVER_LOGGER
 
 __all__ = ["LogLines"]
 
-#: Where what is said is ours, whoever else logs in this process.
-_OWN = ("spark_events", DRIVER_LOGGER)
+_OWN = "spark_events"
 _MOST_QUOTED = 200
 
 
 class LogLines(logging.Handler):
-    """Hands lines on, and never raises: logging does not, and those who log count on that."""
+    """Hands lines on, and never raises: logging does not, and those who log count on that.
+
+    Attributes:
+        hide: takes out of others' lines what nobody may read.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        #: Takes out of a line what nobody may read.
         self.hide: Callable[[str], str] = str
-
-    #: By this the `log` reporter knows that its lines arrive.
-    leads_to_driver = True
+        self._root, self._own = logging.getLogger(), logging.getLogger(_OWN)
+        self._events = logging.getLogger(DRIVER_LOGGER)
+        self._events.__class__ = _AlwaysOn
+        # Which events are wanted, the reporter's filter decides, and the driver's configuration of that logger.
+        self._events.setLevel(1)
+        # Whatever level somebody gives the root logger.
+        self._own.setLevel(logging.WARNING)
 
     def createLock(self) -> None:
         # What lines go to has a lock that is never left taken; logging's own is, by a thread that was interrupted.
@@ -37,28 +43,47 @@ class LogLines(logging.Handler):
         """To be overridden: hands a line on."""
         raise NotImplementedError
 
-    def line_of(self, record: logging.LogRecord) -> str:
-        """A record as text, whatever is wrong with it."""
-        try:
-            return self.format(record)
-        except Exception as error:
-            return f"{said_of(record.msg, _MOST_QUOTED)} (cannot be formatted: {describe(error)})"
-
     def handle(self, record: logging.LogRecord) -> bool:
-        with Uninterrupted(), contextlib.suppress(OSError):
-            line = self.line_of(record)
-            # Of an event, nothing is taken: who may read it, its reporter's configuration says.
-            self.tell(record.name, record.levelno, line if record.name == DRIVER_LOGGER else self.hide(line))
+        # Who sets logging up for files of his own may want everything there; the driver's log is for warnings.
+        if record.levelno >= logging.WARNING or record.name == DRIVER_LOGGER:
+            with Uninterrupted(), contextlib.suppress(Exception):
+                self.tell(str(record.name), record.levelno, self._line_of(record))
         return True
 
+    def _line_of(self, record: logging.LogRecord) -> str:
+        """A record as text, whatever is wrong with it."""
+        try:
+            line = self.format(record)
+        except Exception as error:
+            line = f"{said_of(record.msg, _MOST_QUOTED)} (cannot be formatted: {describe(error)})"
+        # Of an event nothing is taken, and what we quote ourselves has been looked at.
+        return line if _is_ours(record.name) or record.name == DRIVER_LOGGER else self.hide(line)
+
     def connect(self) -> None:
-        """Sees to it that lines come here, also where a module has set logging up since, which cuts off all others."""
-        for name in (None, *_OWN):
-            logger = logging.getLogger(name)
-            if self not in logger.handlers:
-                logger.addHandler(self)
+        """Sees to it that lines come here, also where a module has set logging up since, which cuts off all others.
+
+        Without the locks of logging: who sets it up, and blocks in that, may hold them.
+        """
+        for logger in (self._root, self._own, self._events):
             # Ours do not go by the root logger, which is the one that everybody sets up.
-            logger.propagate = name is None
-        for name, known in list(logging.root.manager.loggerDict.items()):
-            if isinstance(known, logging.Logger) and name.startswith(_OWN):
+            logger.propagate = logger is self._root
+            if self not in logger.handlers:
+                logger.handlers.append(self)
+        for name, known in logging.root.manager.loggerDict.copy().items():
+            if _is_ours(name) and isinstance(known, logging.Logger):
                 known.disabled = False
+
+
+class _AlwaysOn(logging.Logger):
+    """One that nobody switches off, as ``dictConfig`` does with all loggers that it does not know."""
+
+    @property
+    def disabled(self) -> bool:
+        return False
+
+    @disabled.setter
+    def disabled(self, _: bool) -> None: ...
+
+
+def _is_ours(name: str) -> bool:
+    return name == _OWN or name.startswith(f"{_OWN}.")

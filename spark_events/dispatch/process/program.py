@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 from spark_events.config import Settings
-from spark_events.dispatch.calls import Original, most_of
+from spark_events.dispatch.calls import Original, describe, most_of
 from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.log_lines import LogLines
 from spark_events.dispatch.process.messages import Answer, Done, Make, Open, Report, Request, Said
@@ -45,7 +45,7 @@ class _Answers(LogLines):
                 view = view[os.write(self._fd, view) :]
 
     def tell(self, logger: str, level: int, line: str) -> None:
-        self.send(Said(logger, level, messages.text(line)))
+        self.send(Said(messages.text(logger), level, messages.text(line)))
 
 
 class _Host:
@@ -66,8 +66,7 @@ class _Host:
         except asyncio.CancelledError:
             return messages.failure(RuntimeError("cancelled by the reporter itself"))
         except (SystemExit, KeyboardInterrupt) as error:
-            told = f"the reporter called for an exit: {type(error).__name__}: {error}"
-            return messages.failure(RuntimeError(told))
+            return messages.failure(RuntimeError(f"the reporter called for an exit: {describe(error)}"))
         except BaseException as error:
             return messages.failure(error)
         return Done(None if self._reporter is None else most_of(self._reporter))

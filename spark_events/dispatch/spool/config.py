@@ -6,7 +6,7 @@ import dataclasses
 import os
 from pathlib import Path
 
-from spark_events.config import boolean, option, size, text
+from spark_events.config import boolean, option, path, size
 
 __all__ = ["SpoolConfig", "directory_of"]
 
@@ -17,7 +17,7 @@ class SpoolConfig:
 
     directory: str | None = option(
         "spool.directory",
-        text("the path of a directory"),
+        path("the path of a directory"),
         None,
         doc="With at-least-once, where events wait; below $XDG_STATE_HOME or ~/.local/state, if it is not set.",
     )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -54,9 +52,7 @@ class Opening:
     def __init__(self, application: str, reporter: str, config: SpoolConfig) -> None:
         self._application = application
         self._reporter = reporter
-        # Somebody else's code may change the directory that it is relative to.
-        directory = None if config.directory is None else os.path.abspath(config.directory)
-        self._config = dataclasses.replace(config, directory=directory)
+        self._config = config
         self._claim: Claim | None = None
         self._removed: Database | None = None
         self._salvaged: list[tuple[Path, Salvage]] = []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import sqlite3
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
+from spark_events.config.kinds import placed
 from spark_events.reporters.database.config import DatabaseConfig
 from spark_events.reporters.extras import load_extra
 
@@ -51,7 +51,7 @@ def _create(url: Any, arguments: dict[str, Any]) -> Engine:
 def _sqlite(url: Any, timeout: float) -> Engine:
     if url.database and not url.database.startswith((":memory:", "file:")):
         # Somebody else's code may change the directory that it is relative to.
-        url = url.set(database=os.path.abspath(url.database))
+        url = url.set(database=placed(url.database))
     # Half of the time is for another driver's transaction, half is left for our own.
     engine = _create(url, {"timeout": timeout / 2, "check_same_thread": False})
 

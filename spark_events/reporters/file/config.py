@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from spark_events.config import boolean, choice, integer, option, positive_duration, size, text
+from spark_events.config import boolean, choice, integer, option, path, positive_duration, size
 
 __all__ = ["FileConfig"]
 
@@ -15,7 +15,7 @@ class FileConfig:
 
     path: str = option(
         "path",
-        text("the path of a file"),
+        path("the path of a file"),
         doc="The file that events are appended to; made if it is not there.",
     )
     fsync: str = option(

@@ -39,8 +39,7 @@ class FileReporter(Reporter):
 
     def __init__(self, config: FileConfig) -> None:
         self._config = config
-        # Somebody else's code may change the directory that it is relative to.
-        self._path = os.path.abspath(config.path)
+        self._path = config.path
         self._fd = -1
         self._identity = (0, 0)
         self._end = -1

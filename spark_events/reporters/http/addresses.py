@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from spark_events.config.confidence import NO_WORD
 
-__all__ = ["credentials", "secret_address", "unseen"]
+__all__ = ["credentials", "in_headers", "secret_address", "unseen"]
 
 #: The loggers of httpx and httpcore. Each request's address, headers included, is told there.
 _TOLD_BY = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
@@ -41,6 +42,13 @@ def credentials(url: str) -> Iterator[str]:
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     if user or password:
         yield from (user, password, base64.b64encode(f"{user}:{password}".encode()).decode())
+
+
+def in_headers(values: Iterable[str]) -> Iterator[str]:
+    """What nobody is to read of headers: their values, and of ``Bearer …`` and ``session=…`` what is behind it."""
+    for value in values:
+        yield value
+        yield from re.split(r"[ =;,]+", value)[1:]
 
 
 _unseen: ContextVar[bool] = ContextVar("spark_events_unseen", default=False)

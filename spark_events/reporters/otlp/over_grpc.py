@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from spark_events.config.confidence import Confidence
+from spark_events.reporters.http.addresses import in_headers
 from spark_events.reporters.otlp.answers import partial_success, retry_delay
 from spark_events.reporters.otlp.target import Target
 from spark_events.reporters.otlp.tls import context, read
@@ -38,7 +39,7 @@ class GrpcConnection:
 
         self._grpc = grpc
         self._target = target
-        self._hide = Confidence(target.headers.values()).hide
+        self._hide = Confidence(in_headers(target.headers.values())).hide
         self._metadata = tuple(target.headers.items())
         self._channel: grpc.Channel | None = None
         self._export: Any = None

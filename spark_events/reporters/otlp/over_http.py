@@ -8,7 +8,7 @@ import httpx
 
 from spark_events._version import __version__
 from spark_events.config.confidence import Confidence
-from spark_events.reporters.http.addresses import credentials, unseen
+from spark_events.reporters.http.addresses import credentials, in_headers, unseen
 from spark_events.reporters.http.proxies import proxy_for
 from spark_events.reporters.otlp.answers import failure, success
 from spark_events.reporters.otlp.target import Target
@@ -32,7 +32,7 @@ class HttpConnection:
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        self._hide = Confidence([*credentials(target.address), *target.headers.values()]).hide
+        self._hide = Confidence([*credentials(target.address), *in_headers(target.headers.values())]).hide
         self._headers = {
             "content-type": "application/x-protobuf",
             "accept-encoding": "identity",

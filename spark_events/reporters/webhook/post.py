@@ -12,7 +12,7 @@ import httpx
 from spark_events.config import without_password
 from spark_events.config.confidence import Confidence
 from spark_events.errors import TransientError
-from spark_events.reporters.http.addresses import secret_address, unseen
+from spark_events.reporters.http.addresses import in_headers, secret_address, unseen
 from spark_events.reporters.http.proxies import proxy_for
 from spark_events.reporters.webhook.config import WebhookConfig
 
@@ -55,7 +55,7 @@ class Post:
         self._headers = httpx.Headers([*kept, *given.values()], encoding="latin-1")
         secrets = [*(value for _, value in config.headers), config.signature_secret, config.routing_key]
         known = [secret.reveal() for secret in secrets if secret]
-        self._confidence = Confidence([*secret_address(config.url.reveal()), *known])
+        self._confidence = Confidence([*secret_address(config.url.reveal()), *in_headers(known)])
         self._proxy = None if config.proxy is None else config.proxy.reveal()
         self._context = _trust(config)
         self._clients: dict[str, httpx.AsyncClient] = {}

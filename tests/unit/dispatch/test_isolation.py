@@ -136,6 +136,19 @@ def test_a_reporter_that_blocks_in_every_batch_is_left_alone(gate: threading.Eve
     delivery.join()
 
 
+def test_a_breaker_that_openings_have_opened_is_closed_by_one_that_works() -> None:
+    """Also where there is no event to deliver: nobody would wait for the next one, or bear with one failure of it."""
+    states: list[BreakerState] = []
+    reporter = FaultyReporter(opening=[transient] * 3)
+    delivery = started(lambda: reporter, Hooks(on_breaker=lambda _name, _old, new, _why: states.append(new)))
+    eventually(lambda: reporter.opened == 4)
+    eventually(lambda: not delivery.is_held_back)
+    assert states[0] is BreakerState.OPEN
+    assert states[-1] is BreakerState.CLOSED
+    delivery.request_stop(time.monotonic() + 5)
+    delivery.join()
+
+
 def test_a_thread_that_spins_is_ended_when_it_is_given_up() -> None:
     """It takes the interpreter from everybody else, so it must not go on; one that waits may."""
     spinning = Spins()

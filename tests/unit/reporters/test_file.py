@@ -12,6 +12,7 @@ import pytest
 from fakes import event, eventually, read_events, sidecar_environment
 
 from spark_events import Event
+from spark_events.config import Settings
 from spark_events.event import Attributes
 from spark_events.reporters.file import FileConfig, FileReporter
 from unit.reporters.writing import two_writers
@@ -48,13 +49,18 @@ def test_a_line_has_the_event_s_own_fields(tmp_path: Path) -> None:
 def test_a_path_is_the_one_that_was_meant_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another reporter may have gone elsewhere since."""
     monkeypatch.chdir(tmp_path)
-    reporter = FileReporter(FileConfig("events.jsonl"))
+    config = Settings.of({"audit.path": "sub/../events.jsonl"}).read(FileConfig, "audit")
+    assert config is not None
+    reporter = FileReporter(config)
     (tmp_path / "elsewhere").mkdir()
+    # What stands behind a link is not what stands before it.
+    (tmp_path / "real" / "inner").mkdir(parents=True)
+    (tmp_path / "sub").symlink_to("real/inner")
     monkeypatch.chdir(tmp_path / "elsewhere")
     reporter.open()
     reporter.report([event(0)])
     reporter.close()
-    assert [line["body"] for line in read_events(tmp_path / "events.jsonl")] == ["0"]
+    assert [line["body"] for line in read_events(tmp_path / "real" / "events.jsonl")] == ["0"]
 
 
 def test_a_file_that_is_there_is_continued(tmp_path: Path) -> None:

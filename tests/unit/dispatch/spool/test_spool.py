@@ -15,6 +15,7 @@ import pytest
 from fakes import PATIENCE, eventually, numbers
 
 from spark_events import Severity
+from spark_events.config import Settings
 from spark_events.dispatch.spool import clerk, config, opening
 from spark_events.dispatch.spool.database import Appended, Database, NewRow
 from spark_events.dispatch.spool.spool import Spool
@@ -389,19 +390,10 @@ def test_the_default_is_where_programs_keep_state(monkeypatch: pytest.MonkeyPatc
 def test_a_directory_is_the_one_that_was_meant_at_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A reporter may go elsewhere, and the clerk comes to it later."""
     monkeypatch.chdir(tmp_path)
-    made: list[clerk.Clerk] = []
-
-    def make(desk: Spool) -> clerk.Clerk:
-        made.append(clerk.Clerk("shop", "audit", config.SpoolConfig(directory="spool"), desk))
-        return made[0]
-
-    spool = Spool(10, make, lambda: None, lambda: None)
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    spool.start()
-    eventually(lambda: made[0]._opening.was_open)
-    assert (tmp_path / "spool").is_dir()
-    spool.close(time.monotonic() + PATIENCE)
+    found = Settings.of({"audit.spool.directory": "spool"}).read(config.SpoolConfig, "audit")
+    assert found is not None
+    monkeypatch.chdir("/")
+    assert config.directory_of(found) == tmp_path / "spool"
 
 
 # --- a file that is damaged -----------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
 
 from spark_events.config.confidence import Confidence
-from spark_events.reporters.http.addresses import credentials, secret_address, unseen
+from spark_events.reporters.http.addresses import credentials, in_headers, secret_address, unseen
 
 URL = "https://ada:pa%2Fss@hooks.example:8443/services/T00/B4x9kQw2?token=t0p%20secret&page=2"
 
@@ -40,7 +41,8 @@ URL = "https://ada:pa%2Fss@hooks.example:8443/services/T00/B4x9kQw2?token=t0p%20
 )
 def test_it_is_hidden(quoted: str) -> None:
     """The address but for its host, the values of headers, the login as it is sent."""
-    given = [*secret_address(f"{URL}&sig=abc+PAK/gh="), "Bearer ABC.def", "id=7; session=k33p-me-here"]
+    headers = ["Bearer ABC.def", "id=7; session=k33p-me-here"]
+    given = [*secret_address(f"{URL}&sig=abc+PAK/gh="), *in_headers(headers)]
     said = Confidence(given).hide(f"<p>no {quoted} at hooks.example</p>")
     assert "***" in said
     assert "hooks.example" in said
@@ -68,6 +70,17 @@ def test_what_is_too_short_to_be_hidden_spoils_no_text(empty: list[str]) -> None
     """Else there would be a mark in every word."""
     assert Confidence(empty).hide("abx") == "abx"
     assert Confidence(secret_address("http://localhost/")).hide("GET / 1/2") == "GET / 1/2"
+
+
+@pytest.mark.parametrize(
+    "secret", ["line1-s3cr3t\nline2-s3cr3t", "caf\N{LATIN SMALL LETTER E WITH ACUTE}-s3cr3t", "s3cr3t-1 "]
+)
+def test_it_is_hidden_however_a_program_writes_it(secret: str) -> None:
+    """As JSON, as Python's repr, and without blanks around it, which many take off."""
+    hide = Confidence({secret: "${file:/run/key}"}).hide
+    for quoted in (json.dumps(secret), repr(secret), secret.strip()):
+        assert "s3cr3t" not in hide(f"wrong key {quoted}!")
+        assert "${file:/run/key}" in hide(f"wrong key {quoted}!")
 
 
 def test_what_httpx_logs_of_a_request_is_not_seen(caplog: pytest.LogCaptureFixture) -> None:
