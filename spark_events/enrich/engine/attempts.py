@@ -97,14 +97,16 @@ class Attempts:
         """
         seen: asyncio.CancelledError | None = None
         while slot.cancelled:
-            slot.revive()
+            slot.cancelled = False
             try:
-                # What is pending is raised here; before Python 3.13 nothing else takes it back.
+                # What is pending is raised here. Before that nothing may be taken back: Python 3.13 would take it, too.
                 await asyncio.sleep(0)
             except asyncio.CancelledError as error:
                 seen = error
-                if self.stopping():
-                    break
+                if self.stopping() or slot.why is not None:
+                    # That was the engine.
+                    raise
+        slot.uncancel()
         if seen is not None:
             raise seen
 
@@ -119,6 +121,9 @@ class Attempts:
         await self._forget(slot)
         answer = await self._after(slot, call, error)
         await self._forget(slot)
+        if slot.why is not None and not slot.abandoned:
+            # It came when everything was over.
+            slot.revive()
         return answer
 
     async def _forget(self, slot: Slot) -> None:

@@ -15,6 +15,8 @@ SAMPLE = 64
 _MEMORY = 256
 #: Of what is nested in an answer, so deep and so many of each are looked at; the others weigh what these do.
 _DEEP, _MANY = 6, 32
+#: Room for less than this share of the rows allowed is none.
+_SHARES = 8
 
 
 class Buffer:
@@ -43,7 +45,8 @@ class Buffer:
         self._allowed_rows = rows
         self._allowed_bytes = size
         self._rows = self._bytes = 0
-        # Of the chunk that came last: the next one will be about as large.
+        # Chunks that are cut to so little room are not worth their way.
+        self._least = max(1, rows // _SHARES)
         self._last = 1
         self._answer = 0.0
 
@@ -66,7 +69,7 @@ class Buffer:
     @property
     def is_full(self) -> bool:
         """Whether something must go out before anything comes in."""
-        return self._rows > 0 and (self.room < self._last or self._held() >= self._allowed_bytes)
+        return self._rows > 0 and (self.room < min(self._last, self._least) or self._held() >= self._allowed_bytes)
 
     def take_in(self, rows: int, size: int) -> None:
         """A chunk comes in."""
@@ -85,8 +88,9 @@ class Buffer:
     def measure(self, answer: Any) -> None:
         """An answer, to know their mean size."""
         size = _size_of(answer, _DEEP)
+        self._answer += (size - self._answer) / min(self.measured + 1, _MEMORY)
+        # Behind it: another thread may look.
         self.measured += 1
-        self._answer += (size - self._answer) / min(self.measured, _MEMORY)
         if self.measured == 1:
             self.on_news()
 
@@ -106,5 +110,6 @@ def _size_of(value: Any, deep: int) -> float:
         return size
     if deep and value:
         looked = [_size_of(part, deep - 1) for part in itertools.islice(parts, _MANY)]
-        size += sum(looked) / len(looked) * len(value)
+        # A class of somebody's may have a length and nothing in it.
+        size += sum(looked) / max(1, len(looked)) * len(value)
     return size

@@ -78,9 +78,14 @@ class Slot:
         self.why = None
         self.deadline = math.inf
         self.cancelled = False
-        uncancel = getattr(self.task, "uncancel", None)  # since Python 3.11
-        if uncancel is not None:
-            uncancel()
+        self.uncancel()
+
+    def uncancel(self) -> None:
+        """However often it was cancelled: what is left would be the next row's."""
+        task: Any = self.task
+        if hasattr(task, "uncancel"):  # since Python 3.11
+            while task.cancelling():
+                task.uncancel()
 
 
 class Worker(asyncio.Task[None]):

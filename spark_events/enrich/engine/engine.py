@@ -72,6 +72,7 @@ class Engine:
         self._pool: Pool | None = None
         self._life: asyncio.Task[None] | None = None
         self._ending = False
+        self._given_up = False
         self._ended = threading.Event()
 
     def run(self, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, list[Any]]]:
@@ -96,6 +97,7 @@ class Engine:
             yield from self._answers(loop, self._pool, source)
         except _BlockedError as error:
             give_up(process)
+            self._given_up = True
             yield from self._without_the_loop(source, Failure("timeout", "BlockedLoopError", str(error)))
         finally:
             process.watch.remove(self._stood_still)
@@ -118,12 +120,13 @@ class Engine:
     @property
     def room(self) -> int:
         """Rows that the next chunk may have; where nothing is held, more do no harm."""
-        return self._buffer.room
+        return self._plan.buffer_rows if self._given_up else self._buffer.room
 
     @property
     def answer_size(self) -> float | None:
         """Bytes of an answer, the mean of the latest that were measured; None before the first."""
-        return self._buffer.answer
+        # Where nothing is called any more, there are none.
+        return 0.0 if self._given_up else self._buffer.answer
 
     def statistics(self) -> dict[str, Any]:
         """What was counted so far, as plain data: see :mod:`spark_events.enrich.engine.statistics`, which merges it."""

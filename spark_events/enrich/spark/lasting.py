@@ -229,6 +229,11 @@ class _Digest:
         """A variable of a module that executors import: what cannot be pickled is their own."""
         if isinstance(value, (type, types.FunctionType, types.ModuleType)) or _pickled(value) is not None:
             return value
+        # Of what holds it, the rest counts all the same.
+        if type(value) is dict:
+            return {name: self._imported(part) for name, part in value.items()}
+        if type(value) in (list, tuple):
+            return [self._imported(part) for part in value]
         return type(value)
 
     def _is_a_library_s(self, value: Any) -> bool:

@@ -112,14 +112,17 @@ class Partition:
     def _enriched(self, chunk: Chunk, answers: list[Any]) -> Iterator[pa.RecordBatch]:
         """The chunk's rows with their answers: one batch, or several where the answers are large."""
         batch: pa.RecordBatch = chunk.tag
-        for start, arrays, failures in self._writer.parts(answers, self._engine.answer_size):
-            rows = len(arrays[0])
-            if self._recording is not None:
-                self._recording.add(chunk if rows == len(answers) else _part(chunk, start, rows), arrays, failures)
-            yield self._joined(batch.slice(start, rows), arrays, failures)
-            if self._recording is not None and start + rows == len(answers) > rows:
-                # All is recorded: it need not remember what of this chunk was kept early.
-                self._recording.add(chunk, (), dict.fromkeys(range(len(answers))))
+        parts, recording = self._writer.parts(answers, self._engine.answer_size), self._recording
+        try:
+            for start, arrays, failures in parts:
+                if recording is not None:
+                    recording.add(chunk, arrays, failures, start)
+                yield self._joined(batch.slice(start, len(arrays[0])), arrays, failures)
+        finally:
+            # The task may end between two of them, and has the answers of all.
+            if recording is not None:
+                for start, arrays, failures in parts:
+                    recording.add(chunk, arrays, failures, start)
 
     def _write_early(self, answers: Sequence[Any]) -> tuple[list[pa.Array], Mapping[int, object]]:
         """For the recording, of chunks that are not complete."""
@@ -171,12 +174,6 @@ def _together(plan: Plan, batch: pa.RecordBatch, answer: float | None) -> int:
         by_rows = min(by_rows, plan.max_in_flight * (plan.batch_size or 1))
     by_size = plan.buffer_bytes / _CHUNKS / max(1, batch.nbytes / len(batch) + (answer or 0))
     return max(1, min(by_rows, int(by_size)))
-
-
-def _part(chunk: Chunk, start: int, rows: int) -> Chunk:
-    """Some rows of a chunk, as far as their recording needs them."""
-    known = {row - start: answer for row, answer in (chunk.known or {}).items() if start <= row < start + rows}
-    return Chunk(chunk.rows[start : start + rows], lambda row: chunk.idempotency_key(start + row), 0, known=known)
 
 
 def _tuples(batch: pa.RecordBatch, names: Sequence[str]) -> list[Any]:

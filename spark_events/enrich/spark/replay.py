@@ -96,8 +96,13 @@ class Recording:
         self._pending_rows = 0
         self._early: dict[Chunk, set[int]] = {}
         self._lock = threading.Lock()
-        self._stored = self._files.read()
-        self._place = {key: row for row, key in enumerate(self._stored.column(_KEY).to_pylist())}
+        # By batch: together they may be more than one array can hold.
+        self._stored = self._files.read().to_batches()
+        self._place = {
+            key: (number, row)
+            for number, batch in enumerate(self._stored)
+            for row, key in enumerate(batch.column(_KEY).to_pylist())
+        }
 
     @property
     def troubles(self) -> Sequence[str]:
@@ -106,21 +111,36 @@ class Recording:
 
     def known(self, keys: Sequence[str]) -> Mapping[int, Any]:
         """The answers that are there, by the place of their key."""
-        found = [(index, self._place[key]) for index, key in enumerate(keys) if key in self._place]
-        if not found:
-            return {}
-        answers = self._stored.take(pa.array([row for _, row in found])).combine_chunks()
-        (batch,) = answers.to_batches() or [None]
+        found: dict[int, list[tuple[int, int]]] = {}
+        for index, key in enumerate(keys):
+            if key in self._place:
+                number, row = self._place[key]
+                found.setdefault(number, []).append((index, row))
         names = self._schema.names[1:]
-        values = zip(*columns_of(batch, names), strict=True)
-        return {index: dict(zip(names, answer, strict=True)) for (index, _), answer in zip(found, values, strict=True)}
+        answers: dict[int, Any] = {}
+        for number, places in found.items():
+            taken = self._stored[number].take(pa.array([row for _, row in places]))
+            for (index, _), answer in zip(places, zip(*columns_of(taken, names), strict=True), strict=True):
+                answers[index] = dict(zip(names, answer, strict=True))
+        return answers
 
-    def add(self, chunk: Chunk, arrays: Sequence[pa.Array], failures: Mapping[int, object]) -> None:
-        """A chunk goes out: what has been answered, except what was known before."""
+    def add(self, chunk: Chunk, arrays: Sequence[pa.Array], failures: Mapping[int, object], start: int = 0) -> None:
+        """Rows of a chunk go out, its last ones at last: what has been answered, except what was known before.
+
+        Args:
+            chunk: which.
+            arrays: the columns of their answers.
+            failures: those of them that have none, from ``start`` on.
+            start: the first of these rows.
+        """
+        count = len(arrays[0])
         with self._lock:
-            done = {*(chunk.known or ()), *self._early.pop(chunk, ()), *failures}
-            rows = [row for row in range(len(chunk.rows)) if row not in done]
-            self._add(chunk, rows, [array.take(pa.array(rows, pa.int64())) for array in arrays])
+            done = {*(chunk.known or ()), *self._early.get(chunk, ())}
+            rows = [row for row in range(count) if start + row not in done and row not in failures]
+            taken = [array.take(pa.array(rows, pa.int64())) for array in arrays]
+            self._add(chunk, [start + row for row in rows], taken)
+            if start + count == len(chunk.rows):
+                self._early.pop(chunk, None)
             if self._pending_rows >= _FLUSH_ROWS:
                 self._write_pending()
 

@@ -409,6 +409,24 @@ def test_a_call_that_cancels_itself_does_so_for_itself_alone(step: str) -> None:
             assert failed.message
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Task.cancelling is of Python 3.11")
+def test_a_call_leaves_none_of_its_cancellations_behind() -> None:
+    """A task group of the next row's would take them for its own."""
+
+    async def fn(row: int) -> int:
+        task = asyncio.current_task()
+        assert task is not None
+        before = task.cancelling()
+        if row == 1:
+            for _ in range(3):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0)
+        return before
+
+    assert Run(fn, max_in_flight=1).of(range(4)) == [0, 0, 0, 0]
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is of Python 3.11")
 def test_a_call_s_own_timeouts_are_its_own() -> None:
     """They cancel the worker's task, too, and take it back: what it returns then is its answer."""

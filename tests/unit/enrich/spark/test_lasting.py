@@ -351,6 +351,15 @@ def test_modules_that_libraries_make_are_theirs(monkeypatch: pytest.MonkeyPatch)
         assert not is_library(name, sys.modules.get(name)), name
 
 
+def test_what_stands_beside_something_that_cannot_travel_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of functions may hold a lock as well."""
+    text = "import threading\nTABLE = {'f': lambda: 'a', 'lock': threading.Lock()}\n"
+    text += "async def lookup(row):\n    return TABLE\n"
+    first = digest(module(text, monkeypatch).lookup)
+    assert digest(module(text, monkeypatch).lookup) == first
+    assert digest(module(text.replace("'a'", "'b'"), monkeypatch).lookup) != first
+
+
 def test_what_is_nested_too_deeply_is_never_the_same() -> None:
     """Called again rather than answered wrongly."""
     held: list[Any] = []

@@ -121,6 +121,26 @@ def test_answers_that_are_too_much_for_one_batch_go_out_in_several(
         assert len(called) == calls
 
 
+def test_a_task_that_ends_between_parts_keeps_the_answers_of_all(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They were answered, and the calls for large answers are the dearest."""
+    monkeypatch.setattr(AnswerWriter.__init__, "__defaults__", (1_000,))
+
+    async def fn(row: Any) -> Mapping[str, Any]:
+        return {"text": "x" * 400}
+
+    output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
+    store = ReplayStore(f"file://{tmp_path}", "q", 1, output, "d")
+    task = Task(b"", b"", output, ("id",), ("id",), scope="", settles=True, replay=store)
+    definition = Definition("calls", "answers", "resource", f"partition {next(_number)}")
+    out = Partition(task, Plan(fn, max_in_flight=50), definition, 0, "").run(iter([_wide(50, 1)]))
+    next(out)
+    out.close()  # type: ignore[attr-defined]
+    files = [pa.ipc.open_stream(file.read_bytes()).read_all() for file in tmp_path.rglob("*.arrow")]
+    assert sum(file.num_rows for file in files) == 50
+
+
 def test_what_utf8_cannot_hold_in_an_exception_fails_its_row_and_not_the_task() -> None:
     """A lone surrogate in what it says, in its type's name, or in the path of the code that raised."""
 

@@ -95,6 +95,25 @@ def test_what_is_answered_at_the_end_is_kept_and_what_does_not_fit_is_not(tmp_pa
         assert recording.known(list("abc")) == {1: {"name": "nb", "tags": {}}}
 
 
+def test_what_was_kept_early_of_a_chunk_that_goes_out_in_parts_is_kept_once(tmp_path: Path) -> None:
+    """Answers that are large enough for that are worth not to be stored twice."""
+    keys = [f"k{number}" for number in range(8)]
+    chunk = Chunk(keys, keys.__getitem__, 0)
+    answers: list[Any] = [{"name": key, "tags": {}} for key in keys]
+    with store(tmp_path).recording(0) as recording:
+        with recording.looking_at(
+            lambda: [(chunk, [*answers[:5], PENDING, PENDING, PENDING])], AnswerWriter(SCHEMA).write
+        ):
+            pass
+        for start in (0, 4):
+            arrays, failures = AnswerWriter(SCHEMA).write(answers[start : start + 4])
+            recording.add(chunk, arrays, failures, start)
+    with store(tmp_path).recording(0) as recording:
+        assert [answer["name"] for answer in recording.known(keys).values()] == keys
+    files = [pa.ipc.open_stream(file.read_bytes()).read_all() for file in tmp_path.rglob("*.arrow")]
+    assert sum(file.num_rows for file in files) == 8
+
+
 def test_another_batch_output_or_function_knows_nothing(tmp_path: Path) -> None:
     """Answers of an older version of the program must not be taken for its own."""
     keep(store(tmp_path), ["a"])
