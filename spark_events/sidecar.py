@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import sys
 import time
 from typing import NoReturn
@@ -18,6 +17,7 @@ from spark_events.bridge.answers import Answers
 from spark_events.bridge.pipe import RecordPipe, line_writer
 from spark_events.conversation import Conversation
 from spark_events.dispatch.process.log_lines import LogLines
+from spark_events.dispatch.process.signals import leave_signals_alone
 from spark_events.dispatch.process.streams import take_standard_streams
 from spark_events.errors import ConfigError, ProtocolError
 from spark_events.reporters.log import DRIVER_LOGGER, severity_of
@@ -47,10 +47,7 @@ class _DriverLog(LogLines):
             self._answers.send("log", level=logging.getLevelName(level), message=line)
 
 
-def _leave_the_driver_s_signals_alone() -> None:
-    """Ctrl-C and a resource manager's SIGTERM are meant for the driver; the sidecar ends after it."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+def _leave_the_driver_s_group() -> None:
     try:
         os.setsid()
     except OSError:
@@ -72,7 +69,8 @@ def main() -> NoReturn:
     """Runs the sidecar on standard input and output, and ends the process."""
     # Of a driver that dies before this, whatever takes its children in; hence the driver says who it is.
     parent = os.getppid()
-    _leave_the_driver_s_signals_alone()
+    leave_signals_alone()
+    _leave_the_driver_s_group()
     sys.setswitchinterval(SWITCH_SECONDS)
     records, told = take_standard_streams()
     answers = Answers(line_writer(told))

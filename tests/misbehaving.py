@@ -200,6 +200,16 @@ class StartsAProgram(FileReporter):
         return super().report(events)
 
 
+class EndsAProgram(FileReporter):
+    """One that runs until it is told to end."""
+
+    def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
+        with subprocess.Popen(["sleep", "60"]) as started:
+            started.terminate()
+            assert started.wait() == -signal.SIGTERM
+        return super().report(events)
+
+
 class LeavesAChild(FileReporter):
     """A process that lives on; its number is beside the file."""
 

@@ -146,6 +146,15 @@ def test_a_program_that_a_reporter_starts_does_not_read_the_records(path: Path, 
         assert statuses(path) == [("application", "RUNNING"), ("query", "RUNNING")]
 
 
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_a_program_that_a_reporter_starts_can_be_ended(path: Path, errors: Path, isolation: str) -> None:
+    """The sidecar leaves the driver's signals alone; that is no matter of those programs."""
+    audit = {"events.reporter.audit.type": "misbehaving:EndsAProgram", "events.reporter.audit.isolation": isolation}
+    with FakeDriver(errors, file_to(path, **audit)) as driver:
+        driver.await_answer("ack", through=driver.tell(application_start()))
+        assert statuses(path) == [("application", "RUNNING")]
+
+
 def test_a_child_that_a_reporter_leaves_does_not_stand_for_the_sidecar(path: Path, errors: Path) -> None:
     """When the sidecar is killed, the driver learns it by both pipes, whatever lives on of it."""
     settings = file_to(path, **{"events.reporter.audit.type": "misbehaving:LeavesAChild"})

@@ -18,6 +18,7 @@ from spark_events.dispatch.calls import Original, describe, most_of
 from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.log_lines import LogLines
 from spark_events.dispatch.process.messages import Answer, Done, Make, Open, Report, Request, Said
+from spark_events.dispatch.process.signals import leave_signals_alone
 from spark_events.dispatch.process.streams import take_standard_streams
 from spark_events.errors import ConfigError
 from spark_events.reporters.registry import factory
@@ -140,8 +141,7 @@ def main(parent: int) -> NoReturn:
         parent: the sidecar's process id.
     """
     _end_with(parent)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    leave_signals_alone()
     _be_the_first_to_go()
     requests, fd = take_standard_streams()
     # A crash leaves the Python frames that it happened in on standard error, which is the driver's.
