@@ -104,7 +104,7 @@ class Conversation:
         self._jvm_is_going_down = False
         self._goodbye: Goodbye | None = None
         self._unknown: Counter[str] = Counter()
-        self._acknowledgements = Acknowledgements(answers, 1)
+        self._acknowledgements = Acknowledgements(answers, 1, 1)
         self._observation = Observation(source.wake, lambda numbers: answers.send("stats", reporters=numbers))
 
     def begin(self) -> bool:
@@ -137,7 +137,7 @@ class Conversation:
         self._pipeline = build(settings, self._hooks(), self._observe, hello.application, self._own, keep_log)
         first = max(hello.sequence, self._first_sequence)
         self._translator = Translator(self._pipeline.translation, first)
-        self._acknowledgements = Acknowledgements(self._answers, first)
+        self._acknowledgements = Acknowledgements(self._answers, first, self._pipeline.queue_size)
         self._pipeline.dispatcher.start()
         self._answers.send("ready", version=__version__, pid=os.getpid(), awaited=self._pipeline.awaited())
         self._first = lines[1:]
@@ -156,6 +156,11 @@ class Conversation:
     def next_sequence(self) -> int:
         """The number that the next event would have."""
         return self._translator.next_sequence
+
+    @property
+    def reporters(self) -> list[str]:
+        """The names of those that the settings have made, and of those that were made without any."""
+        return [delivery.name for delivery in self._pipeline.deliveries]
 
     def attach(self, make: Callable[[Hooks], Delivery]) -> Delivery:
         """Adds a reporter while events flow; nobody waits for its answers. From whatever thread."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -30,6 +32,13 @@ __all__ = ["EventsConfig", "Pipeline", "ReporterConfig", "build", "read"]
 
 _REPORTER = "events.reporter"
 _DEFAULT_REPORTER = "log"
+_LOG = logging.getLogger(__name__)
+#: A constructor that takes longer is named: everything waits for it.
+_SLOW_SECONDS = 3.0
+_SLOW = (
+    "reporter %s: its constructor has not returned for %g s, and nothing is reported before it has;"
+    " what may take long belongs into open()"
+)
 #: Events of one record; there are hardly ever so many.
 _ONE_RECORD = 64
 
@@ -96,6 +105,7 @@ class Pipeline:
     Attributes:
         config: what belongs to no part in particular.
         translation: what is reported.
+        queue_size: how many records the driver holds.
         dispatcher: of all deliveries.
         deliveries: one a reporter.
         makers: by the name of a reporter, what makes another one of it.
@@ -103,6 +113,7 @@ class Pipeline:
 
     config: EventsConfig
     translation: TranslateConfig
+    queue_size: int
     dispatcher: EventDispatcher
     deliveries: tuple[Delivery, ...]
     makers: Mapping[str, Callable[[], Reporter]]
@@ -152,7 +163,8 @@ def build(
     settings.check()
     made = tuple(delivery for delivery in deliveries if delivery is not None)
     makers = {name: plan.make for name, plan in plans.reporters.items()}
-    return Pipeline(plans.config, plans.translation, create(plans.dispatcher, made, on_watch), made, makers)
+    dispatcher = create(plans.dispatcher, made, on_watch)
+    return Pipeline(plans.config, plans.translation, plans.dispatcher.queue_size, dispatcher, made, makers)
 
 
 def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = None) -> _Plans:
@@ -239,8 +251,13 @@ def _make(
     if plan.delivery.guarantee == "at-least-once" and application is not None:
         store = partial(Spool, capacity, partial(Clerk, application, name, plan.spool), max_bytes=plan.spool.max_size)
     hide = settings.confidence(f"{_REPORTER}.{name}").hide
+    slow = threading.Timer(_SLOW_SECONDS, _LOG.warning, [_SLOW, name, _SLOW_SECONDS])
+    slow.daemon = True
+    slow.start()
     try:
         return Delivery(name, plan.make, plan.delivery, capacity, hooks, plan.selection, plan.breaker, store, hide)
     except Exception as error:
         settings.complain(f"{_REPORTER}.{name}: it cannot be made: {describe(error, hide)}")
         return None
+    finally:
+        slow.cancel()

@@ -19,13 +19,15 @@ class Acknowledgements:
     Args:
         answers: where acknowledgements go.
         next_sequence: the number of the first event of all.
+        most: records with events that the driver holds at most; those before them it cannot send again.
     """
 
-    def __init__(self, answers: Answers, next_sequence: int) -> None:
+    def __init__(self, answers: Answers, next_sequence: int, most: int) -> None:
         self._answers = answers
         self._lock = threading.Lock()
         self._under_way: deque[tuple[int, int]] = deque()
-        self._next_sequence = next_sequence
+        self._next_sequence = self._last_sequence = next_sequence
+        self._most = most
         self._held: int | None = None
         self._answered = 0
 
@@ -36,8 +38,17 @@ class Acknowledgements:
 
     def translated(self, record: int, next_sequence: int) -> None:
         """A record has been translated; the next event will have that number. From one thread only."""
+        if next_sequence == self._last_sequence:
+            # No event came of it: what holds for the record before holds for it.
+            return
+        self._last_sequence = next_sequence
         # Without the lock, which costs more than this: a deque takes an append while its other end is read.
         self._under_way.append((record, next_sequence))
+        if len(self._under_way) > self._most:
+            # One reporter may be away for days.
+            with self._lock:
+                if len(self._under_way) > self._most:
+                    self._next_sequence = self._under_way.popleft()[1]
 
     def complete(self, through: int, answered: int) -> None:
         """Every event of the records up to ``through`` has come to its end. From whatever thread.

@@ -284,6 +284,10 @@ Record: TypeAlias = (
 )
 
 
+#: A line that is no JSON, of another shape, no UTF-8, or nested deeper than Python goes.
+_NOT_UNDERSTOOD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
 class Decoder:
     """Lines to records; never raises for what a line holds."""
 
@@ -296,9 +300,9 @@ class Decoder:
         try:
             record: Record = self._known.decode(line)
             return record
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except _NOT_UNDERSTOOD:
             pass
         try:
             return self._unknown.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except _NOT_UNDERSTOOD:
             return Unknown()

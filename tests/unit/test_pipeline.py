@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -46,6 +46,16 @@ class Broken(Reporter):
         raise AssertionError
 
 
+class Slow(Collecting):
+    """Takes its time until somebody has noticed."""
+
+    noticed: ClassVar[Callable[[], bool]]
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        eventually(Slow.noticed)
+
+
 class Unfinished(Reporter):
     """Has forgotten report()."""
 
@@ -66,7 +76,7 @@ def problems(**settings: str) -> tuple[str, ...]:
 
 
 def reporters(made: Pipeline) -> dict[str, type]:
-    return {delivery.name: type(delivery._worker._reporter) for delivery in made.deliveries}
+    return {delivery.name: type(delivery._worker._make()) for delivery in made.deliveries}
 
 
 def test_without_any_setting_there_is_a_log() -> None:
@@ -228,3 +238,14 @@ def test_an_isolation_that_does_not_exist_is_told() -> None:
         "events.reporter.a.isolation: given 'container', allowed is one of thread, process; set in a file",
         "events.reporter.b.path: required, but not set; allowed is the path of a file",
     )
+
+
+def test_a_constructor_that_keeps_everybody_waiting_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is reported before it returns: somebody must know whose fault that is."""
+    monkeypatch.setattr("spark_events.pipeline._SLOW_SECONDS", 0.02)
+    said = "reporter slow: its constructor has not returned for 0.02 s"
+    Slow.noticed = lambda: said in caplog.text
+    pipeline(reporter__slow__type=f"{__name__}:Slow", reporter__slow__colour="red")
+    assert caplog.text.count(said) == 1

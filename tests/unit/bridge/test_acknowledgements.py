@@ -41,7 +41,7 @@ def told() -> Iterator[Told]:
 
 def test_an_acknowledgement_carries_the_number_after_its_record(told: Told) -> None:
     """A successor counts on from the last record that is done with, not from the last that was read."""
-    acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1)
+    acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 100)
     for record, following in ((1, 3), (2, 3), (3, 7)):
         acknowledgements.translated(record, following)
     acknowledgements.complete(2, 0)
@@ -52,7 +52,7 @@ def test_an_acknowledgement_carries_the_number_after_its_record(told: Told) -> N
 
 def test_what_is_held_back_is_answered_but_not_acknowledged(told: Told) -> None:
     """A driver that waits goes on; one that must send again still has what was held."""
-    acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1)
+    acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 100)
     for record in range(1, 6):
         acknowledgements.translated(record, record + 1)
     acknowledgements.hold(3)
@@ -66,3 +66,27 @@ def test_what_is_held_back_is_answered_but_not_acknowledged(told: Told) -> None:
     acknowledgements.hold(None)
     acknowledgements.complete(5, 5)
     assert told.answers() == [{"kind": "ack", "through": 5, "sequence": 6}]
+
+
+def test_what_the_driver_cannot_send_again_is_not_remembered(told: Told) -> None:
+    """A reporter that is away for days, and what it holds: a successor counts on from where the driver can go back."""
+    acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 3)
+    for record in range(1, 101):
+        acknowledgements.translated(record, record + 1)
+    assert len(acknowledgements._under_way) == 3
+    acknowledgements.complete(1, 0)
+    assert told.answers() == [{"kind": "ack", "through": 1, "sequence": 98}]
+    acknowledgements.complete(99, 0)
+    assert told.answers() == [{"kind": "ack", "through": 99, "sequence": 100}]
+
+
+def test_records_without_events_are_not_remembered(told: Told) -> None:
+    """Most are such; what holds for the last one with an event holds for them."""
+    acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 10)
+    acknowledgements.translated(1, 2)
+    for record in range(2, 1_000):
+        acknowledgements.translated(record, 2)
+    assert len(acknowledgements._under_way) == 1
+    acknowledgements.translated(1_000, 3)
+    acknowledgements.complete(999, 0)
+    assert told.answers() == [{"kind": "ack", "through": 999, "sequence": 2}]

@@ -12,6 +12,14 @@ from hypothesis import strategies as st
 from spark_events.bridge import records as r
 
 
+@pytest.mark.parametrize("key", ["event", "anything"])
+def test_a_line_that_is_nested_deeper_than_python_goes_is_unknown(key: str) -> None:
+    """It costs that record; what cannot be decoded would be told again to one sidecar after the other."""
+    deep = b"[" * 100_000 + b"]" * 100_000
+    line = b'{"kind":"added","seq":3,"%s":{"id":"1","name":"N","class_scope":"c","attributes":{"a":%s}}}'
+    assert type(r.Decoder().decode(line % (key.encode(), deep))) is r.Unknown
+
+
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
