@@ -5,6 +5,7 @@ It makes the same records as the shim, out of what PySpark's ``StreamingQueryLis
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -18,6 +19,8 @@ from spark_events.bridge.answers import Answers
 __all__ = ["ClientBridge"]
 
 _PROTOCOL = 1
+#: How long it may take to take the listener out.
+_REMOVE_SECONDS = 5.0
 
 
 class ClientRecords:
@@ -127,11 +130,23 @@ class ClientBridge:
     def stop(self) -> None:
         """Nothing more is listened to; what has happened up to now is still told."""
         if self._listener is not None:
-            self._spark.streams.removeListener(self._listener)
+            # Where an event comes while the last listener is removed, PySpark's two threads wait for each other, for
+            # ever. The end of the events is not to wait with them.
+            removing = threading.Thread(target=self._remove_listener, name="spark-events-remove-listener", daemon=True)
+            removing.start()
+            removing.join(_REMOVE_SECONDS)
         self.records.goodbye(self._patience)
+
+    def _remove_listener(self) -> None:
+        # The session may be gone, and with it all of its listeners.
+        with contextlib.suppress(Exception):
+            self._spark.streams.removeListener(self._listener)
 
     def end(self) -> None:
         """The conversation is over: there is nothing to let go of."""
+
+    def give_up(self) -> None:
+        """It cannot begin: as at its end."""
 
     def release(self) -> None:
         """No thread has anything of its own here."""

@@ -132,12 +132,16 @@ class DriverBridge:
         self._shim.stop()
 
     def end(self) -> None:
-        """The conversation is over, or cannot begin. On the thread that led it."""
+        """The conversation is over. On the thread that led it."""
+        self.give_up()
+        self.release()
+
+    def give_up(self) -> None:
+        """The conversation cannot begin; the calling thread, which is the user's, keeps what py4j has for it."""
         self.answers.close(_LAST_ANSWERS_SECONDS)
         # A JVM that is gone waits for nobody.
         with contextlib.suppress(Exception):
             self._shim.end()
-        self.release()
 
     def release(self) -> None:
         """Lets go of what py4j keeps for the calling thread."""

@@ -94,7 +94,7 @@ def start(
             conversation.begin()
             bridge.listen()
         except BaseException:
-            bridge.end()
+            bridge.give_up()
             raise
         stream = EventStream(conversation, bridge, journal, patience, _caller(), _replaces(), _forget)
         _running[application] = stream

@@ -158,19 +158,31 @@ class EventStream:
 
     def subscribe(self, subscription: Subscription) -> None:
         """The same for a subscription that is there already."""
-        function = subscription.function
-        name = name_of(function)
-        make = delivery_of(name, function, subscription.choice, subscription.timeout, _CAPACITY, self._bridge.release)
+        function, choice, timeout = subscription
         if not self.is_running:
+            name = name_of(function)
             raise SessionError(f"the events have ended, {name} would never be called: call spark_events.start again")
         with self._lock:
             key = _key(function)
-            before = self._subscriptions.pop(key, None) if self._replaces and _has_a_name(function) else None
+            before = self._subscriptions.get(key) if self._replaces and _has_a_name(function) else None
+            name = self._free_name(function, before)
+            make = delivery_of(name, function, choice, timeout, _CAPACITY, self._bridge.release)
+            if before is not None:
+                del self._subscriptions[key]
             while key in self._subscriptions:
                 key += "'"
             self._subscriptions[key] = subscription, self._conversation.attach(make)
         if before is not None:
             self._conversation.detach(before[1])
+
+    def _free_name(self, function: Callback, before: tuple[Subscription, Delivery] | None) -> str:
+        """One that the account at the end has for nobody else, but for the one that it takes the place of."""
+        others = [one[1].name for one in self._subscriptions.values() if one is not before]
+        taken = {*self._conversation.reporters, *others}
+        name = name_of(function)
+        while name in taken:
+            name += "'"
+        return name
 
     def off(self, function: Callback) -> None:
         """Has it called no more; an event that it is being called with is its last.

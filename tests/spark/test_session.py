@@ -118,6 +118,15 @@ def test_the_end_of_the_application_is_told(alone: tuple[Run, Any]) -> None:
     assert truth["stop_seconds"] < 8
 
 
+def test_a_callback_with_the_name_of_a_reporter_has_an_account_of_its_own(alone: tuple[Run, Any]) -> None:
+    """Neither hides what the other has lost."""
+    run, truth = alone
+    told = len(run.events(run.folder / "e.jsonl"))
+    # Without the report itself, which is made of the accounts.
+    assert truth["accounts"]["reporter.audit.accepted"] == told - 1
+    assert truth["accounts"]["reporter.audit'.accepted"] == 1
+
+
 def test_a_stream_beside_the_sidecar_doubles_nothing(beside: tuple[Run, Any]) -> None:
     """The sidecar's file has each event once, also those behind the stream's end; the stream told the same ones."""
     done, truth = beside
@@ -134,6 +143,12 @@ def test_a_stream_beside_the_sidecar_doubles_nothing(beside: tuple[Run, Any]) ->
     last = done.events()[-2]
     # The script's Python just ends, and what it would have returned nobody says.
     assert (last["name"], last["attributes"]["status.new"]) == ("JobStatusChangeEvent", "ENDED")
+
+
+def test_a_start_that_fails_leaves_the_thread_as_it_was(beside: tuple[Run, Any]) -> None:
+    """What Spark keeps for it, its scheduler pool or its job group, is there as before."""
+    _, truth = beside
+    assert truth["pool"] == "mine"
 
 
 def test_scala_and_java_add_events_too(beside: tuple[Run, Any]) -> None:
@@ -159,6 +174,7 @@ MISTAKES = {
     "no reporter": ["ConfigError: reporters: given 3 for '3', allowed is"],
     "taken name": ["ConfigError: reporters: given the name 'history', which is that of the stream's own memory"],
     "wrong key": ["ConfigError: events.reporter.f.path: required, but not set"],
+    "no licence": ["ConfigError: events.reporter.f: it cannot be made: RuntimeError: no licence"],
     "no spark": ["SessionError: spark: given str, allowed is a SparkSession"],
     "twice": ["SessionError: the events of this application are started already, at ", "session_beside.py:", "stop()"],
     "not a function": ["InvalidChoiceError: callback: given 3, allowed is a function of one event"],

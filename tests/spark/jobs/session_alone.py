@@ -59,6 +59,11 @@ async def page(event):
     pages.append(event.attributes["exception.message"])
 
 
+@events.on("OrdersImported")
+def audit(event):
+    """Has the name of a reporter."""
+
+
 @events.on
 def raises(event):
     broken.append(event.event_id)
@@ -119,6 +124,7 @@ truth["memory"] = [(e.name, e.event_id) for e in memory.events]
 truth["history"] = [(e.name, e.event_id) for e in events.history]
 truth["calls"], truth["pages"], truth["broken"] = calls, pages, broken
 truth["last"] = events.history[-2].body, events.history[-1].body
+truth["accounts"] = {key: value for key, value in events.history[-1].attributes.items() if key.endswith(".accepted")}
 try:
     events.wait_for("NeverHappens", timeout=30)
 except spark_events.StreamStoppedError as error:

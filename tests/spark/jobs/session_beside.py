@@ -7,7 +7,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import spark_events
-from spark_events import EventBuilder, MemoryReporter
+from spark_events import EventBuilder, MemoryReporter, Reporter
 
 folder = Path(sys.argv[1])
 truth: dict = {}
@@ -35,6 +35,19 @@ mistake("late configure", lambda: spark_events.configure(SparkSession.builder))
 mistake("no reporter", lambda: spark_events.start(spark, reporters=[3]))
 mistake("taken name", lambda: spark_events.start(spark, reporters={"history": "log"}))
 mistake("wrong key", lambda: spark_events.start(spark, reporters={"f": {"type": "file"}}))
+
+
+class Broken(Reporter):
+    def __init__(self, config):
+        raise RuntimeError("no licence")
+
+    def report(self, events):
+        raise AssertionError
+
+
+spark.sparkContext.setLocalProperty("spark.scheduler.pool", "mine")
+mistake("no licence", lambda: spark_events.start(spark, reporters={"f": {"type": "__main__:Broken"}}))
+truth["pool"] = spark.sparkContext.getLocalProperty("spark.scheduler.pool")
 mistake("no spark", lambda: spark_events.start("local[2]"))
 
 events = spark_events.start(spark, dispatcher="sync")
