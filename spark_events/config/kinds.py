@@ -66,13 +66,19 @@ def _boolean(text: str) -> bool:
 boolean: Kind[bool] = Kind("true or false", _boolean, lambda value: str(value).lower())
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
+#: A hundred years, for those who mean for ever: no thread can wait for three hundred.
+_LONGEST = 36_500 * _SECONDS["d"]
+_WITH_UNIT = "with a unit (ms, s, min, h, d), say 10s, 36500d at most"
 
 
 def _duration(text: str) -> float:
     match = re.fullmatch(r"([0-9]{1,9})\s*(ms|s|m|min|h|d)", text)
     if match is None:
         raise ValueError
-    return int(match[1]) * _SECONDS[match[2]]
+    seconds = int(match[1]) * _SECONDS[match[2]]
+    if seconds > _LONGEST:
+        raise ValueError
+    return seconds
 
 
 def _format_duration(seconds: float) -> str:
@@ -83,7 +89,7 @@ def _format_duration(seconds: float) -> str:
 
 
 #: A length of time, read into seconds: ``500ms``, ``10 s``, ``5min``.
-duration: Kind[float] = Kind("a whole number with a unit (ms, s, min, h, d), say 10s", _duration, _format_duration)
+duration: Kind[float] = Kind(f"a whole number {_WITH_UNIT}", _duration, _format_duration)
 
 
 def _positive_duration(text: str) -> float:
@@ -95,7 +101,9 @@ def _positive_duration(text: str) -> float:
 
 #: A length of time that is not nothing.
 positive_duration: Kind[float] = Kind(
-    "a whole number above 0 with a unit (ms, s, min, h, d), say 10s", _positive_duration, _format_duration
+    f"a whole number above 0 {_WITH_UNIT}",
+    _positive_duration,
+    _format_duration,
 )
 
 
