@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, TypeGuard
 
@@ -27,8 +26,9 @@ __all__ = [
 
 
 def is_seconds(value: object) -> TypeGuard[float]:
-    """Whether one can wait so long; the text of a header is none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+    """Whether it is a time at all; the text of a header is none."""
+    # NaN is the one number that is not itself; math.isnan takes no whole number beyond the floats.
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value
 
 
 class SparkEventsError(Exception):
@@ -133,7 +133,7 @@ class ThrottledError(SparkEventsError):
 
     Args:
         message: what the destination said.
-        retry_after: seconds to wait before the next attempt.
+        retry_after: seconds to wait before the next attempt; an hour at most is kept.
 
     Raises:
         TypeError: these are no seconds; the text of a header, say.

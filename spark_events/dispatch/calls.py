@@ -9,15 +9,19 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from spark_events.dispatch.interruption import Interrupted
+from spark_events.errors import ThrottledError, is_seconds
 from spark_events.event.text import said_of
 from spark_events.reporters.reporter import Reporter
 
-__all__ = ["Call", "Original", "begin", "describe", "end", "most_of"]
+__all__ = ["Call", "Original", "asked_pause", "begin", "describe", "end", "most_of"]
 
 #: More than any batch has.
 _MOST = 1_000_000
 #: Characters of an error. What quotes a whole answer is not to fill the log, nor the events of other reporters.
 _MOST_TOLD = 2000
+
+#: So long a destination may ask to be left alone, in seconds; one that asks for more is tried again all the same.
+_LONGEST_PAUSE = 3600.0
 
 Call: TypeAlias = Callable[[], Awaitable[None] | None]
 
@@ -71,6 +75,14 @@ def most_of(reporter: Reporter) -> int | None:
     except Exception:
         return None
     return min(most, _MOST) if type(most) is int and most > 0 else None
+
+
+def asked_pause(error: BaseException) -> float | None:
+    """How long the destination asks to be left alone, in seconds; None where the error does not say so."""
+    # A class of the user's own may have anything there, or nothing.
+    asked = getattr(error, "retry_after", None) if isinstance(error, ThrottledError) else None
+    # Compared as it is: a whole number may be more than any float.
+    return float(min(max(asked, 0.0), _LONGEST_PAUSE)) if is_seconds(asked) else None
 
 
 def _as_it_is(text: str) -> str:

@@ -58,7 +58,7 @@ class Delivery:
 
     Args:
         name: the reporter's name in the configuration.
-        make: makes the reporter; called again when one has blocked its thread and is given up.
+        make: makes the reporter; called again, in the new one's thread, when one has blocked its thread and is given up.
         config: sizes and times.
         capacity: how many events it holds in memory.
         hooks: whom to tell.
@@ -102,7 +102,9 @@ class Delivery:
         self._stop_by = 0.0
         self.hung = 0
         self.timeouts = 0
-        self._worker = self._successor()
+        # Here, so that one that cannot be made at all is refused before anything starts.
+        first = make()
+        self._worker = self._successor(lambda: first)
 
     def start(self) -> None:
         """Starts the reporter's thread."""
@@ -223,7 +225,8 @@ class Delivery:
         """What is wrong with its thread, and how, where it will deliver nothing more."""
         if worker.death is not None:
             return "it has ended its thread", worker.death
-        busy = 0.0 if worker.busy_since is None else now - worker.busy_since
+        since = worker.busy_since
+        busy = 0.0 if since is None else now - since
         if busy < self._config.timeout + _GRACE_SECONDS:
             return None
         return "it blocks its thread", f"for {busy:.1f} s"
@@ -231,12 +234,12 @@ class Delivery:
     def _replace(self, what: str, how: str) -> bool:
         """Whether another worker has taken the place of one that is of no use."""
         try:
-            successor = self._successor()
+            successor = self._successor(self._make)
             # First, so that the successor finds the breaker as it is to be.
             self._breaker.failed(f"{what}: {how}")
             successor.start()
         except Exception as error:
-            # No descriptors or threads left, or a reporter that cannot be made twice: perhaps the next time.
+            # No descriptors or threads left: perhaps the next time.
             if not self._unreplaced:
                 self._unreplaced = True
                 _LOG.error("reporter %s: %s, and cannot be made anew: %s", self.name, what, self.describe(error))
@@ -316,8 +319,8 @@ class Delivery:
                 if self._deadline is not None:
                     self._stop_soon()
 
-    def _successor(self) -> Worker:
-        worker = Worker(self.name, self._make(), self._config, self._breaker, self)
+    def _successor(self, make: Callable[[], Reporter]) -> Worker:
+        worker = Worker(self.name, make, self._config, self._breaker, self)
         if self._hurried:
             worker.hurry()
         return worker

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from spark_events.config import choice, integer, option, positive_duration
@@ -17,6 +19,7 @@ from spark_events.event import Severity
 
 __all__ = ["AsyncQueuedDispatcher", "DispatcherConfig", "EventDispatcher", "Progress", "SyncDispatcher", "create"]
 
+_LOG = logging.getLogger(__name__)
 #: How often it is looked whether a reporter blocks its thread.
 _WATCH_SECONDS = 0.25
 _SHORTEST_WATCH_SECONDS = 0.01
@@ -112,6 +115,7 @@ class AsyncQueuedDispatcher:
         self._lock = threading.Lock()
         self._dispatched = 0
         self._on_watch = on_watch
+        self._unwatched: set[str] = set()
         self._stopped = threading.Event()
         self._watch = threading.Thread(target=self._watch_over, name="spark-events-watch", daemon=True)
 
@@ -140,11 +144,24 @@ class AsyncQueuedDispatcher:
         """Looks after reporters that block their threads: nobody else is free to notice."""
         pause = _WATCH_SECONDS
         while not self._stopped.wait(pause):
+            pause = _WATCH_SECONDS
             for delivery in self._deliveries:
-                delivery.check(time.monotonic())
-            # On time where somebody waits: the driver has a little patience beyond the timeout, and none to spare.
-            pause = max(_SHORTEST_WATCH_SECONDS, min(_WATCH_SECONDS, self._awaited.look()))
-            self._on_watch()
+                with self._watching(f"reporter {delivery.name}"):
+                    delivery.check(time.monotonic())
+            with self._watching("the dispatcher"):
+                # On time where somebody waits: the driver has a little patience beyond the timeout, and none to spare.
+                pause = max(_SHORTEST_WATCH_SECONDS, min(_WATCH_SECONDS, self._awaited.look()))
+                self._on_watch()
+
+    @contextlib.contextmanager
+    def _watching(self, whom: str) -> Iterator[None]:
+        """What goes wrong with the watch over one is said once, and costs none of the others theirs."""
+        try:
+            yield
+        except Exception:
+            if whom not in self._unwatched:
+                self._unwatched.add(whom)
+                _LOG.exception("%s: cannot be watched; it is tried again", whom)
 
     def books(self) -> dict[str, Books]:
         return {delivery.name: delivery.books() for delivery in self._deliveries}

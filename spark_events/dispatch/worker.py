@@ -7,16 +7,17 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import tenacity
 
 from spark_events.dispatch.bell import Bell
 from spark_events.dispatch.breaker import Breaker
-from spark_events.dispatch.calls import Call, Original, begin, end, most_of
+from spark_events.dispatch.calls import Call, Original, asked_pause, begin, end, most_of
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.interruption import Interrupted, Interruptible, let_go_of_logging
-from spark_events.errors import PermanentError, ThrottledError, is_seconds
+from spark_events.errors import PermanentError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
 
@@ -26,6 +27,8 @@ _LOG = logging.getLogger(__name__)
 
 #: Why events were given up: the time for trying was over.
 SHUTDOWN = "shutdown"
+#: Between two attempts of one that is to hurry, in seconds, at most.
+_HURRIED_PAUSE = 1.0
 
 
 class Source(Protocol):
@@ -61,7 +64,7 @@ class Worker:
 
     Args:
         name: the reporter's name in the configuration.
-        reporter: opened, used and closed in this thread alone.
+        make: makes the reporter; called, and what it makes opened, used and closed, in this thread alone.
         config: sizes and times.
         breaker: shared with the worker that takes over.
         source: where events come from.
@@ -71,11 +74,14 @@ class Worker:
         death: why its thread has ended, where nobody had asked it to.
     """
 
-    def __init__(self, name: str, reporter: Reporter, config: DeliveryConfig, breaker: Breaker, source: Source) -> None:
+    def __init__(
+        self, name: str, make: Callable[[], Reporter], config: DeliveryConfig, breaker: Breaker, source: Source
+    ) -> None:
         self.name = name
         self.busy_since: float | None = None
         self.death: str | None = None
-        self._reporter = reporter
+        self._make = make
+        self._reporter: Reporter | None = None
         self._config = config
         self._breaker = breaker
         self._source = source
@@ -152,7 +158,7 @@ class Worker:
 
     async def _deliver(self) -> None:
         # That it opens says nothing of one that hangs in each batch, which all of its successors find again.
-        opened = await self._persistently(self._reporter.open, "cannot be opened", proves=False)
+        opened = await self._persistently(self._open, "cannot be opened", proves=False)
         if opened is not None and self._source.is_durable:
             # What is on disk is kept for one that can be opened; nobody is to wait for this one.
             self._in_failure = True
@@ -169,22 +175,31 @@ class Worker:
             self._source.settle(self, dropped, time.monotonic() - began, rejected)
             if dropped == SHUTDOWN:
                 break
-        if not self._abandoned:
+        if not self._abandoned and self._reporter is not None:
             try:
                 await self._attempt(self._reporter.close)
             except Exception as error:
                 _LOG.warning("reporter %s: could not be closed: %s", self.name, self._source.describe(error))
 
+    def _open(self) -> Awaitable[None] | None:
+        # Made here, where a constructor that blocks stalls nobody else.
+        if self._reporter is None:
+            self._reporter = self._make()
+        return self._reporter.open()
+
     async def _report(self, events: list[Event]) -> str | None:
+        reporter = self._reporter
+        assert reporter is not None
         # A list for each attempt: what a reporter has taken out of one is not delivered when it fails.
-        return await self._persistently(lambda: self._reporter.report([*events]), "failed", proves=True)
+        return await self._persistently(lambda: reporter.report([*events]), "failed", proves=True)
 
     async def _next(self) -> list[Event]:
         waited = False
         while True:
             self._work.silence()
             size = self._config.batch_size
-            if events := self._source.take(self, min(size, most_of(self._reporter) or size)):
+            most = None if self._reporter is None else most_of(self._reporter)
+            if events := self._source.take(self, min(size, most or size)):
                 if not waited:
                     # What else a reporter has set going in this loop has its turn, however many events there are.
                     await asyncio.sleep(0)
@@ -217,7 +232,9 @@ class Worker:
             self._source.note_failure(self)
             return "rejected"
         except Exception:
-            # The time for trying is over; why it failed was counted and said when it did.
+            if not self._is_over():
+                raise
+            # Why it failed was counted and said when it did.
             return SHUTDOWN
         if (proves or self._in_failure) and not self._slow:
             self._breaker.succeeded()
@@ -249,15 +266,18 @@ class Worker:
             sleep=self._pause,
             wait=self._pause_after,
             retry=tenacity.retry_if_not_exception_type(PermanentError),
-            stop=lambda _: self._abandoned or time.monotonic() >= self._deadline,
+            stop=lambda _: self._is_over(),
             reraise=True,
         )(again)
 
+    def _is_over(self) -> bool:
+        """Whether the time for trying is."""
+        return self._abandoned or time.monotonic() >= self._deadline
+
     def _pause_after(self, state: tenacity.RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome is not None else None
-        # A class of the user's own may have anything there.
-        asked = getattr(error, "retry_after", None) if isinstance(error, ThrottledError) else None
-        return max(asked if is_seconds(asked) else self._backoff(state), self._breaker.pause())
+        asked = None if error is None else asked_pause(error)
+        return max(self._backoff(state) if asked is None else asked, self._breaker.pause())
 
     def _backoff(self, state: tenacity.RetryCallState) -> float:
         return self._wait(state) + self._random.uniform(0, self._config.retry_initial)
@@ -265,12 +285,15 @@ class Worker:
     async def _pause(self, seconds: float) -> None:
         """A pause, cut short where the worker is to hurry."""
         until = time.monotonic() + seconds
-        while not self._hurried and (left := until - time.monotonic()) > 0:
+        while (left := until - time.monotonic()) > 0:
+            # Before it is looked whether to hurry: who says so afterwards is heard.
             self._work.silence()
+            if self._hurried:
+                break
             await self._work.wait(left)
         if self._hurried and seconds > 0:
             left = self._deadline - time.monotonic()
-            await asyncio.sleep(max(0.0, min(seconds, self._config.retry_initial, left)))
+            await asyncio.sleep(max(0.0, min(seconds, self._config.retry_initial, _HURRIED_PAUSE, left)))
 
     async def _attempt(self, call: Call) -> None:
         self.busy_since = time.monotonic()

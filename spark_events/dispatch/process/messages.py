@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeGuard
 
 import msgspec
 
 from spark_events.config import Setting
+from spark_events.dispatch.calls import asked_pause
 from spark_events.errors import PermanentError, ReporterProcessError, ThrottledError
 from spark_events.event import Event
 from spark_events.event.text import said_of
@@ -41,6 +42,8 @@ _LENGTH_BYTES = 4
 #: An answer is a few words, or a line for the log: what claims to be longer is the work of a broken process.
 MOST_ANSWER_BYTES = 1 << 20
 _MOST_TEXT = 64 * 1024
+#: More events than any batch has.
+_MOST_REJECTED = 1 << 31
 
 
 class Make(msgspec.Struct, tag="make", frozen=True):
@@ -147,10 +150,16 @@ def failure(error: BaseException) -> Failed:
     told = f"{type(error).__name__}: {text(error)}"
     if isinstance(error, PermanentError):
         said = text(error) if type(error) is PermanentError else told
-        return Failed("permanent", said, rejected=error.rejected)
-    if isinstance(error, ThrottledError):
-        return Failed("throttled", text(error) if type(error) is ThrottledError else told, error.retry_after)
+        rejected = getattr(error, "rejected", None)
+        return Failed("permanent", said, rejected=rejected if _is_count(rejected) else None)
+    if (pause := asked_pause(error)) is not None:
+        return Failed("throttled", text(error) if type(error) is ThrottledError else told, pause)
     return Failed("transient", told)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    """Whether it can be sent; a class of the user's own may have anything there."""
+    return type(value) is int and 0 <= value <= _MOST_REJECTED
 
 
 def verdict(failed: Failed) -> Exception:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,6 +34,7 @@ from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.store import Entry
+from spark_events.dispatch.worker import Worker
 from unit.dispatch.conftest import Begin
 
 QUICK = {"retry_initial": 0.001, "retry_max": 0.002, "timeout": 20.0}
@@ -261,6 +263,49 @@ def test_a_verdict_that_is_no_number_is_a_failure_that_passes(start: Start, verd
     assert delivery.wait_until_settled(20)
     assert numbers(taken) == [0, 1, 2]
     assert (delivery.books().delivered, delivery.books().failures) == (3, 1)
+
+
+@pytest.mark.parametrize("asked", [math.inf, 1.7e12, 10**400], ids=["for ever", "a moment", "more than a float"])
+def test_a_pause_that_nobody_can_wait_for_ends_no_delivery(start: Start, asked: float) -> None:
+    """The destination is left alone for an hour at most, and at the end its events are delivered."""
+    taken: list[Event] = []
+
+    class Busy(Reporter):
+        failed = False
+
+        def report(self, events: Sequence[Event]) -> None:
+            if not self.failed:
+                self.failed = True
+                raise ThrottledError("slow", asked)
+            taken.extend(events)
+
+    delivery = start(Busy())
+    delivery.put(entries(3))
+    eventually(lambda: delivery.books().failures == 1)
+    assert (delivery.books().held, delivery.books().dropped) == (3, {})
+    delivery.hurry()
+    assert delivery.wait_until_settled(20)
+    assert numbers(taken) == [0, 1, 2]
+
+
+def test_what_is_wrong_with_the_retries_does_not_end_the_delivery(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No memory left, say, just there: its thread is replaced, and nothing is given up."""
+    reporter = FaultyReporter([transient])
+    delivery = start(reporter)
+    backoff, defects = Worker._backoff, [MemoryError()]
+
+    def fails_once(worker: Worker, state: Any) -> float:
+        if defects:
+            raise defects.pop()
+        return backoff(worker, state)
+
+    monkeypatch.setattr(Worker, "_backoff", fails_once)
+    delivery.put(entries(3))
+    eventually(lambda: delivery.check(time.monotonic()) or delivery.books().delivered == 3)
+    assert numbers(reporter.events) == [0, 1, 2]
+    assert delivery.books().dropped == {}
 
 
 def test_a_rejection_of_no_number_rejects_all(start: Start) -> None:

@@ -185,9 +185,58 @@ def test_a_reporter_that_cannot_be_made_anew_is_made_later(
     eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 1)
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
-    assert caplog.text.count("it blocks its thread, and cannot be made anew: OSError: Too many open files") == 1
+    assert caplog.text.count("cannot be opened, its events are held and tried again: OSError: Too many open files") == 1
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
+
+
+def test_a_constructor_that_blocks_stalls_nobody_else(gate: threading.Event) -> None:
+    """Made anew, it connects, say, to a host that has gone: neither the watch over all nor the end waits for it."""
+    blocked, taken, connecting = Blocking(gate, []), FaultyReporter(), threading.Event()
+    made: list[int] = []
+
+    def make() -> Reporter:
+        made.append(len(made))
+        if len(made) == 2:
+            connecting.set()
+            gate.wait()
+        return blocked if len(made) == 1 else taken
+
+    delivery = started(make)
+    delivery.put(entries(3))
+    assert blocked.entered.wait(20)
+    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 1)
+    assert connecting.wait(20)
+    delivery.hurry()
+    # It is a call like any other: one that does not come back is given up, and the next has its turn.
+    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 2)
+    assert delivery.wait_until_settled(20)
+    assert numbers(taken.events) == [0, 1, 2]
+    delivery.request_stop(time.monotonic() + 5)
+    delivery.join()
+
+
+def test_a_watch_that_fails_over_one_goes_on_over_the_others(
+    gate: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the defect is, it is said once; and who blocks is still replaced."""
+
+    class Unwatchable(Delivery):
+        def check(self, now: float) -> None:
+            raise RuntimeError("a defect")
+
+    blocked, taken = Blocking(gate, []), FaultyReporter()
+    reporters: list[Reporter] = [blocked, taken]
+    config = DeliveryConfig(timeout=0.05, retry_initial=0.001)
+    defective = Unwatchable("defective", FaultyReporter, config, 100)
+    other = Delivery("other", lambda: reporters.pop(0), config, 100)
+    dispatcher = AsyncQueuedDispatcher([defective, other], 20)
+    dispatcher.start()
+    dispatcher.dispatch(entries(3), 3)
+    assert other.wait_until_settled(20)
+    assert numbers(taken.events) == [0, 1, 2]
+    dispatcher.stop(time.monotonic() + 5)
+    assert caplog.text.count("reporter defective: cannot be watched") == 1
 
 
 def test_a_reporter_that_does_not_move_is_waited_for_once(gate: threading.Event) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import signal
 import time
@@ -309,6 +310,12 @@ def test_a_close_that_dies_is_said_and_leaves_no_process(start: Start, caplog: p
     assert children() == []
 
 
+def with_details(error: Exception, **details: object) -> Exception:
+    """As classes of the user's own have them."""
+    vars(error).update(details)
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
@@ -318,6 +325,11 @@ def test_a_close_that_dies_is_said_and_leaves_no_process(start: Start, caplog: p
         (OSError("\udc80 lone"), ReporterProcessError("OSError: ? lone")),
         (OSError("x" * 10_000_000), ReporterProcessError("OSError: " + "x" * 65_536)),
         (Untold(), PermanentError("Untold: (cannot be told, its __str__ raises ValueError)")),
+        (with_details(PermanentError("no"), rejected=["a"]), PermanentError("no")),
+        (with_details(PermanentError("no"), rejected=10**400), PermanentError("no")),
+        (with_details(ThrottledError("slow", 1), retry_after="1"), ReporterProcessError("ThrottledError: slow")),
+        (with_details(ThrottledError("slow", 1), retry_after=10**400), ThrottledError("slow", 3600)),
+        (with_details(ThrottledError("slow", 1), retry_after=math.inf), ThrottledError("slow", 3600)),
     ],
 )
 def test_a_verdict_goes_over_whatever_the_error_is(error: Exception, expected: Exception) -> None:
