@@ -58,7 +58,7 @@ class Delivery:
 
     Args:
         name: the reporter's name in the configuration.
-        make: makes the reporter; called again, in the new one's thread, when one has blocked its thread and is given up.
+        make: makes the reporter; called again, in a new thread, when one has blocked its thread and is given up.
         config: sizes and times.
         capacity: how many events it holds in memory.
         hooks: whom to tell.

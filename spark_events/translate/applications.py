@@ -80,8 +80,17 @@ class Applications:
         )
         yield _change(None, "RUNNING", record.time, f"Application '{self._name}' started", Severity.INFO, {})
 
-    def ended(self, record: ApplicationEnd, failed_queries: Sequence[str], failed_job: int | None) -> Iterator[Draft]:
-        """The application is over. FINISHED and FAILED are said only where they are known."""
+    def ended(
+        self,
+        record: ApplicationEnd,
+        failed_queries: Sequence[str],
+        running_queries: Sequence[str],
+        failed_job: int | None,
+    ) -> Iterator[Draft]:
+        """The application is over. FINISHED and FAILED are said only where they are known.
+
+        Spark ends the queries that still run behind it, where nobody listens any more; so they are named here.
+        """
         old, (new, how) = self._status.value, _outcome(record)
         if not self._status.become(new):
             self.illegal += 1
@@ -90,7 +99,7 @@ class Applications:
         hints = [f"query '{name}' failed" for name in failed_queries]
         if failed_job is not None:
             hints.append(f"job {failed_job} failed")
-        body = f"Application '{self._name}' {how}"
+        body = f"Application '{self._name}' {how}{_while(running_queries)}"
         if hints:
             body += f" ({', '.join(hints)})"
         details: dict[str, AttributeValue | None] = {
@@ -127,10 +136,13 @@ class Applications:
             body = f"Application '{self._name}' ended with its JVM, with what outcome is unknown"
             yield _change(old, "ENDED", at, body, Severity.INFO, {"end.reason": "JVM_SHUTDOWN"})
             return
-        body = f"Application '{self._name}' is lost: its driver died without a word"
-        if running_queries:
-            body += f" while running {', '.join(running_queries)}"
+        body = f"Application '{self._name}' is lost: its driver died without a word{_while(running_queries)}"
         yield _change(old, "LOST", at, body, Severity.FATAL, {"end.reason": "DRIVER_DIED"})
+
+
+def _while(running_queries: Sequence[str]) -> str:
+    titles = ", ".join(f"query '{title}'" for title in running_queries)
+    return f" while running {titles}" if titles else ""
 
 
 def _identity(app_id: str | None, attempt_id: str | None) -> str:

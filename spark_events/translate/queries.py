@@ -97,9 +97,9 @@ class Queries:
         """The latest run of a query."""
         return self._latest.get(query_id or "")
 
-    def running(self) -> list[Run]:
-        """The runs that are not over."""
-        return [run for run in self._runs.values() if run.status.value == "RUNNING"]
+    def running_titles(self) -> list[str]:
+        """Titles of the queries that are not over."""
+        return [run.title for run in self._runs.values() if run.status.value == "RUNNING"]
 
     def failed_titles(self) -> list[str]:
         """Titles of the queries whose latest run failed."""

@@ -154,8 +154,7 @@ class Translator:
             at: milliseconds since the epoch.
             orderly: the JVM had said that it goes down; the driver was not killed.
         """
-        running = [f"query '{run.title}'" for run in self._queries.running()]
-        drafts = (*self._streams.flush(), *self._application.lost(at, orderly, running))
+        drafts = (*self._streams.flush(), *self._application.lost(at, orderly, self._queries.running_titles()))
         return [self._event(draft) for draft in drafts]
 
     def _drafts(self, record: Any) -> Iterable[Draft]:
@@ -181,7 +180,8 @@ class Translator:
 
     def _application_ended(self, record: ApplicationEnd) -> Iterator[Draft]:
         yield from self._streams.flush()
-        yield from self._application.ended(record, self._queries.failed_titles(), self._jobs.last_failed)
+        failed, running = self._queries.failed_titles(), self._queries.running_titles()
+        yield from self._application.ended(record, failed, running, self._jobs.last_failed)
 
     def _event(self, draft: Draft) -> Event:
         name, number, application = draft.name, self.next_sequence, self._application

@@ -114,6 +114,14 @@ def test_hints_are_given_but_decide_nothing() -> None:
     assert "query 'clicks' failed" in event.body
 
 
+def test_queries_that_are_still_running_are_named() -> None:
+    """Spark ends them behind the application, where nobody listens any more."""
+    over, runs = query_started("r1", "q1", "orders"), query_started("r2", "q2", "clicks")
+    event = ending(over, query_terminated("r1", "q1"), runs, application_end("STOPPED"))
+    assert event.body.endswith("its own code stopped it while running query 'clicks'")
+    assert "outcome.hint" not in event.attributes
+
+
 def test_a_job_that_was_made_good_is_no_hint() -> None:
     """A failed job is a hint only while no later one has worked."""
     worked = {"kind": "job_end", "job_id": 5, "time": START}
