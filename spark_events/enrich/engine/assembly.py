@@ -8,7 +8,7 @@ from typing import Any
 
 from spark_events.enrich.engine.attempts import Attempts
 from spark_events.enrich.engine.breaker import Breaker
-from spark_events.enrich.engine.bulk import Groups, accept_group, accept_one
+from spark_events.enrich.engine.bulk import Groups, Misfit, accept_group, accept_one
 from spark_events.enrich.engine.calls import Call
 from spark_events.enrich.engine.context import Context
 from spark_events.enrich.engine.counts import Counts
@@ -55,6 +55,7 @@ def assemble(
     counts: Counts,
     hot: HotKeys,
     signals: Signals,
+    misfit: Misfit | None,
 ) -> Pool:
     """The pool of one run, with all that the plan asks for; on the loop."""
     breaker = None
@@ -64,7 +65,7 @@ def assemble(
     attempts = Attempts(
         plan,
         _invoker(plan, resource),
-        _acceptor(plan),
+        _acceptor(plan, misfit),
         process.gates.get(definition.calls, Gate),
         process.rates.get((definition.calls, rate), lambda: RateLimit(rate)) if rate is not None else None,
         breaker,
@@ -98,9 +99,12 @@ def _invoker(plan: Plan, resource: Any) -> Callable[[Call], Awaitable[Any]]:
     return lambda call: fn(call.batch.rows[call.index])
 
 
-def _acceptor(plan: Plan) -> Callable[[Call, Any], Any] | None:
+def _acceptor(plan: Plan, misfit: Misfit | None) -> Callable[[Call, Any], Any] | None:
+    if plan.cache is None and (plan.key is None or plan.on_failure != "fail"):
+        # Nothing is decided by an answer before it goes out; there all are looked at together, which costs far less.
+        misfit = None
     if plan.batch_size is not None:
-        return accept_group(plan.retry)
-    if plan.retry is not None and plan.retry.on_result is not None:
-        return accept_one(plan.retry)
+        return accept_group(plan.retry, misfit)
+    if misfit is not None or (plan.retry is not None and plan.retry.on_result is not None):
+        return accept_one(plan.retry, misfit)
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from spark_events.enrich.engine.calls import Batch, Call, GroupCall
 from spark_events.enrich.engine.failure import Failure, message_of, type_of
@@ -13,7 +13,10 @@ from spark_events.enrich.engine.frames import where_raised
 from spark_events.enrich.engine.verdicts import NotAcceptedError, verdict_on
 from spark_events.enrich.plan import Retry
 
-__all__ = ["Groups", "accept_group", "accept_one"]
+__all__ = ["Groups", "Misfit", "accept_group", "accept_one"]
+
+#: Why what the function gave for a row is no answer; None: it is one.
+Misfit: TypeAlias = Callable[[Any], Failure | None]
 
 
 class Groups:
@@ -62,20 +65,20 @@ class Groups:
         self.waiting, self.held = full + last, 0 if last else rest
 
 
-def accept_one(retry: Retry) -> Callable[[Call, Any], Any]:
-    """For calls of one row: asks ``on_result`` whether the answer is one."""
-    again = retry.on_result
-    assert again is not None
+def accept_one(retry: Retry | None, misfit: Misfit | None) -> Callable[[Call, Any], Any]:
+    """For calls of one row: asks ``on_result`` whether the answer is one, then whether it fits."""
+    again = retry.on_result if retry is not None else None
 
     def accept(call: Call, answer: Any) -> Any:
-        if again(answer):
+        if again is not None and again(answer):
             raise NotAcceptedError("on_result never accepted what the function returned")
-        return answer
+        # No error: the destination has answered, and another attempt would bring the same.
+        return answer if misfit is None else misfit(answer) or answer
 
     return accept
 
 
-def accept_group(retry: Retry | None) -> Callable[[Call, Any], Any]:
+def accept_group(retry: Retry | None, misfit: Misfit | None) -> Callable[[Call, Any], Any]:
     """For calls of several rows: a result for each, in order; those that are exceptions have failed alone."""
     again = retry.on_result if retry is not None else None
 
@@ -106,7 +109,7 @@ def accept_group(retry: Retry | None) -> Callable[[Call, Any], Any]:
         for (batch, index), result in zip(places, results, strict=True):
             error, retryable = judged(result)
             if error is None:
-                answers.append((batch, index, result))
+                answers.append((batch, index, result if misfit is None else misfit(result) or result))
             elif retryable:
                 left.append((batch, index))
                 first = first or error

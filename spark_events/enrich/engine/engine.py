@@ -15,6 +15,7 @@ from typing import Any
 
 from spark_events.enrich.engine.assembly import Definition, assemble
 from spark_events.enrich.engine.buffer import Buffer
+from spark_events.enrich.engine.bulk import Misfit
 from spark_events.enrich.engine.calls import PENDING, Batch
 from spark_events.enrich.engine.chunk import Chunk
 from spark_events.enrich.engine.counts import Counts
@@ -53,12 +54,17 @@ class Engine:
         plan: what the user asked for.
         definition: what may be kept in this process.
         rate: attempts a second that this task may make; None: no limit.
+        misfit: why what the function gave is no answer. It is asked, on the loop, only where that matters at once: for
+            the rows behind it with the same key, and for the cache. None: whatever it gives is one.
     """
 
-    def __init__(self, plan: Plan, definition: Definition, rate: float | None = None) -> None:
+    def __init__(
+        self, plan: Plan, definition: Definition, rate: float | None = None, misfit: Misfit | None = None
+    ) -> None:
         self._plan = plan
         self._definition = definition
         self._rate = rate
+        self._misfit = misfit
         self._counts = Counts()
         self._hot = HotKeys(plan.max_in_flight)
         self._kind = ""
@@ -225,7 +231,9 @@ class Engine:
             self._uncancel()
             resource = Failure("resource", "CancelledError", "other code on the event loop cancelled its opening")
         refusal = resource if isinstance(resource, Failure) else None
-        pool = assemble(plan, self._definition, process, resource, self._rate, self._counts, self._hot, signals)
+        pool = assemble(
+            plan, self._definition, process, resource, self._rate, self._counts, self._hot, signals, self._misfit
+        )
         try:
             if refusal is not None:
                 pool.refuse(refusal)

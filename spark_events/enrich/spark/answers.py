@@ -63,6 +63,10 @@ class AnswerWriter:
             arrays = [_array_of(column, field.type) for column, field in zip(cleared, self._fields, strict=True)]
         return arrays, failures
 
+    def misfit(self, answer: Any) -> Failure | None:
+        """Why one answer does not fit; None: it does."""
+        return self.write([answer])[1].get(0)
+
     def parts(self, answers: list[Any], mean: float | None) -> Iterator[tuple[int, list[pa.Array], dict[int, Failure]]]:
         """The same in parts of a bounded size: the place of the first row, and columns and failures of its part.
 

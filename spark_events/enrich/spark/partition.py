@@ -50,9 +50,9 @@ class Partition:
         self._plan = plan
         self._number = number
         self._scope = scope if task.scope is None else task.scope
-        self._engine = Engine(plan, definition, task.rate)
         self._rows = RowReader(task.input_cols)
         self._writer = AnswerWriter(task.output_schema())
+        self._engine = Engine(plan, definition, task.rate, self._writer.misfit)
         self._tally = Tally(number)
         self._recording: Recording | None = None
 

@@ -55,7 +55,7 @@ class Report:
         failed: those without an answer.
         samples: a few of these, of each type.
         statistics: what the engine counted, see :mod:`spark_events.enrich.engine.statistics`.
-        types: failed rows by the failure's type; the engine does not know of answers that do not fit.
+        types: failed rows by the failure's type; the engine does not know of all answers that do not fit.
         troubles: what the task had to do without, a sentence each.
     """
 

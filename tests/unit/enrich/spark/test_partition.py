@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from spark_events.enrich.engine.engine import Definition
-from spark_events.enrich.plan import Cache, Plan
+from spark_events.enrich.plan import Cache, Plan, Retry
 from spark_events.enrich.spark.answers import AnswerWriter
 from spark_events.enrich.spark.partition import Partition
 from spark_events.enrich.spark.replay import ReplayStore
@@ -228,3 +228,54 @@ def test_rows_behind_one_that_python_cannot_hold_wait_for_the_replay_like_those_
     batch = _with_a_moment([0, _BEYOND, 0, 0]).append_column("k", pa.array([1, 1, 1, 2]))
     made, _ = _enriched(Plan(_twice, key="k", on_failure=on_failure), batch, ("id", "until"))
     assert made.column("twice").to_pylist() == answers
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "answers", "kinds"),
+    [("fail", [None, None, 4, None], ["error", "skipped", None, "skipped"]), ("null", [None, 2, 4, 6], ["error"])],
+    ids=["fail", "null"],
+)
+def test_rows_behind_one_whose_answer_does_not_fit_wait_for_the_replay_like_those_behind_any_failure(
+    on_failure: Any, answers: list[int | None], kinds: list[str | None]
+) -> None:
+    """It has no answer, whatever the function gave, and that is no outage: it is not tried again."""
+    called: list[int] = []
+
+    async def fn(row: Any) -> Mapping[str, Any]:
+        called.append(row.id)
+        return {"twice": "a text" if row.id == 0 else 2 * row.id}
+
+    batch = _wide(4, 1).append_column("k", pa.array([1, 1, 2, 1]))
+    plan = Plan(fn, key="k", on_failure=on_failure, retry=Retry(on=Exception, initial=0, jitter=0))
+    made, _ = _enriched(plan, batch)
+    assert made.column("twice").to_pylist() == answers
+    assert sorted(called) == [row for row, answer in enumerate(answers) if row == 0 or answer is not None]
+    failures = [one and one["failure"] for one in made.column(COLUMN).to_pylist()]
+    assert [one and one["kind"] for one in failures][: len(kinds)] == kinds
+    assert (failures[0]["type"], failures[0]["attempts"]) == ("OutputError", 1)
+    report = Report.from_bytes(made.column(COLUMN)[-1].as_py()["report"])
+    assert report.types["OutputError"] == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"coalesce_by": "id"}], ids=str)
+def test_the_cache_keeps_no_answer_that_does_not_fit(options: dict[str, Any]) -> None:
+    """Else the rows of an hour would fail without a call, because the service was wrong for a moment."""
+    called: list[int] = []
+    wrong = True
+
+    async def one(row: Any) -> Mapping[str, Any]:
+        called.append(row.id)
+        return {"twice": "a text" if wrong and row.id == 1 else 2 * row.id}
+
+    async def several(rows: list[Any]) -> list[Mapping[str, Any]]:
+        return [await one(row) for row in rows]
+
+    fn = several if "batch_size" in options else one
+    plan = Plan(fn, on_failure="null", cache=Cache(max_entries=10, ttl=3600), **options)
+    definition = Definition("calls", f"answers {next(_number)}", "resource", f"partition {next(_number)}")
+    task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="", settles=True)
+    for answers in ([0, None, 4], [0, 2, 4], [0, 2, 4]):
+        made = pa.Table.from_batches(list(Partition(task, plan, definition, 0, "").run(iter([_wide(3, 1)]))))
+        assert made.column("twice").to_pylist() == answers
+        wrong = False
+    assert called == [0, 1, 2, 1]
