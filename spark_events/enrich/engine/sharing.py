@@ -14,8 +14,8 @@ from spark_events.enrich.engine.failure import Failure
 __all__ = ["Answers", "Sharing"]
 
 _MISSING = object()
-#: These say nothing about the request: it was never sent.
-_NOT_CALLED = {"circuit-open", "resource", "skipped"}
+#: These say nothing about the request, however many attempts there were.
+_NOT_ITS_OWN = {"circuit-open", "resource"}
 
 
 class Answers:
@@ -98,7 +98,7 @@ class Sharing:
         assert requests is not None
         request = requests[index]
         failed = isinstance(answer, Failure)
-        if self._batch is not None and not (failed and answer.kind in _NOT_CALLED):
+        if self._batch is not None and not (failed and (not answer.attempts or answer.kind in _NOT_ITS_OWN)):
             self._batch.put(request, answer)
         if self._cache is not None and not failed:
             self._cache.put(request, answer)

@@ -15,6 +15,8 @@ from fakes import eventually
 
 from spark_events.enrich.engine.chunk import Chunk
 from spark_events.enrich.engine.failure import Failure
+from spark_events.enrich.engine.gate import Gate
+from spark_events.enrich.engine.process import current_process
 from spark_events.enrich.engine.sharing import Answers
 from spark_events.enrich.plan import Cache, Retry
 
@@ -54,6 +56,43 @@ def test_equal_requests_share_a_failure_too() -> None:
     assert len(called) == 3
     assert all(isinstance(answer, Failure) for answer in answers)
     assert run.numbers["failures"] == {"ValueError": 300}
+
+
+@pytest.mark.parametrize(("kind", "closed"), [("throttled", 60), ("timeout", 0)])
+def test_a_failure_of_a_call_that_was_never_made_is_nobody_else_s(kind: str, closed: float) -> None:
+    """While the destination asked to be left alone the row had no call; later there may be one."""
+    called: list[str] = []
+    made = definition()
+    process = current_process()
+    gate = process.gates.get(made.calls, Gate)
+
+    async def fn(row: str) -> str:
+        called.append(row)
+        return row
+
+    async def close() -> int:
+        gate.close(closed, crowded=False)
+        # What opens at once lets one through; that one is here.
+        return 0 if closed else await gate.enter(again=False)
+
+    async def reopen(passed: int) -> None:
+        if passed:
+            gate.leave(passed, answered=True)
+        else:
+            gate._begin()
+
+    def source() -> Iterator[Chunk]:
+        passed = process.background.submit(close()).result()
+        yield from chunks_of(["a"], request=str)
+        eventually(lambda: run.numbers["kinds"].get(kind))
+        assert called == []
+        process.background.submit(reopen(passed)).result()
+        yield from chunks_of(["a"], request=str)
+
+    run = Run(fn, made=made, coalesce_by="id", total_timeout=0.2)
+    failure, answer = run.of(source())
+    assert (failure.kind, failure.attempts) == (kind, 0)
+    assert answer == "a"
 
 
 def test_equal_requests_farther_apart_than_the_buffer_call_again() -> None:
