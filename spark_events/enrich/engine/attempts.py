@@ -141,6 +141,9 @@ class Attempts:
         async def attempt() -> Any:
             if first:
                 raise self._failed(slot, first.pop())
+            if self.stopping():
+                # The worker is about to be cancelled, or the call has made another error of that.
+                raise asyncio.CancelledError
             await self._enter(slot, again=True)
             call.attempt += 1
             self._counts.retries += 1

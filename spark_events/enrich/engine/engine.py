@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
 import queue
@@ -76,6 +75,7 @@ class Engine:
         # So many calls in store: while a chunk is fetched and made into rows, nobody must be idle.
         self._low = max(plan.max_in_flight, plan.buffer_rows // 4)
         self._pool: Pool | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._life: asyncio.Task[None] | None = None
         self._ending = False
         self._given_up = False
@@ -92,7 +92,7 @@ class Engine:
             StoppedError: :meth:`cancel` was called.
         """
         process = current_process()
-        loop = process.background.loop
+        self._loop = loop = process.background.loop
         self._kind = process.background.kind
         source = iter(chunks)
         process.watch.add(self._stood_still)
@@ -104,20 +104,18 @@ class Engine:
         except _BlockedError as error:
             give_up(process)
             self._given_up = True
+            # Should the loop turn again, the rows that go out as failed here must not be called.
+            self._cut_off()
             yield from self._without_the_loop(source, Failure("timeout", "BlockedLoopError", str(error)))
         finally:
             process.watch.remove(self._stood_still)
-            self._end(loop)
+            self._end()
 
     def cancel(self) -> None:
         """Starts no new call and cancels those in flight; for any thread. ``run`` then raises."""
-        if self._pool is not None:
-            # At once, without the caller's thread, which may be waiting for its next chunk.
-            self._pool.stopping = True
+        # At once, without the caller's thread, which may be waiting for its next chunk.
+        self._cut_off()
         self._news.put(StoppedError("the run was cancelled"))
-        process = current_process()
-        with contextlib.suppress(RuntimeError):
-            process.background.loop.call_soon_threadsafe(self._cancel_life)
 
     def unfinished(self) -> list[tuple[Chunk, list[Any]]]:
         """The chunks that have not gone out, with the answers there are and ``PENDING`` for the others; any thread."""
@@ -181,9 +179,10 @@ class Engine:
         """What has its answers goes out with them; the rest has failed, and nothing is called any more."""
         while self._held:
             batch = self._held.popleft()
-            answers = [failure if answer is PENDING else answer for answer in batch.answers]
-            self._counts.failed(failure, batch.answers.count(PENDING))
-            yield batch.chunk, answers
+            # The call that blocks it may end in this moment.
+            there = batch.answers.copy()
+            self._counts.failed(failure, there.count(PENDING))
+            yield batch.chunk, [failure if answer is PENDING else answer for answer in there]
         for chunk in chunks:
             self._counts.rows += len(chunk.rows)
             self._counts.failed(failure, len(chunk.rows))
@@ -271,18 +270,31 @@ class Engine:
             self._news.put(error)
         self._ended.set()
 
+    def _cut_off(self) -> None:
+        """Starts no new call from this moment, and cancels those in flight as soon as the loop turns."""
+        if self._pool is not None:
+            self._pool.stopping = True
+        self._ask_to_end()
+
+    def _ask_to_end(self) -> bool:
+        """Whether there is a loop that will hear it."""
+        if self._loop is None:
+            return False
+        try:
+            self._loop.call_soon_threadsafe(self._cancel_life)
+        except RuntimeError:
+            # It ended with its process.
+            return False
+        return True
+
     def _cancel_life(self) -> None:
-        self._ending = True
-        if self._life is not None:
+        # Once: a second time would end the waiting for the calls.
+        if self._life is not None and not self._ending:
+            self._ending = True
             self._life.cancel()
 
-    def _end(self, loop: asyncio.AbstractEventLoop) -> None:
-        try:
-            loop.call_soon_threadsafe(self._cancel_life)
-        except RuntimeError:
-            # The loop ended with its process.
-            return
-        if not self._ended.wait(_STOP_SECONDS):
+    def _end(self) -> None:
+        if self._ask_to_end() and not self._ended.wait(_STOP_SECONDS):
             # Its thread is in the hands of a call that blocks it; the watch has said which.
             _LOG.warning(
                 "%s: the event loop is blocked; its calls could not be stopped in %g s",

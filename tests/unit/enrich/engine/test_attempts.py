@@ -289,6 +289,27 @@ def test_stopping_waits_for_what_unwinds_but_not_for_ever() -> None:
     assert sorted(cleaned) == [1, 2, 3]
 
 
+def test_no_attempt_follows_one_that_the_run_s_end_has_cut_off() -> None:
+    """Whatever it makes of its cancellation."""
+    begun: list[int] = []
+
+    async def fn(row: int, ctx: Any) -> int:
+        if row == 0:
+            return row
+        begun.append(ctx.attempt)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectionError("closed") from None
+        return row
+
+    answers = Run(fn, retry=AT_ONCE).engine.run(chunks_of(range(2), 1))
+    next(answers)
+    eventually(lambda: begun)
+    answers.close()
+    assert begun == [1]
+
+
 def test_messages_keep_no_secret_of_an_address() -> None:
     """Users, passwords, query strings and fragments of addresses are left out, long messages are cut."""
     said = "401 for url 'https://joe:pw@api.example/users/7?token=abc#x' " + "z" * 1000

@@ -18,6 +18,7 @@ from fakes import eventually
 from spark_events.enrich.engine.chunk import Chunk
 from spark_events.enrich.engine.engine import StoppedError
 from spark_events.enrich.engine.failure import Failure
+from spark_events.enrich.plan import Retry
 
 
 class InFlight:
@@ -206,8 +207,6 @@ def test_a_context_tells_the_key_the_attempt_and_the_resource() -> None:
             raise ConnectionError
         return row
 
-    from spark_events.enrich.plan import Retry
-
     assert Run(fn, max_in_flight=1, retry=Retry(initial=0, jitter=0)).of([0, 1, 2]) == [0, 1, 2]
     assert seen == [("0", 1, None), ("1", 1, None), ("1", 2, None), ("2", 1, None)]
 
@@ -346,6 +345,60 @@ def test_a_call_that_blocks_the_loop_for_ever_fails_the_rows_and_not_the_process
     assert (run.engine.room, run.engine.answer_size) == (run.engine._plan.buffer_rows, 0.0)
     assert Run(same).of(range(3)) == [0, 1, 2]
     release.set()
+
+
+def test_rows_that_have_failed_behind_a_blocked_loop_are_not_called_when_it_turns_again() -> None:
+    """They have gone out as failed; nor is there another attempt of one that was in flight."""
+    called: list[int] = []
+    blocked = asyncio.Event()
+    release = threading.Event()
+
+    async def lookup(row: int) -> int:
+        called.append(row)
+        if row == 2:
+            await blocked.wait()
+            raise ConnectionError
+        if row == 10:
+            blocked.set()
+            release.wait(60)
+        return row
+
+    plan: dict[str, Any] = {"timeout": 0.7, "total_timeout": None, "retry": Retry(initial=0, jitter=0)}
+    answers = Run(lookup, max_in_flight=2, **plan).engine.run(chunks_of(range(40), 10))
+    _, first = next(answers)
+    release.set()
+    parts = [first, *(part for _, part in answers)]
+    assert called == list(range(11))
+    kinds = [getattr(answer, "type", "") for part in parts for answer in part]
+    assert kinds == ["BlockedLoopError" if row == 2 or row >= 10 else "" for row in range(40)]
+
+
+def test_a_run_that_is_cancelled_waits_for_what_unwinds() -> None:
+    """As one that is closed."""
+    begun: list[int] = []
+    cancelled: list[int] = []
+    cleaned: list[int] = []
+
+    async def fn(row: int) -> int:
+        begun.append(row)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append(row)
+            await asyncio.sleep(0.1)
+            cleaned.append(row)
+        return row
+
+    def source() -> Iterator[Chunk]:
+        yield from chunks_of([1, 2, 3])
+        eventually(lambda: len(begun) == 3)
+        run.engine.cancel()
+        eventually(lambda: len(cancelled) == 3)
+
+    run = Run(fn)
+    with pytest.raises(StoppedError):
+        run.of(source())
+    assert sorted(cleaned) == [1, 2, 3]
 
 
 def test_a_loop_that_stood_still_does_not_make_timeouts_of_answers_that_are_there() -> None:
