@@ -153,7 +153,7 @@ class Engine:
                 batch = held.popleft()
                 buffer.let_out(len(batch.rows), batch.chunk.size)
                 yield batch.chunk, batch.answers
-            elif room and waiting < low:
+            elif room and waiting <= low:
                 more = self._pull(loop, pool, chunks)
             else:
                 if more and buffer.is_full:

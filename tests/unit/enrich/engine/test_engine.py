@@ -135,6 +135,33 @@ def test_chunks_are_pulled_only_while_the_buffer_has_room() -> None:
     assert run.numbers["buffer_rows"] <= 110
 
 
+def test_the_next_chunk_is_fetched_while_just_so_many_calls_wait_as_make_it_needed() -> None:
+    """Whoever is told that few are waiting must find that they are: it is told once."""
+    fn = InFlight()
+    fetched = threading.Event()
+
+    async def second_slow(row: int) -> int:
+        return row if row == 0 else await fn(row)
+
+    def source() -> Iterator[Chunk]:
+        # A quarter of the buffer, and as many as workers look at together.
+        yield from chunks_of(range(40 + 32), 72)
+        fetched.set()
+        yield from chunks_of(range(72, 80))
+
+    run = Run(second_slow, max_in_flight=2, buffer_rows=160)
+    answers: list[int] = []
+    reader = threading.Thread(target=lambda: answers.extend(run.of(source())))
+    reader.start()
+    eventually(lambda: len(fn.begun) == 2)
+    try:
+        assert fetched.wait(5)
+    finally:
+        fn.release()
+        reader.join()
+    assert answers == list(range(80))
+
+
 def test_the_buffer_is_measured_in_bytes_as_well() -> None:
     """Few rows that are large, or whose answers are, fill it as well."""
 
