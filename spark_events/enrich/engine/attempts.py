@@ -192,14 +192,14 @@ class Attempts:
         """An attempt was answered: the gate and the breaker may know."""
         if self.breaker is not None:
             self.breaker.succeeded()
-        self.gate.leave(slot.passed, answered=True)
-        slot.passed = 0
+        self.leave(slot, answered=True)
 
     def _failed(self, slot: Slot, error: BaseException | None) -> BaseException:
         """What the end of an attempt means; counts it, and tells the gate and the breaker."""
         if slot.abandoned:
             return AbandonedError()
         if error is not None and slot.why is None and isinstance(error, asyncio.CancelledError) and self.stopping():
+            self.leave(slot)
             return error
         took = self._clock() - slot.attempted
         self._counts.end(took)
@@ -208,7 +208,7 @@ class Attempts:
         if why is not None and error is None:
             self._counts.swallowed += 1
         if why == "down":
-            self._leave(slot, answered=False)
+            self.leave(slot)
             return EndError("circuit-open", self.breaker.down if self.breaker is not None else "")
         if why == "timeout":
             error = self._no_answer(slot, took)
@@ -241,9 +241,10 @@ class Attempts:
                 self.breaker.failed(f"{type_of(error)}: {message_of(error)}", self.gate)
             elif verdict.answered:
                 self.breaker.succeeded()
-        self._leave(slot, answered=verdict.answered)
+        self.leave(slot, answered=verdict.answered)
 
-    def _leave(self, slot: Slot, *, answered: bool) -> None:
+    def leave(self, slot: Slot, *, answered: bool = False) -> None:
+        """Gives back what the gate gave it: the gate outlives the run, and counts those inside."""
         self.gate.leave(slot.passed, answered=answered)
         slot.passed = 0
 
@@ -304,10 +305,10 @@ class Attempts:
         if not isinstance(error, asyncio.CancelledError):
             return error
         why = slot.why
+        self.leave(slot)
         if why is None and self.stopping():
             raise error
         slot.revive()
-        self._leave(slot, answered=False)
         if why is None:
             return AttemptError(_explained(error), Verdict(retryable=False))
         if why == "down":

@@ -153,12 +153,14 @@ class Pool:
             self._attempts.breaker.remove(self._down)
         if self._linger is not None:
             self._linger.cancel()
-        tasks = [slot.task for slot in self._slots if slot.task is not None]
-        for task in tasks:
+        slots = {slot.task: slot for slot in self._slots if slot.task is not None}
+        for task in slots:
             task.cancel()
-        if tasks:
-            _, left = await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+        if slots:
+            _, left = await asyncio.wait(slots, timeout=GRACE_SECONDS)
             if left:
+                for task in left:
+                    self._attempts.leave(slots[task])
                 self._counts.abandoned += len(left)
                 _LOG.warning(
                     "%s: %d calls did not end when they were cancelled; nobody waits for them", self._name, len(left)
@@ -298,7 +300,7 @@ class Pool:
         counts = self._counts
         counts.abandoned += 1
         counts.end(time.monotonic() - slot.attempted)
-        self._attempts.gate.leave(slot.passed, answered=False)
+        self._attempts.leave(slot)
         if slot.task is not None:
             self._lost.add(slot.task)
             slot.task.add_done_callback(self._lost.discard)

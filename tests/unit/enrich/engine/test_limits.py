@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import itertools
+import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from enrich_engine import Run, chunks_of, definition
 
+from spark_events.enrich.engine.chunk import Chunk
+from spark_events.enrich.engine.engine import StoppedError
 from spark_events.enrich.engine.failure import Failure
+from spark_events.enrich.engine.process import current_process
 from spark_events.enrich.plan import CircuitBreaker, Retry
 
 
@@ -273,6 +278,40 @@ def test_without_a_breaker_every_row_has_its_attempts() -> None:
     answers = run.of(range(100))
     assert {answer.attempts for answer in answers if isinstance(answer, Failure)} == {2}
     assert run.numbers["attempts"] == 200
+
+
+@pytest.mark.parametrize("unwinds", [True, False])
+def test_a_call_that_the_end_of_its_run_cuts_off_leaves_its_place_in_the_gate(unwinds: bool) -> None:
+    """The gate is the process's; the next run must not wait there for a call that nobody will hear of any more."""
+    alone = threading.Event()
+    over: list[asyncio.Event] = []
+
+    async def fn(row: int, ctx: Any) -> int:
+        if row == 0 and ctx.attempt == 1:
+            raise too_many("0.3")
+        if row == 0:
+            # Let through alone, to see.
+            over.append(asyncio.Event())
+            alone.set()
+            while not over[0].is_set():
+                try:
+                    await over[0].wait()
+                except asyncio.CancelledError:
+                    if unwinds:
+                        raise
+        return row
+
+    def source() -> Iterator[Chunk]:
+        yield from chunks_of(range(3))
+        alone.wait()
+        run.engine.cancel()
+
+    made = definition()
+    run = Run(fn, made=made)
+    with pytest.raises(StoppedError):
+        run.of(source())
+    assert Run(fn, made=made, total_timeout=2).of([7]) == [7]
+    current_process().background.loop.call_soon_threadsafe(over[0].set)
 
 
 @pytest.mark.parametrize("stop_after", [0, 1, 5])
