@@ -51,6 +51,7 @@ class Attempts:
 
     Attributes:
         stopping: whether a cancellation comes from the run's end.
+        refusal: why no attempt is worth making any more; None: they are.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Attempts:
         self.breaker = breaker
         self._counts = counts
         self.stopping: Callable[[], bool] = lambda: False
+        self.refusal: Failure | None = None
         self._clock = clock
         self._policy = plan.retry
         self._retry = plan.retry or _ONCE
@@ -209,7 +211,7 @@ class Attempts:
             self._counts.swallowed += 1
         if why == "down":
             self.leave(slot)
-            return EndError("circuit-open", self.breaker.down if self.breaker is not None else "")
+            return self._refused()
         if why == "timeout":
             error = self._no_answer(slot, took)
         assert error is not None
@@ -222,6 +224,10 @@ class Attempts:
             error, verdict = broken, Verdict(retryable=False)
         self._tell(slot, error, verdict)
         return AttemptError(error, verdict)
+
+    def _refused(self) -> EndError:
+        assert self.refusal is not None
+        return EndError(self.refusal.kind, self.refusal.message)
 
     def _no_answer(self, slot: Slot, took: float) -> BaseException:
         whole = slot.attempted + took - slot.started
@@ -257,8 +263,8 @@ class Attempts:
         final = slot.started + self._total
         held = 0.0
         while True:
-            if self.breaker is not None and self.breaker.down:
-                raise EndError("circuit-open", self.breaker.down)
+            if self.refusal is not None:
+                raise self._refused()
             if not self.gate.lets(slot.passed):
                 if self.gate.until > final + held:
                     left = self.gate.until - self._clock()
@@ -312,7 +318,7 @@ class Attempts:
         if why is None:
             return AttemptError(_explained(error), Verdict(retryable=False))
         if why == "down":
-            return EndError("circuit-open", self.breaker.down if self.breaker is not None else "")
+            return self._refused()
         self._counts.timeouts += 1
         return EndError("timeout", f"no answer within {self._total:g} s (total_timeout)")
 

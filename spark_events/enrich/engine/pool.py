@@ -94,7 +94,6 @@ class Pool:
         self._slots: set[Slot] = set()
         self._told_low = False
         self._lost: set[asyncio.Task[None]] = set()
-        self._refusal: Failure | None = None
         self._linger: asyncio.TimerHandle | None = None
         self._sweeper = Sweeper(self._slots, min(times, default=None), self._abandon, signals.beat)
 
@@ -137,7 +136,7 @@ class Pool:
 
     def refuse(self, failure: Failure) -> None:
         """No call is worth making any more: those in flight are ended, the others fail at once."""
-        self._refusal = failure
+        self._attempts.refusal = failure
         now = time.monotonic()
         for slot in list(self._slots):
             slot.cancel("down", now)
@@ -213,7 +212,7 @@ class Pool:
         try:
             while not self.stopping and (taken := take()) is not None:
                 slot.batch, slot.index, slot.made = batch, index, call = taken
-                answer: Any = self._refusal
+                answer: Any = attempts.refusal
                 if answer is None and (limited or not gate.is_open):
                     answer = await attempts.begin(slot)
                     now = clock()
@@ -312,7 +311,8 @@ class Pool:
         if counts.abandoned == 1:
             _LOG.error("%s", message)
         self._settle(call, failure, abandoned=True)
-        if len(self._lost) > self._width and self._refusal is None:
+        if len(self._lost) > self._width and self._attempts.refusal is None:
             # As many calls run unseen as may run at all: more of them would only hurt the destination and this process.
-            self.refuse(dataclasses.replace(failure, attempts=0, elapsed=0.0))
+            why = f"given up: {len(self._lost)} calls of {self._name} run on although they were cancelled"
+            self.refuse(Failure("timeout", "TimeoutError", f"{why}; it must not swallow CancelledError"))
         self._employ(1)

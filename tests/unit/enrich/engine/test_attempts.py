@@ -246,11 +246,13 @@ def test_a_function_that_cannot_be_cancelled_does_not_wedge_the_pool(caplog: pyt
 
 
 def test_when_as_many_calls_as_may_run_cannot_be_cancelled_the_rest_fails_at_once() -> None:
-    """Else each row would leave another call running behind it."""
+    """Else each row would leave another call running behind it. That is what rows say, and nothing of a destination."""
     running = 0
 
     async def stubborn(row: int) -> None:
         nonlocal running
+        if row == 0:
+            raise ConnectionError("once")
         running += 1
         end = time.monotonic() + 8
         while time.monotonic() < end:
@@ -260,10 +262,16 @@ def test_when_as_many_calls_as_may_run_cannot_be_cancelled_the_rest_fails_at_onc
                 continue
 
     began = time.monotonic()
-    answers = Run(stubborn, max_in_flight=2, timeout=0.05, retry=None).of(range(1000))
+    # The first is between two attempts when the others are given up.
+    run = Run(stubborn, max_in_flight=3, timeout=0.05, total_timeout=None, retry=Retry(initial=60, max=60))
+    answers = run.of(range(1000))
     assert all(isinstance(answer, Failure) for answer in answers)
-    assert running <= 6
+    assert running <= 8
     assert time.monotonic() - began < 6
+    assert run.numbers["kinds"] == {"timeout": 1000}
+    for answer, attempts in ((answers[0], 1), (answers[-1], 0)):
+        assert (answer.type, answer.attempts) == ("TimeoutError", attempts)
+        assert "given up: 4 calls of test_when_as_many" in answer.message
 
 
 def test_stopping_waits_for_what_unwinds_but_not_for_ever() -> None:
