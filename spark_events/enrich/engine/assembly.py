@@ -8,6 +8,7 @@ from typing import Any
 
 from spark_events.enrich.engine.attempts import Attempts
 from spark_events.enrich.engine.breaker import Breaker
+from spark_events.enrich.engine.buffer import Buffer
 from spark_events.enrich.engine.bulk import Groups, Misfit, accept_group, accept_one
 from spark_events.enrich.engine.calls import Call
 from spark_events.enrich.engine.context import Context
@@ -54,6 +55,7 @@ def assemble(
     rate: float | None,
     counts: Counts,
     hot: HotKeys,
+    buffer: Buffer,
     signals: Signals,
     misfit: Misfit | None,
 ) -> Pool:
@@ -77,9 +79,10 @@ def assemble(
     elif plan.batch_size is not None:
         pool.feed = Groups(plan.batch_size, pool.look_at_store)
     if plan.coalesce_by is not None or plan.cache is not None:
-        # Bounded like the buffer: equal requests farther apart than that make another call.
-        memory = Answers(plan.buffer_rows, ttl=None) if plan.coalesce_by is not None else None
-        cache = None
+        memory = cache = None
+        if plan.coalesce_by is not None:
+            # Bounded like the buffer: equal requests farther apart than that make another call.
+            memory = Answers(plan.buffer_rows, ttl=None, room=lambda: buffer.most_answers)
         if plan.cache is not None:
             kept = plan.cache
             cache = process.caches.get((definition.answers, kept), lambda: Answers(kept.max_entries, kept.ttl))

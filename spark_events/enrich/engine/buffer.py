@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -54,6 +55,11 @@ class Buffer:
     def answer(self) -> float | None:
         """What an answer weighs, the mean of the latest; None: none was measured."""
         return self._answer if self.measured else None
+
+    @property
+    def most_answers(self) -> float:
+        """So many of the latest answers weigh the bytes allowed; infinite before the first was measured."""
+        return self._allowed_bytes / self._answer if self._answer else math.inf
 
     @property
     def room(self) -> int:

@@ -231,7 +231,16 @@ class Engine:
             resource = Failure("resource", "CancelledError", "other code on the event loop cancelled its opening")
         refusal = resource if isinstance(resource, Failure) else None
         pool = assemble(
-            plan, self._definition, process, resource, self._rate, self._counts, self._hot, signals, self._misfit
+            plan,
+            self._definition,
+            process,
+            resource,
+            self._rate,
+            self._counts,
+            self._hot,
+            self._buffer,
+            signals,
+            self._misfit,
         )
         try:
             if refusal is not None:

@@ -24,11 +24,19 @@ class Answers:
     Args:
         most: how many.
         ttl: seconds; None: for ever.
+        room: for how many there is room at the moment, asked at each; one is always kept. None: for all.
         clock: seconds, monotonic.
     """
 
-    def __init__(self, most: int, ttl: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        most: int,
+        ttl: float | None,
+        room: Callable[[], float] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._most = most
+        self._room = room
         self._ttl = ttl
         self._clock = clock
         self._answers: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
@@ -51,7 +59,8 @@ class Answers:
         """Remembers an answer, from now."""
         self._answers[request] = (self._clock() if self._ttl is not None else 0.0, answer)
         self._answers.move_to_end(request)
-        if len(self._answers) > self._most:
+        most: float = self._most if self._room is None else min(self._most, max(1, self._room()))
+        while len(self._answers) > most:
             self._answers.popitem(last=False)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -56,6 +57,36 @@ def test_equal_requests_share_a_failure_too() -> None:
     assert len(called) == 3
     assert all(isinstance(answer, Failure) for answer in answers)
     assert run.numbers["failures"] == {"ValueError": 300}
+
+
+class Page(str):
+    """An answer of which is seen when nobody has it any more."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_what_is_remembered_of_a_batch_is_bounded_in_bytes_as_well() -> None:
+    """Distinct requests with large answers; small ones are remembered all the same, and a single larger one too."""
+    alive: weakref.WeakSet[Page] = weakref.WeakSet()
+
+    async def fn(row: int) -> Page:
+        page = Page("x" * 10_000 + str(row))
+        alive.add(page)
+        return page
+
+    most = 0
+    for _, part in Run(fn, coalesce_by="id", max_in_flight=5, buffer_bytes=1_000_000).engine.run(
+        chunks_of(range(2_000), 20, request=lambda row: row)
+    ):
+        part.clear()
+        most = max(most, len(alive))
+    # As many again may wait to go out, and a chunk.
+    assert 90 <= most <= 230
+    for size, remembered in ((100, 500), (10_000, 100), (2_000_000, 1)):
+        answers = Answers(500, ttl=None, room=lambda size=size: 1_000_000 / size)  # type: ignore[misc]
+        for number in range(1_000):
+            answers.put(number, "")
+        assert len(answers) == remembered
 
 
 @pytest.mark.parametrize(("kind", "closed"), [("throttled", 60), ("timeout", 0)])
