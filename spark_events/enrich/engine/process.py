@@ -24,8 +24,9 @@ __all__ = ["Kept", "Process", "current_process", "give_up"]
 
 T = TypeVar("T")
 
-#: Definitions whose caches, gates, breakers and rates are kept; a worker seldom serves more than a few.
-_MOST_KEPT = 8
+#: Definitions whose caches, gates, breakers and rates are kept: more than a job has enrichments, for of those that take
+#: turns none would be found again.
+_MOST_KEPT = 32
 _CLOSING_SECONDS = 5.0
 
 

@@ -17,7 +17,8 @@ _LOG = logging.getLogger(__name__)
 #: Spark ends a Python worker that was idle for a minute, without a word. Before that, while there is still time to say
 #: goodbye to a server, is when to close.
 _IDLE_SECONDS = 45.0
-_MOST_IDLE = 4
+#: More than a job has enrichments: of those that take turns, none would be found open again.
+_MOST_IDLE = 32
 _CLOSING_SECONDS = 4.0
 
 

@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from enrich_engine import Run, definition
+from enrich_engine import Run, chunks_of, definition
 
 from spark_events.enrich.engine.failure import Failure
 from spark_events.enrich.engine.process import current_process
 from spark_events.enrich.engine.resources import Resources
-from spark_events.enrich.plan import Retry
+from spark_events.enrich.plan import Cache, Retry
 
 AT_ONCE = Retry(initial=0, jitter=0)
 
@@ -119,15 +119,28 @@ def test_only_a_few_idle_resources_are_kept() -> None:
     async def scenario() -> int:
         opener = Opener()
         resources = Resources()
-        for number in range(20):
+        for number in range(40):
             await resources.acquire(str(number), opener, 1)
             resources.release(str(number))
         kept = len(resources._holders)
         await resources.close()
-        assert opener.closed == 20
+        assert opener.closed == 40
         return kept
 
-    assert current_process().background.submit(scenario()).result(10) == 4
+    assert current_process().background.submit(scenario()).result(10) == 32
+
+
+def test_the_enrichments_of_a_job_keep_theirs_although_they_take_turns() -> None:
+    """A dozen in every micro-batch: none is closed just before it is needed again; nor are answers forgotten."""
+    openers = [Opener() for _ in range(12)]
+    made = [definition() for _ in openers]
+    cache = Cache(max_entries=10, ttl=60)
+    for batch in range(3):
+        for opener, one in zip(openers, made, strict=True):
+            run = Run(use, made=one, resource=opener, cache=cache)
+            assert run.of(chunks_of([1], request=lambda row: row)) == ["resource 1"]
+            assert run.numbers["cached"] == (batch > 0)
+    assert {(opener.opened, opener.closed) for opener in openers} == {(1, 0)}
 
 
 def test_it_is_closed_when_the_process_ends() -> None:
