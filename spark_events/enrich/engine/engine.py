@@ -119,7 +119,10 @@ class Engine:
 
     def unfinished(self) -> list[tuple[Chunk, list[Any]]]:
         """The chunks that have not gone out, with the answers there are and ``PENDING`` for the others; any thread."""
-        return [(batch.chunk, batch.answers.copy()) for batch in tuple(self._held)]
+        copies = [(batch, batch.answers.copy()) for batch in tuple(self._held)]
+        # What has gone out meanwhile may have lost its answers to whoever has it now.
+        held = set(self._held)
+        return [(batch.chunk, answers) for batch, answers in copies if batch in held]
 
     @property
     def room(self) -> int:

@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -178,6 +179,31 @@ def test_the_buffer_is_measured_in_bytes_as_well() -> None:
     free.of(source())
     assert bounded.numbers["buffer_bytes"] < 2_000_000
     assert free.numbers["buffer_rows"] > 2 * bounded.numbers["buffer_rows"]
+
+
+def test_a_chunk_that_goes_out_while_somebody_looks_is_not_told_with_answers_that_are_gone() -> None:
+    """Who gets it may let go of its answers; to the replay store they would be none."""
+
+    class Held(deque[Any]):
+        """The first of it goes out between the look at what is there and the look at its answers."""
+
+        goes = False
+
+        def __iter__(self) -> Iterator[Any]:
+            seen = list(super().__iter__())
+            if self.goes:
+                self.goes = False
+                next(answers)[1][:] = [None, None]
+            return iter(seen)
+
+    engine = Run(same).engine
+    engine._held = held = Held()
+    answers = engine.run(chunks_of(range(6), 2))
+    next(answers)
+    eventually(lambda: [part for _, part in engine.unfinished()] == [[2, 3], [4, 5]])
+    held.goes = True
+    assert [part for _, part in engine.unfinished()] == [[4, 5]]
+    assert [part for _, part in answers] == [[4, 5]]
 
 
 def test_nothing_in_nothing_out() -> None:
