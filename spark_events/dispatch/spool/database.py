@@ -29,6 +29,8 @@ _OWN_PAGES = 16
 _LOG_PAGES = 1_000
 #: So many pages are kept for the next events, before the disk is given them back.
 _SPARE_PAGES = 256
+#: How long somebody who reads the file, though it is ours, is waited for, in seconds.
+_LOCKED_SECONDS = 1.0
 
 
 class DamagedError(sqlite3.DatabaseError):
@@ -80,7 +82,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
     One process has it, as its lock says: so no shared memory is needed, which some disks cannot give.
     """
-    db = sqlite3.connect(path, isolation_level=None, timeout=1.0)
+    db = sqlite3.connect(path, isolation_level=None, timeout=_LOCKED_SECONDS)
     db.execute("PRAGMA locking_mode = EXCLUSIVE")
     return db
 

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from spark_events.dispatch.spool.config import SpoolConfig, directory_of
 from spark_events.dispatch.spool.database import BEFORE_ALL, Database, Extent
-from spark_events.dispatch.spool.files import Claim, claim, orphans
-from spark_events.dispatch.spool.salvage import Salvage
+from spark_events.dispatch.spool.files import Claim, claim
+from spark_events.dispatch.spool.orphans import Orphans
+from spark_events.dispatch.spool.salvage import Salvage, say_kept
 from spark_events.dispatch.spool.takeover import Takeover
 from spark_events.dispatch.spool.window import Standing
 
@@ -53,6 +54,7 @@ class Opening:
         self._application = application
         self._reporter = reporter
         self._config = config
+        self._orphans = Orphans(reporter)
         self._claim: Claim | None = None
         self._removed: Database | None = None
         self._salvaged: list[tuple[Path, Salvage]] = []
@@ -103,11 +105,12 @@ class Opening:
 
         Raises:
             sqlite3.Error: the file cannot be used.
-            OSError: the directory cannot be used.
         """
+        assert self._claim is not None
         takeover = Takeover(database, standing.read_through, standing.next_id, standing.writing)
+        found = self._orphans.find(self._claim, _MOST_INHERITED, self._config.max_size)
         try:
-            self._take_orphans(takeover, _MOST_INHERITED)
+            self._orphans.adopt(found, takeover)
         finally:
             # The places of what has come are taken: who writes next must know that, whatever has failed since.
             if takeover.rows or takeover.lost:
@@ -120,31 +123,7 @@ class Opening:
             self._removed.close()
             self._removed = None
         self._salvaged = [(path, takeover.keep_file(path)) for path in self._claim.damaged()]
-        self._take_orphans(takeover)
-
-    def _take_orphans(self, takeover: Takeover, most: int | None = None) -> None:
-        assert self._claim is not None
-        for orphan in orphans(self._claim):
-            size = orphan.size()
-            # Where it is, it is safe; here it would make others go, or keep them waiting for the disk.
-            if most is not None and (size > most or size + self._claim.size() > self._config.max_size):
-                orphan.release()
-            else:
-                self._adopt(orphan, takeover)
-
-    def _adopt(self, orphan: Claim, takeover: Takeover) -> None:
-        try:
-            for path in orphan.damaged():
-                self._say(takeover.add_file(path), orphan.put_away(path))
-            if orphan.path.exists():
-                salvage = takeover.add_file(orphan.path)
-                if not salvage.is_whole:
-                    orphan.set_aside()
-                    self._say(salvage, orphan.put_away(orphan.damaged()[-1]))
-        except BaseException:
-            orphan.release()
-            raise
-        orphan.delete()
+        self._orphans.adopt(self._orphans.find(self._claim), takeover)
 
     def put_away(self) -> None:
         """What was in memory is on disk again: what was set aside is not needed any more.
@@ -154,17 +133,8 @@ class Opening:
         """
         while self._salvaged and self._claim is not None:
             path, salvage = self._salvaged[0]
-            self._say(salvage, self._claim.put_away(path))
+            say_kept(self._reporter, salvage, self._claim.put_away(path))
             del self._salvaged[0]
-
-    def _say(self, salvage: Salvage, put_away: Path) -> None:
-        _LOG.error(
-            "reporter %s: its spool was damaged; it is kept as %s, %d events were read from it%s",
-            self._reporter,
-            put_away,
-            salvage.found,
-            _rest(salvage),
-        )
 
     def set_aside(self) -> None:
         """The file is damaged.
@@ -195,9 +165,3 @@ class Opening:
             self._claim.delete()
         else:
             self._claim.release()
-
-
-def _rest(salvage: Salvage) -> str:
-    if salvage.lost:
-        return f", {salvage.lost} could not be"
-    return "" if salvage.is_whole else "; whether there were more is not known"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 
 from spark_events.dispatch.spool.database import NewRow
 
-__all__ = ["Salvage"]
+__all__ = ["Salvage", "say_kept"]
 
+_LOG = logging.getLogger(__name__)
 _SLICE = 500
 _COLUMNS = "id, event_id, worth, accepted, event"
 _TYPES = (int, str, int, float, bytes)
@@ -80,3 +83,20 @@ class Salvage:
             self.lost += len(found) - len(sound)
             self.is_whole = False
         return sound
+
+
+def say_kept(reporter: str, salvage: Salvage, kept: Path) -> None:
+    """Into the log: what became of a damaged file."""
+    _LOG.error(
+        "reporter %s: its spool was damaged; it is kept as %s, %d events were read from it%s",
+        reporter,
+        kept,
+        salvage.found,
+        _rest(salvage),
+    )
+
+
+def _rest(salvage: Salvage) -> str:
+    if salvage.lost:
+        return f", {salvage.lost} could not be"
+    return "" if salvage.is_whole else "; whether there were more is not known"

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 from spark_events.dispatch.spool.database import BEFORE_ALL, Database, NewRow, connect
 from spark_events.dispatch.spool.salvage import Salvage
 
-__all__ = ["Takeover"]
+__all__ = ["Takeover", "UnreadableError"]
+
+
+class UnreadableError(sqlite3.OperationalError):
+    """A file cannot be had at this moment, which says nothing of what is in it."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -43,22 +49,24 @@ class Takeover:
         return salvage
 
     def keep_file(self, path: Path) -> Salvage:
-        """The same, of a file that nobody has open."""
-        db = connect(path)
-        try:
+        """The same, of a file that nobody has open.
+
+        Raises:
+            UnreadableError: somebody has it open all the same, say.
+        """
+        with _open(path) as db:
             return self.keep(db)
-        finally:
-            db.close()
 
     def add_file(self, path: Path) -> Salvage:
-        """Rows of another spool, behind all that are here."""
-        db = connect(path)
-        try:
+        """Rows of another spool, behind all that are here.
+
+        Raises:
+            UnreadableError: somebody has it open, say.
+        """
+        with _open(path) as db:
             salvage = Salvage(db, BEFORE_ALL)
             for rows in salvage:
                 self._append([row._replace(id=self.next_id + place) for place, row in enumerate(rows)])
-        finally:
-            db.close()
         self.lost += salvage.lost
         return salvage
 
@@ -68,3 +76,28 @@ class Takeover:
         self.shed += len(appended.shed)
         if rows:
             self.next_id = max(self.next_id, rows[-1].id + 1)
+
+
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[sqlite3.Connection]:
+    """A file of which at least the beginning can be read, or of which it is known that it is damaged."""
+    try:
+        db = connect(path)
+    except sqlite3.OperationalError as error:
+        raise UnreadableError(f"{path}: {error}") from error
+    try:
+        _read_the_first_page(db, path)
+        yield db
+    finally:
+        db.close()
+
+
+def _read_the_first_page(db: sqlite3.Connection, path: Path) -> None:
+    try:
+        db.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.OperationalError as error:
+        # Locked, no descriptors left, a disk that has gone away: to take that for damage would give up what is sound.
+        raise UnreadableError(f"{path}: {error}") from error
+    except sqlite3.DatabaseError:
+        # What can still be read is for the salvage to find out.
+        return

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from fakes import PATIENCE, eventually, numbers
 from spark_events import Severity
 from spark_events.config import Settings
 from spark_events.dispatch.spool import clerk, config, opening
+from spark_events.dispatch.spool import database as database_module
 from spark_events.dispatch.spool.database import Appended, Database, NewRow
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.spool.takeover import Takeover
@@ -67,6 +69,19 @@ def corrupt(path: Path) -> None:
     middle = pages[len(pages) // 2]
     content[middle : middle + 4096] = b"\xff" * 4096
     path.write_bytes(content)
+
+
+def counting(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[None]:
+    """Grows with every call of that method, which does what it does."""
+    calls: list[None] = []
+    method = getattr(owner, name)
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        calls.append(None)
+        return method(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, called)
+    return calls
 
 
 def kept(folder: Path) -> list[str]:
@@ -671,6 +686,86 @@ def test_a_damaged_orphan_is_kept_and_counted(owner: Open, tmp_path: Path) -> No
     third.deliver(501 - counts.dropped["spool-corrupt"])
     third.close()
     assert kept(tmp_path) == ["audit.1.corrupt"]
+
+
+@contextlib.contextmanager
+def somebody_reads(path: Path) -> Iterator[None]:
+    """As a person does who has a look with ``sqlite3``, and leaves it open in the middle of a SELECT."""
+    db = sqlite3.connect(path)
+    cursor = db.execute("SELECT id FROM events")
+    cursor.fetchone()
+    try:
+        yield
+    finally:
+        db.close()
+
+
+def test_what_another_left_and_somebody_reads_is_delivered_when_it_can_be(
+    owner: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is neither damaged nor lost, and one's own works meanwhile; said once, however often it is tried."""
+    monkeypatch.setattr(database_module, "_LOCKED_SECONDS", 0.0)
+    first, second = owner(), owner()
+    first.write(0)
+    second.write(*range(10, 1_000))
+    first.close()
+    second.close()
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
+    tried = counting(monkeypatch, opening.Takeover, "add_file")
+    with somebody_reads(second.file):
+        third = owner()
+        third.write(1)
+        assert third.deliver(2) == [0, 1]
+        eventually(lambda: len(tried) > 3)
+        assert not third.clerk.is_failing
+    assert third.deliver(990) == list(range(10, 1_000))
+    third.close()
+    assert kept(tmp_path) == []
+    assert third.counts().accepted == 992
+    assert caplog.text.count(f"{second.file}: database is locked") == 1
+    assert not second.file.exists()
+
+
+def test_a_damaged_file_that_somebody_reads_is_salvaged_when_it_can_be(
+    owner: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of one's own spool: until then events are in memory alone, and nothing is taken for lost."""
+    monkeypatch.setattr(database_module, "_LOCKED_SECONDS", 0.0)
+    one = owner()
+    one.write(*range(10))
+    one.close()
+    damaged = one.file.parent.rename(f"{one.file.parent}.damaged-1")
+    with somebody_reads(damaged / "events.db"):
+        again = owner()
+        eventually(lambda: again.clerk.is_failing)
+        assert f"{damaged}/events.db: database is locked" in caplog.text
+    assert again.deliver(10) == list(range(10))
+    assert again.counts().accepted == 10
+
+
+def test_what_was_taken_and_cannot_be_put_away_is_not_taken_again(
+    owner: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would be delivered every few seconds; it is left to the next run, and one's own spool works."""
+    first, second = owner(), owner()
+    second.write(10)
+    second.close()
+    first.close()
+    folder = second.file.parent.rename(f"{second.file.parent}.damaged-1")
+    # Somebody has the name that it is to get.
+    taken = folder.with_name(f"{second.file.parent.name}.corrupt-1")
+    taken.mkdir()
+    (taken / "notes").touch()
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
+    third = owner()
+    assert third.deliver(1) == [10]
+    looked = counting(monkeypatch, opening.Opening, "inherit")
+    eventually(lambda: len(looked) > 3)
+    third.write(11)
+    assert third.deliver(1) == [11]
+    assert not third.clerk.is_failing
+    assert third.counts().accepted == 2
+    assert caplog.text.count(f"{folder}' -> '{taken}'") == 1
 
 
 def test_a_death_in_the_middle_of_a_salvage_repeats_it(
