@@ -126,7 +126,7 @@ class SpoolBooks(RuleBasedStateMachine):
         return self.clerk
 
     def _hang(self, delivered: int) -> None:
-        if self.clerk._busy_since is None:
+        if not self.clerk._may_be_passed:
             return
         self.blind = self.blind or not self.clerk._opening.was_open
         self.spool.pass_by()

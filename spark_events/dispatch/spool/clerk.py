@@ -72,7 +72,10 @@ class Clerk:
         self._retry_at: float | None = None
         self._said: set[str] = set()
         self._reads = True
+        # Guards the next two: nobody passes by once events have begun to get the places behind all others.
+        self._looked_at = threading.Lock()
         self._busy_since: float | None = None
+        self._may_be_passed = True
         self._seen_busy: float | None = None
         self._hangs = False
         self._full = False
@@ -109,7 +112,9 @@ class Clerk:
                 self._reporter,
                 _HANG_SECONDS,
             )
-        self._desk.pass_by()
+        with self._looked_at:
+            if self._busy_since == since and self._may_be_passed:
+                self._desk.pass_by()
 
     def _run(self) -> None:
         self.turn()
@@ -159,7 +164,7 @@ class Clerk:
         try:
             with self._is_busy():
                 self._write(database)
-            self._opening.put_away()
+                self._opening.put_away()
         finally:
             self._reads = False
             self._read(database)
@@ -173,30 +178,42 @@ class Clerk:
             self._reads = True
 
     @contextlib.contextmanager
-    def _is_busy(self) -> Iterator[None]:
-        self._busy_since = time.monotonic()
+    def _is_busy(self, may_be_passed: bool = True) -> Iterator[None]:
+        """For all that the disk is asked: it may hang in anything."""
+        with self._looked_at:
+            self._busy_since, self._may_be_passed = time.monotonic(), may_be_passed
         try:
             yield
         finally:
-            self._busy_since = None
+            with self._looked_at:
+                self._busy_since = None
 
     def _ready(self) -> Database:
-        if self._database is not None and not self._database.is_in_place:
+        with self._is_busy():
+            was_removed = self._database is not None and not self._database.is_in_place
+        if self._database is not None and was_removed:
             _LOG.error("reporter %s: the file of its spool was removed, another is begun", self._reporter)
             self._opening.take_leave_of(self._database)
             self._database = None
             self._desk.was_damaged()
         if self._database is None:
             # Once events have places behind others, they wait for those, however long a disk takes to open.
-            with contextlib.nullcontext() if self._opening.was_open else self._is_busy():
+            with self._is_busy(may_be_passed=not self._opening.was_open):
                 opened = self._opening.open(self._desk.standing())
             self._database = opened.database
             self._opened(opened)
             self._look_again_at = time.monotonic() + _RIVALS_SECONDS
         elif time.monotonic() >= self._look_again_at:
             self._look_again_at = time.monotonic() + _RIVALS_SECONDS
-            self._opening.inherit(self._database, self._desk.standing(), self._opened)
+            self._inherit(self._database)
         return self._database
+
+    def _inherit(self, database: Database) -> None:
+        with self._is_busy():
+            found = self._opening.find_orphans()
+        if found:
+            with self._is_busy(may_be_passed=False):
+                self._opening.inherit(database, found, self._desk.standing(), self._opened)
 
     def _opened(self, opened: Opened) -> None:
         self._desk.opened(opened.unread, opened.lost, opened.shed)
@@ -222,7 +239,9 @@ class Clerk:
 
     def _read(self, database: Database) -> None:
         if room := self._desk.to_read():
-            rows = database.read(self._desk.read_through, room)
+            # What comes behind these rows waits for them.
+            with self._is_busy(may_be_passed=False):
+                rows = database.read(self._desk.read_through, room)
             if not rows:
                 raise DamagedError("rows that were written are not there")
             self._desk.was_read(*_decoded(rows))

@@ -95,20 +95,26 @@ class Opening:
         self.was_open = True
         return opened
 
-    def inherit(self, database: Database, standing: Standing, opened: Callable[[Opened], None]) -> None:
-        """Looks whether rivals have died; what they left comes behind what is here.
+    def find_orphans(self) -> list[Claim]:
+        """Looks whether rivals have died and left what there is room for; it is ours then, to be inherited."""
+        assert self._claim is not None
+        return self._orphans.find(self._claim, _MOST_INHERITED, self._config.max_size)
+
+    def inherit(
+        self, database: Database, found: list[Claim], standing: Standing, opened: Callable[[Opened], None]
+    ) -> None:
+        """What rivals left comes behind what is here.
 
         Args:
             database: open.
-            standing: what is in memory.
+            found: what they left.
+            standing: what is in memory; nothing may be added to it until this returns.
             opened: told what has come, if anything has, also where the disk was full before all had.
 
         Raises:
             sqlite3.Error: the file cannot be used.
         """
-        assert self._claim is not None
         takeover = Takeover(database, standing.read_through, standing.next_id, standing.writing)
-        found = self._orphans.find(self._claim, _MOST_INHERITED, self._config.max_size)
         try:
             self._orphans.adopt(found, takeover)
         finally:

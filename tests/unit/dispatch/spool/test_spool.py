@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import shutil
 import sqlite3
 import threading
@@ -17,11 +18,10 @@ from fakes import PATIENCE, eventually, numbers
 
 from spark_events import Severity
 from spark_events.config import Settings
-from spark_events.dispatch.spool import clerk, config, opening
+from spark_events.dispatch.spool import clerk, config, files, opening
 from spark_events.dispatch.spool import database as database_module
 from spark_events.dispatch.spool.database import Appended, Database, NewRow
 from spark_events.dispatch.spool.spool import Spool
-from spark_events.dispatch.spool.takeover import Takeover
 from spark_events.dispatch.store import Entry
 
 from .conftest import Open
@@ -293,6 +293,82 @@ def test_events_pass_by_a_disk_that_hangs(
     assert not one.file.exists()
     assert caplog.text.count("its spool has not answered for 0.05 s") == 1
     assert caplog.text.count("its spool works again") == 1
+
+
+@pytest.mark.parametrize("where", ["its own file", "what others left"])
+def test_events_pass_by_a_disk_that_hangs_when_it_is_looked_at(
+    owner: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    """A file system that has gone away hangs whoever asks first; what others left there gets the places behind."""
+    monkeypatch.setattr(clerk, "_HANG_SECONDS", 0.05)
+    entered, gate = threading.Event(), threading.Event()
+
+    class Away:
+        """Whatever is asked of it answers when the gate is open."""
+
+        def __init__(self, found: Any) -> None:
+            self._found = found
+
+        def __getattr__(self, name: str) -> Any:
+            entered.set()
+            gate.wait(PATIENCE)
+            return getattr(self._found, name)
+
+    first, second = owner(), owner()
+    second.write(0, 1)
+    second.close()
+    first.write(10)
+    monkeypatch.setattr(*((database_module, "os") if where == "its own file" else (files, "os")), Away(os))
+    first.clerk._look_again_at = 0.0
+    first.put(11)
+    assert entered.wait(PATIENCE)
+    first.put(12, 13)
+    eventually(lambda: first.spool.check() or first.clerk.is_failing)
+    assert first.deliver(2) == [10, 11]
+    assert first.counts().held == 2
+    gate.set()
+    assert first.spool.wait_until_answered(PATIENCE)
+    assert first.deliver(4) == [12, 13, 0, 1]
+    assert caplog.text.count("its spool has not answered for 0.05 s") == 1
+    eventually(lambda: not first.clerk.is_failing)
+    assert caplog.text.count("its spool works again") == 1
+
+
+def test_an_earlier_run_s_spool_that_hangs_is_said_and_passed_by_afterwards(
+    owner: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, sick: type[SickDatabase]
+) -> None:
+    """While its events get their places nobody else does: what comes meanwhile waits."""
+    monkeypatch.setattr(clerk, "_HANG_SECONDS", 0.05)
+    first, second = owner(), owner()
+    second.write(0, 1)
+    second.close()
+    first.write(10)
+    assert first.deliver(1) == [10]
+    sick.gate.clear()
+    sick.entered.clear()
+    first.clerk._look_again_at = 0.0
+    first.put(11)
+    assert sick.entered.wait(PATIENCE)
+    eventually(lambda: first.spool.check() or first.clerk.is_failing)
+    assert first.spool.take(5) == []
+    sick.gate.set()
+    assert first.deliver(3) == [0, 1, 11]
+    assert caplog.text.count("its spool has not answered for 0.05 s") == 1
+
+
+def test_a_folder_that_cannot_be_listed_is_no_end_of_the_spool_in_it(
+    owner: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What others may have left there is not found, which is said once."""
+    one = owner()
+    error = PermissionError(errno.EACCES, "Permission denied", str(one.file.parent.parent))
+    monkeypatch.setattr(files.os, "listdir", lambda folder: (_ for _ in ()).throw(error))
+    for number in range(3):
+        one.clerk._look_again_at = 0.0
+        one.write(number)
+        assert not one.clerk.is_failing
+    assert one.deliver(3) == [0, 1, 2]
+    assert caplog.text.count("Permission denied") == 1
 
 
 def test_nobody_waits_long_for_a_disk_that_hangs(
@@ -584,23 +660,14 @@ def test_what_one_leaves_that_came_later_is_found_by_one_that_lives(
 
 def test_what_there_is_no_room_for_stays_where_it_is_safe(owner: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would make others go, or keep them waiting; the next start takes all of it."""
-    looked = threading.Event()
-
-    class Looking(Takeover):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            looked.set()
-
     monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
     first, second = owner(), owner()
     second.write(10, 11)
     monkeypatch.setattr(opening, "_MOST_INHERITED", second.file.stat().st_size - 1)
     second.close()
-    monkeypatch.setattr(opening, "Takeover", Looking)
+    looked = counting(monkeypatch, opening.Opening, "find_orphans")
     # The second look begins when the first has ended.
-    for _ in range(2):
-        assert looked.wait(20)
-        looked.clear()
+    eventually(lambda: len(looked) > 1)
     assert first.counts().accepted == 0
     assert second.file.exists()
     first.close()
@@ -615,8 +682,9 @@ def test_a_neighbour_that_cannot_be_looked_at_is_nobody_s_trouble(owner: Open, m
     first, second = owner(), owner()
     second.write(10)
     number = second.file.parent.name.rpartition(".")[0]
-    second.file.parent.with_name(f"{number}.2").mkdir()
+    # The lock first: both clerks look, and would make one.
     second.file.parent.with_name(f"{number}.2.lock").mkdir()
+    second.file.parent.with_name(f"{number}.2").mkdir()
     second.close()
     assert first.deliver(1) == [10]
     assert not first.clerk.is_failing
@@ -759,7 +827,7 @@ def test_what_was_taken_and_cannot_be_put_away_is_not_taken_again(
     monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
     third = owner()
     assert third.deliver(1) == [10]
-    looked = counting(monkeypatch, opening.Opening, "inherit")
+    looked = counting(monkeypatch, opening.Opening, "find_orphans")
     eventually(lambda: len(looked) > 3)
     third.write(11)
     assert third.deliver(1) == [11]
