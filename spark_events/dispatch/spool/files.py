@@ -24,6 +24,8 @@ _DATABASE = "events.db"
 _FILES = (_DATABASE, f"{_DATABASE}-wal", f"{_DATABASE}-shm", f"{_DATABASE}-journal")
 _MOST = 1_000
 _RACES = 100
+#: The descriptors of all locks that this process has, or is about to have.
+_descriptors: set[int] = set()
 
 
 class Claim:
@@ -74,7 +76,10 @@ class Claim:
 
     def release(self) -> None:
         """Another process may have it now."""
-        os.close(self._descriptor)
+        # By that alone it is free, though somebody may have got the descriptor from this process.
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        _close(self._descriptor)
 
 
 def orphans(own: Claim) -> Iterator[Claim]:
@@ -139,6 +144,7 @@ def _lock(folder: Path) -> Path:
 def _try(folder: Path) -> Claim | None:
     lock = _lock(folder)
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    _descriptors.add(descriptor)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Its last owner may have deleted it between the opening and the locking.
@@ -146,7 +152,26 @@ def _try(folder: Path) -> Claim | None:
             return Claim(folder, descriptor)
     except OSError as error:
         if not isinstance(error, BlockingIOError | FileNotFoundError):
-            os.close(descriptor)
+            _close(descriptor)
             raise
-    os.close(descriptor)
+    _close(descriptor)
     return None
+
+
+def _close(descriptor: int) -> None:
+    # In this order: once it is closed, the number may be somebody else's.
+    _descriptors.discard(descriptor)
+    os.close(descriptor)
+
+
+def _let_go_of_the_parent_s() -> None:
+    """A lock lives as long as anybody has its descriptor, and a child that a reporter forks has all of them.
+
+    They are closed, not unlocked: unlocking is for all who have it.
+    """
+    while _descriptors:
+        with contextlib.suppress(OSError):
+            os.close(_descriptors.pop())
+
+
+os.register_at_fork(after_in_child=_let_go_of_the_parent_s)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fakes import ROOT, event
+from fakes import ROOT, event, is_gone
 
 from spark_events.dispatch.spool.database import Database, NewRow
 from spark_events.dispatch.spool.files import Claim, claim, orphans
@@ -94,6 +94,52 @@ def test_a_killed_process_gives_up_its_file(tmp_path: Path) -> None:
         third = claim(tmp_path, "shop", "audit")
         assert third.path == taken
         third.release()
+
+
+FORKS = """
+import os, sys
+from pathlib import Path
+from spark_events.dispatch.spool.files import claim
+
+own = claim(Path(sys.argv[1]), "shop", "audit")
+released = claim(Path(sys.argv[1]), "shop", "audit")
+released.release()
+another = os.open(os.devnull, os.O_RDONLY)
+if not os.fork():
+    os.fstat(another)
+    print(os.getpid(), own.path, flush=True)
+sys.stdin.read()
+os._exit(0)
+"""
+
+
+def test_a_child_of_a_killed_process_does_not_keep_its_file(tmp_path: Path) -> None:
+    """A reporter may fork without calling anything: multiprocessing does. What else the child has open stays open."""
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKS, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        child, taken = process.stdout.readline().decode().split()
+        second = claim(tmp_path, "shop", "audit")
+        assert str(second.path) != taken
+        second.delete()
+        process.kill()
+        process.wait()
+        third = claim(tmp_path, "shop", "audit")
+        assert str(third.path) == taken
+        third.release()
+        assert not is_gone(int(child))
+
+
+def test_who_lets_go_of_a_file_lets_go_for_those_who_have_its_lock_from_him(tmp_path: Path) -> None:
+    """A program that was given all that is open, say, which goes on when the spool is left."""
+    own = claim(tmp_path, "shop", "audit")
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[own._descriptor]) as other:
+        own.release()
+        again = claim(tmp_path, "shop", "audit")
+        assert again.path == own.path
+        again.release()
+        assert other.poll() is None
 
 
 def test_nothing_is_left_of_a_spool_that_is_deleted(tmp_path: Path) -> None:
