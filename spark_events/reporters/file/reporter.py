@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import fcntl
 import logging
 import os
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -50,8 +51,8 @@ class FileReporter(Reporter):
 
     def open(self) -> None:
         self._reopen()
-        if self._try_lock():
-            self._unlock()
+        with self._locking():
+            self._try_lock()
         if self._config.rotates:
             if not self._has_locks:
                 raise OSError(errno.ENOLCK, "rotation needs a file system that has locks", self._path)
@@ -73,22 +74,19 @@ class FileReporter(Reporter):
         while True:
             if self._fd < 0:
                 self._reopen()
-            if not self._try_lock():
-                if self._status() is not None:
-                    return False
-                # It was put aside, and who has its lock compresses it.
-                self._reopen()
-                continue
-            try:
+            with self._locking():
+                is_locked = self._try_lock()
                 status = self._status()
-                if status is not None and not self._rotate(status, len(data)):
+                if not is_locked and status is not None:
+                    return False
+                if is_locked and status is not None and not self._rotate(status, len(data)):
                     self._write(status.st_size, data)
                     return True
-            finally:
-                self._unlock()
+            # It was put aside; who still has its lock compresses it.
             self._reopen()
-            # Now that it is nobody's: one that is locked is not compressed.
-            self._archive.pack()
+            if is_locked:
+                # Now that it is nobody's: one that is locked is not compressed.
+                self._archive.pack()
 
     def _write(self, size: int, data: bytes) -> None:
         if size and size != self._end and os.pread(self._fd, 1, size - 1) != b"\n":
@@ -157,11 +155,25 @@ class FileReporter(Reporter):
             self._has_locks = False
         return True
 
-    def _unlock(self) -> None:
-        if self._has_locks:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
+    @contextlib.contextmanager
+    def _locking(self) -> Iterator[None]:
+        """For what needs the lock; it is tried for inside, where an interruption may come together with it."""
+        try:
+            try:
+                yield
+            finally:
+                # Does no harm where it was not had.
+                if self._has_locks:
+                    fcntl.flock(self._fd, fcntl.LOCK_UN)
+        except Exception:
+            raise
+        except BaseException:
+            # An interruption, perhaps just before it was let go. Nobody closes a reporter whose thread is given up.
+            self.close()
+            raise
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        # In this order: once it is closed, the number may be somebody else's.
+        descriptor, self._fd = self._fd, -1
+        if descriptor >= 0:
+            os.close(descriptor)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from fakes import event, eventually, read_events, sidecar_environment
 
 from spark_events import Event
 from spark_events.config import Settings
+from spark_events.dispatch.interruption import Interrupted, Interruptible
 from spark_events.event import Attributes
 from spark_events.reporters.file import FileConfig, FileReporter
 from unit.reporters.writing import two_writers
@@ -195,6 +199,42 @@ def test_a_file_that_appears_later_is_only_a_matter_of_time(tmp_path: Path) -> N
     reporter.report([event(1)])
     reporter.close()
     assert eventually(lambda: read_events(tmp_path / "later" / "events.jsonl"))
+
+
+@pytest.mark.parametrize("when", ["it is taken", "it is let go"])
+@pytest.mark.parametrize("call", ["open", "report"])
+def test_a_reporter_that_is_interrupted_keeps_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, call: str
+) -> None:
+    """Its thread was given up while the lock took its time; nobody closes it, and its successor needs the lock."""
+    path = tmp_path / "events.jsonl"
+    reporter, successor = opened(path), opened(path)
+    stretch, lock = Interruptible(), fcntl.flock
+
+    def slow(descriptor: int, operation: int) -> None:
+        taken = when == "it is taken"
+        if taken:
+            lock(descriptor, operation)
+        if bool(operation & fcntl.LOCK_EX) == taken:
+            stretch.interrupt()
+        lock(descriptor, operation)
+
+    def interrupted() -> None:
+        with contextlib.suppress(Interrupted), stretch:
+            if call == "open":
+                reporter.open()
+            else:
+                reporter.report([event(1)])
+
+    monkeypatch.setattr(fcntl, "flock", slow)
+    thread = threading.Thread(target=interrupted)
+    thread.start()
+    thread.join()
+    monkeypatch.undo()
+    assert successor.report([event(2)]) is None
+    successor.close()
+    assert [line["body"] for line in read_events(path)][-1] == "2"
+    assert reporter._fd == -1
 
 
 def test_an_event_that_utf8_cannot_hold_does_not_stop_the_others(tmp_path: Path) -> None:
