@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import msgspec
@@ -57,10 +58,10 @@ class FaultyDatabase(Database):
     disk: Disk
     while_it_hangs: object
 
-    def __init__(self, path: Path, fsync: bool, max_bytes: int) -> None:
+    def __init__(self, *how: Any) -> None:
         if not self.disk.opens:
             raise sqlite3.OperationalError("unable to open database file")
-        super().__init__(path, fsync, max_bytes)
+        super().__init__(*how)
 
     def append(self, rows: Sequence[NewRow], done: Sequence[int], protected: int) -> Appended:
         if not self.disk.writes:

@@ -39,6 +39,8 @@ class Desk(Protocol):
 
     @property
     def read_through(self) -> int: ...
+    @property
+    def is_crowded(self) -> bool: ...
     def standing(self) -> Standing: ...
     def await_work(self, writes: bool, reads: bool, timeout: float | None) -> bool: ...
     def opened(self, unread: Extent, lost: int, shed: int) -> None: ...
@@ -66,7 +68,7 @@ class Clerk:
         self._reporter = reporter
         self._config = config
         self._desk = desk
-        self._opening = Opening(application, reporter, config)
+        self._opening = Opening(application, reporter, config, self._gets_on)
         self._database: Database | None = None
         self._pause = _RETRY_SECONDS
         self._retry_at: float | None = None
@@ -76,6 +78,8 @@ class Clerk:
         self._looked_at = threading.Lock()
         self._busy_since: float | None = None
         self._may_be_passed = True
+        self._takes_long = False
+        self._goes_first = False
         self._seen_busy: float | None = None
         self._hangs = False
         self._full = False
@@ -97,6 +101,12 @@ class Clerk:
 
     def check(self) -> None:
         """Lets events pass by a disk that hangs; called now and then, from another thread."""
+        if self._takes_long and self._desk.is_crowded and self._pass_by() and not self._goes_first:
+            self._goes_first = True
+            _LOG.warning(
+                "reporter %s: what earlier runs have left takes long to be taken in, some events of this one go first",
+                self._reporter,
+            )
         since, seen = self._busy_since, self._seen_busy
         self._seen_busy = None
         if since is None or time.monotonic() - since < _HANG_SECONDS:
@@ -112,9 +122,14 @@ class Clerk:
                 self._reporter,
                 _HANG_SECONDS,
             )
+        self._pass_by()
+
+    def _pass_by(self) -> bool:
         with self._looked_at:
-            if self._busy_since == since and self._may_be_passed:
-                self._desk.pass_by()
+            if self._busy_since is None or not self._may_be_passed:
+                return False
+            self._desk.pass_by()
+            return True
 
     def _run(self) -> None:
         self.turn()
@@ -178,15 +193,19 @@ class Clerk:
             self._reads = True
 
     @contextlib.contextmanager
-    def _is_busy(self, may_be_passed: bool = True) -> Iterator[None]:
-        """For all that the disk is asked: it may hang in anything."""
+    def _is_busy(self, may_be_passed: bool = True, takes_long: bool = False) -> Iterator[None]:
+        """For all that the disk is asked: it may hang in anything, and where much is asked, it may take long."""
         with self._looked_at:
-            self._busy_since, self._may_be_passed = time.monotonic(), may_be_passed
+            self._busy_since, self._may_be_passed, self._takes_long = time.monotonic(), may_be_passed, takes_long
         try:
             yield
         finally:
             with self._looked_at:
                 self._busy_since = None
+
+    def _gets_on(self) -> None:
+        if self._takes_long and self._busy_since is not None:
+            self._busy_since = time.monotonic()
 
     def _ready(self) -> Database:
         with self._is_busy():
@@ -198,7 +217,7 @@ class Clerk:
             self._desk.was_damaged()
         if self._database is None:
             # Once events have places behind others, they wait for those, however long a disk takes to open.
-            with self._is_busy(may_be_passed=not self._opening.was_open):
+            with self._is_busy(may_be_passed=not self._opening.was_open, takes_long=True):
                 opened = self._opening.open(self._desk.standing())
             self._database = opened.database
             self._opened(opened)
@@ -212,7 +231,7 @@ class Clerk:
         with self._is_busy():
             found = self._opening.find_orphans()
         if found:
-            with self._is_busy(may_be_passed=False):
+            with self._is_busy(may_be_passed=False, takes_long=True):
                 self._opening.inherit(database, found, self._desk.standing(), self._opened)
 
     def _opened(self, opened: Opened) -> None:

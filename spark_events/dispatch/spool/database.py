@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +31,9 @@ _LOG_PAGES = 1_000
 _SPARE_PAGES = 256
 #: How long somebody who reads the file, though it is ours, is waited for, in seconds.
 _LOCKED_SECONDS = 1.0
+#: After so many steps of SQLite's own machine, some hundred rows, it is told that it gets on.
+_STEPS = 1_000
+_CHUNK_BYTES = 1 << 20
 
 
 class DamagedError(sqlite3.DatabaseError):
@@ -77,12 +80,17 @@ class Extent(NamedTuple):
     last: int
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, on_progress: Callable[[], None]) -> sqlite3.Connection:
     """A connection that has the file to itself.
 
     One process has it, as its lock says: so no shared memory is needed, which some disks cannot give.
+
+    Args:
+        path: the file.
+        on_progress: called now and then while something takes long, as long as the disk answers.
     """
     db = sqlite3.connect(path, isolation_level=None, timeout=_LOCKED_SECONDS)
+    db.set_progress_handler(on_progress, _STEPS)
     db.execute("PRAGMA locking_mode = EXCLUSIVE")
     return db
 
@@ -94,17 +102,19 @@ class Database:
         path: the file; made if it is not there.
         fsync: whether a write waits for the disk.
         max_bytes: how large it may be, but for what a single write needs, and for the log beside it.
+        on_progress: called now and then while something takes long, as long as the disk answers.
 
     Raises:
         sqlite3.Error: from every method. ``sqlite3.OperationalError`` may pass (a full disk);
             ``sqlite3.DatabaseError`` itself and :class:`DamagedError` do not: the file is damaged.
     """
 
-    def __init__(self, path: Path, fsync: bool, max_bytes: int) -> None:
+    def __init__(self, path: Path, fsync: bool, max_bytes: int, on_progress: Callable[[], None] = lambda: None) -> None:
         self._path = path
         self._max_pages = max(_LEAST_PAGES, max_bytes // _PAGE_BYTES)
         self._max_bytes_of_one = (self._max_pages - _OWN_PAGES) * _PAGE_BYTES
-        self.connection = connect(path)
+        _read_through(path, on_progress)
+        self.connection = connect(path, on_progress)
         try:
             self._prepare(fsync)
             self._inode = os.stat(path).st_ino
@@ -230,3 +240,14 @@ class Database:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
             raise
+
+
+def _read_through(path: Path, on_progress: Callable[[], None]) -> None:
+    """So that it is in memory when SQLite checks it.
+
+    That reads all pages in one step, in their logical order, and older versions tell nothing of how it gets on.
+    """
+    # What is wrong with it SQLite will say.
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        while file.read(_CHUNK_BYTES):
+            on_progress()

@@ -45,15 +45,17 @@ class Opening:
         application: its name.
         reporter: its name in the configuration.
         config: where, and how large.
+        on_progress: called now and then while something takes long, as long as the disk answers.
 
     Attributes:
         was_open: whether it has been opened by this process.
     """
 
-    def __init__(self, application: str, reporter: str, config: SpoolConfig) -> None:
+    def __init__(self, application: str, reporter: str, config: SpoolConfig, on_progress: Callable[[], None]) -> None:
         self._application = application
         self._reporter = reporter
         self._config = config
+        self._on_progress = on_progress
         self._orphans = Orphans(reporter)
         self._claim: Claim | None = None
         self._removed: Database | None = None
@@ -75,10 +77,10 @@ class Opening:
             self._claim = claim(directory_of(self._config), self._application, self._reporter)
         # What was in the file before it was ever read is not with the reporter.
         after = standing.read_through if self.was_open else BEFORE_ALL
-        database = Database(self._claim.path, self._config.fsync, self._config.max_size)
+        database = Database(self._claim.path, self._config.fsync, self._config.max_size, self._on_progress)
         try:
             next_id = max(standing.next_id, database.extent().last + 1)
-            takeover = Takeover(database, after, next_id, standing.writing)
+            takeover = Takeover(database, after, next_id, standing.writing, self._on_progress)
             self._take(takeover)
             # What was lost while this process knew of it is missed by it; of the rest only a salvage can tell.
             lost = 0 if self.was_open else takeover.lost
@@ -114,7 +116,7 @@ class Opening:
         Raises:
             sqlite3.Error: the file cannot be used.
         """
-        takeover = Takeover(database, standing.read_through, standing.next_id, standing.writing)
+        takeover = Takeover(database, standing.read_through, standing.next_id, standing.writing, self._on_progress)
         try:
             self._orphans.adopt(found, takeover)
         finally:

@@ -275,6 +275,11 @@ class Spool:
         self._wake()
         self._on_progress()
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so much waits for the disk that soon something would have to be shed."""
+        return not self._front.wait_for_room(_FRONT // 2, 0.0)
+
     def pass_by(self) -> None:
         """The disk does not work: what would be written goes to the reporter without, behind what is on disk."""
         with self._lock:

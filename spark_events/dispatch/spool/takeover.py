@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from spark_events.dispatch.spool.database import BEFORE_ALL, Database, NewRow, connect
@@ -27,6 +27,7 @@ class Takeover:
         after: rows up to that identifier are with the reporter, or were.
         next_id: the first identifier that is free.
         writing: identifiers of rows that are about to be written.
+        on_progress: called now and then, as long as the disk answers.
         rows: how many came from elsewhere.
         lost: how many are known to be lost.
         shed: how many rows had to make room.
@@ -36,6 +37,7 @@ class Takeover:
     after: int
     next_id: int
     writing: frozenset[int]
+    on_progress: Callable[[], None]
     rows: int = 0
     lost: int = 0
     shed: int = 0
@@ -54,7 +56,7 @@ class Takeover:
         Raises:
             UnreadableError: somebody has it open all the same, say.
         """
-        with _open(path) as db:
+        with _open(path, self.on_progress) as db:
             return self.keep(db)
 
     def add_file(self, path: Path) -> Salvage:
@@ -63,7 +65,7 @@ class Takeover:
         Raises:
             UnreadableError: somebody has it open, say.
         """
-        with _open(path) as db:
+        with _open(path, self.on_progress) as db:
             salvage = Salvage(db, BEFORE_ALL)
             for rows in salvage:
                 self._append([row._replace(id=self.next_id + place) for place, row in enumerate(rows)])
@@ -72,6 +74,7 @@ class Takeover:
 
     def _append(self, rows: list[NewRow]) -> None:
         appended = self.database.append(rows, (), self.after)
+        self.on_progress()
         self.rows += len(rows) - len(appended.duplicates)
         self.shed += len(appended.shed)
         if rows:
@@ -79,10 +82,12 @@ class Takeover:
 
 
 @contextlib.contextmanager
-def _open(path: Path) -> Iterator[sqlite3.Connection]:
+def _open(path: Path, on_progress: Callable[[], None]) -> Iterator[sqlite3.Connection]:
     """A file of which at least the beginning can be read, or of which it is known that it is damaged."""
+    # The one before it may have kept us waiting until we gave up.
+    on_progress()
     try:
-        db = connect(path)
+        db = connect(path, on_progress)
     except sqlite3.OperationalError as error:
         raise UnreadableError(f"{path}: {error}") from error
     try:

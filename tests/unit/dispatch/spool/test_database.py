@@ -203,6 +203,20 @@ def test_pages_that_were_overwritten_are_found_when_it_is_opened(path: Path) -> 
         Database(path, False, MEGABYTE)
 
 
+def test_a_large_file_tells_that_it_gets_on_while_it_is_opened(path: Path) -> None:
+    """Read from the disk, checked and counted: each of these may take longer than a disk may stand still."""
+    database = Database(path, False, 20 * MEGABYTE)
+    database.append(rows(*range(5_000), size=1_000), (), -1)
+    database.close()
+    told: list[None] = []
+    database = Database(path, False, 20 * MEGABYTE, lambda: told.append(None))
+    opened = len(told)
+    assert opened > path.stat().st_size // MEGABYTE
+    assert database.extent().rows == 5_000
+    assert len(told) > opened
+    database.close()
+
+
 def test_a_disk_that_does_not_work_may_pass(tmp_path: Path) -> None:
     """A path that cannot be opened is no damage."""
     with pytest.raises(sqlite3.OperationalError, match="unable to open"):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import PATIENCE, eventually, numbers
+from fakes import PATIENCE, event, eventually, numbers
 
 from spark_events import Severity
 from spark_events.config import Settings
@@ -57,8 +57,8 @@ def sick(monkeypatch: pytest.MonkeyPatch) -> type[SickDatabase]:
 class ForgetfulDatabase(Database):
     """With next to no cache, which would hide for a while what becomes of the file."""
 
-    def __init__(self, path: Path, fsync: bool, max_bytes: int) -> None:
-        super().__init__(path, fsync, max_bytes)
+    def __init__(self, *how: Any) -> None:
+        super().__init__(*how)
         self.connection.execute("PRAGMA cache_size = 5")
 
 
@@ -354,6 +354,51 @@ def test_an_earlier_run_s_spool_that_hangs_is_said_and_passed_by_afterwards(
     sick.gate.set()
     assert first.deliver(3) == [0, 1, 11]
     assert caplog.text.count("its spool has not answered for 0.05 s") == 1
+
+
+@pytest.mark.parametrize("own", [1, 1_000], ids=["few", "many"])
+def test_a_spool_that_takes_long_to_take_in_is_no_disk_that_hangs(
+    owner: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, own: int
+) -> None:
+    """What an earlier run left comes first however much it is, as long as memory lasts; the order costs no event."""
+    first, second = owner(), owner()
+    for start in range(0, 2_000, 500):
+        second.write(*range(start, start + 500))
+    first.close()
+    second.close()
+    spool: Spool
+    now = 0.0
+
+    class Slow(Database):
+        def append(self, rows: Sequence[NewRow], done: Sequence[int], protected: int) -> Appended:
+            nonlocal now
+            now += 2.0
+            # As the thread does that looks after all reporters: seen once, it may be the process that was stopped.
+            spool.check()
+            spool.check()
+            return super().append(rows, done, protected)
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            return now
+
+    monkeypatch.setattr(opening, "Database", Slow)
+    monkeypatch.setattr(clerk, "time", Clock)
+    settings = config.SpoolConfig(directory=str(tmp_path))
+    spool = Spool(1024, lambda desk: clerk.Clerk("shop", "audit", settings, desk), lambda: None, lambda: None)
+    spool.put([Entry(n, event(2_000 + n)) for n in range(own)])
+    spool.start()
+    told: list[int] = []
+    while len(told) < 2_000 + own:
+        told += numbers(eventually(lambda: spool.take(500), what=f"{2_000 + own} events, there were {len(told)}"))
+        spool.settle()
+    earlier, now_told = list(range(2_000)), list(range(2_000, 2_000 + own))
+    assert told == (earlier + now_told if own == 1 else now_told + earlier)
+    assert caplog.text.count("some events of this one go first") == (own > 1)
+    assert spool.counts().dropped == {}
+    assert "has not answered" not in caplog.text
+    spool.close(time.monotonic() + PATIENCE)
 
 
 def test_a_folder_that_cannot_be_listed_is_no_end_of_the_spool_in_it(
