@@ -31,8 +31,10 @@ _WINDOW = 2_048
 _WINDOW_SHARE, _LEAST_WINDOW = 8_192, 64
 #: However small the queue: what is handed over at once finds room in front of a disk that works.
 _FRONT = 1_024
-#: A disk that makes no room in this time is not waited for again until it has written something.
+#: A disk that makes no room in this time is not waited for any longer.
 _STALL_SECONDS = 1.0
+#: A disk that makes room, or writes, in this time keeps up with a burst.
+_QUICK_SECONDS = 0.25
 #: At the end, how long a disk that does not work is waited for, in seconds.
 _LAST_CHANCE_SECONDS = 0.5
 
@@ -83,7 +85,9 @@ class Spool:
         self._duplicates = 0
         self._delivered = 0
         self._dropped: Counter[str] = Counter()
+        # Whoever dispatches has waited for a disk that did not keep up, and it has written nothing quickly since.
         self._stalled = False
+        self._writing_since = 0.0
         self._closing = False
         self._closed = False
         self._next_id = 1
@@ -145,10 +149,16 @@ class Spool:
             return self._progress.wait_for(lambda: self._holds_none() and not self._window.taken, timeout)
 
     def wait_for_room(self, events: int, timeout: float) -> bool:
-        """Waits for the disk, so that nothing that it could keep is shed; not for one that hangs or fails."""
-        if not self._clerk.is_failing and not self._stalled:
-            self._stalled = not self._front.wait_for_room(min(events, _FRONT), max(timeout, _STALL_SECONDS))
-        return not self._stalled
+        """Waits for the disk, so that nothing that it could keep is shed; not for one that hangs, fails or is slow.
+
+        Whoever waits dispatches to the others, too: that a disk is slow is found out once, until it has been quick.
+        """
+        if self._clerk.is_failing or self._stalled:
+            return False
+        began = time.monotonic()
+        fits = self._front.wait_for_room(min(events, _FRONT), max(timeout, _STALL_SECONDS))
+        self._stalled = not fits or time.monotonic() - began >= _QUICK_SECONDS
+        return fits
 
     # --- for the reporter's worker --------------------------------------------------------------
 
@@ -230,6 +240,7 @@ class Spool:
         with self._lock:
             # What could not be written keeps its place: a commit may have been made though it failed.
             self._writing = self._writing or self._numbered(self._front.take_entries(most))
+            self._writing_since = time.monotonic()
             return [*self._window.unwritten(), *self._writing]
 
     def _numbered(self, entries: list[Entry]) -> list[Waiting]:
@@ -270,7 +281,7 @@ class Spool:
             self._done.extend(elsewhere.difference(one.id for one in self._writing))
             self._writing = []
             self._front.settle()
-            self._stalled = False
+            self._stalled = self._stalled and time.monotonic() - self._writing_since >= _QUICK_SECONDS
             self._progress.notify_all()
         self._wake()
         self._on_progress()
