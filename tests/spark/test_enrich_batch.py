@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession, functions, types
 from spark.enriching import lookup, opener
 from spark.harness import spark_version
 
-from spark_events import EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
+from spark_events import CircuitBreaker, EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -222,6 +222,29 @@ def test_the_lazy_form_calls_when_it_is_computed_and_raises_in_the_task(
         spark.range(0, 6, 1, 2).transform(
             enrich, lookup, output=OUTPUT, resource=opener(service.port), retry=ONCE
         ).collect()
+
+
+def test_a_destination_that_was_down_is_called_again_when_the_lazy_form_is_computed_again(
+    spark: SparkSession, service: EnrichService
+) -> None:
+    """The tasks of one computation need not all find out that it is down; the next computation begins anew."""
+    service.script(rules=[rule(".*", forever={"status": 503})])
+    out = enrich(
+        spark.range(0, 24, 1, 8),
+        lookup,
+        output=OUTPUT,
+        resource=opener(service.port),
+        max_in_flight=1,
+        retry=ONCE,
+        circuit_breaker=CircuitBreaker(failures=1, give_up_after=0),
+        on_failure="column",
+    )
+    kinds = Counter(row.failure.kind for row in out.collect())
+    assert 0 < kinds["error"] == len(service.calls()) < 8
+    assert kinds["circuit-open"] == 24 - kinds["error"]
+    service.script()
+    assert [row.name for row in out.collect()] == [f"n{number}" for number in range(24)]
+    assert called(service) == once_each(24)
 
 
 def test_rows_of_a_key_are_called_one_after_the_other_wherever_they_lie(

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark.enriching import lookup, opener, stream
 from spark.harness import committed, wait_for
 
-from spark_events import EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
+from spark_events import CircuitBreaker, EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -344,3 +344,28 @@ def test_a_stream_without_foreach_batch_is_enriched_lazily(
     assert len(service.calls()) == 20
     assert len(set(first.values())) == 20
     assert not set(first.values()) & set(run("another").values())
+
+
+def test_a_stream_without_foreach_batch_calls_again_once_the_destination_is_back(
+    spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
+) -> None:
+    """It was down for one micro-batch, whose rows have nulls; the worker that gave up on it goes on with the next."""
+    add_file(source, 2)
+    service.script(rules=[rule("[0-9]", forever={"status": 503})])
+    enriched = enrich(
+        spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).json(str(source)).repartition(2),
+        lookup,
+        output=OUTPUT,
+        resource=opener(service.port),
+        max_in_flight=1,
+        retry=ONCE,
+        circuit_breaker=CircuitBreaker(failures=1, give_up_after=0),
+        on_failure="null",
+    )
+    writer = enriched.writeStream.format("json").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    finish(writer.trigger(availableNow=True).start(str(tmp_path / "sink")))
+    files = (tmp_path / "sink").glob("*.json")
+    rows = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    assert sorted(row["id"] for row in rows if "name" not in row) == list(range(10))
+    assert sorted(int(call.key) for call in service.calls() if int(call.key) >= 10) == list(range(10, 30))
+    assert len(service.calls()) < 20 + 10

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from spark_events.enrich.spark.shipped import find_tenacity
 
@@ -41,7 +41,12 @@ class Mapper:
 
         plan = _plan(self.task.pickled)
         definition: Definition = pickle.loads(self.task.definition)
-        yield from Partition(self.task, plan, definition, *_place()).run(batches)
+        number, scope, stage = _place()
+        if not self.task.settles:
+            # Made once, but computed in every micro-batch anew, or whenever somebody looks: a destination that was down
+            # then may be back.
+            definition = dataclasses.replace(definition, batch=f"{definition.batch}/{stage}")
+        yield from Partition(self.task, plan, definition, number, scope).run(batches)
 
 
 def _plan(pickled: bytes) -> Plan:
@@ -54,13 +59,13 @@ def _plan(pickled: bytes) -> Plan:
     return found
 
 
-def _place() -> Sequence[Any]:
-    """The partition's number, and the scope as Spark tells it to the task."""
+def _place() -> tuple[int, str, int]:
+    """The partition's number, the scope as Spark tells it to the task, and the stage: each computation has its own."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     if context is None:
-        return 0, ""
+        return 0, "", 0
     query = context.getLocalProperty(_QUERY_ID) or ""
     batch = context.getLocalProperty(_BATCH_ID) or ""
-    return context.partitionId(), f"{query}/{batch}" if query else ""
+    return context.partitionId(), f"{query}/{batch}" if query else "", context.stageId()
