@@ -138,6 +138,50 @@ def test_what_a_batch_stores_is_released_at_the_next_one_and_at_the_end(
     wait_for("the last batch to be released", lambda: not stored(spark) - before)
 
 
+def test_a_batch_may_set_job_groups_of_its_own(
+    spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
+) -> None:
+    """It stays one batch, of one run: what one group has settled is there for the next, also in parallel threads."""
+    before = stored(spark)
+    port = service.port
+    seen: list[tuple[int, int]] = []
+    results: list[list[str]] = []
+
+    def process(df: DataFrame, batch_id: int) -> None:
+        context = df.sparkSession.sparkContext
+
+        def enriched(rows: DataFrame, column: str) -> DataFrame:
+            async def call(row: Any, ctx: Any) -> dict[str, Any]:
+                await ctx.resource.get(f"{column}-{row.id}")
+                return {column: f"{column}{row.id}"}
+
+            context.setJobGroup(f"{column} {batch_id}", column)
+            return enrich_batch(rows, call, output=f"{column} string", input_cols="id", resource=opener(port))
+
+        def alone(column: str) -> DataFrame:
+            return enriched(df, column)
+
+        both = enriched(enriched(df, "a"), "b")
+        with ThreadPoolExecutor() as pool:
+            parallel = [pool.submit(inheritable_thread_target(alone), column) for column in ("c", "d")]
+            apart = [one.result() for one in parallel]
+        waits = f"enrich-release-{context.getLocalProperty('sql.streaming.queryId')[:8]}"
+        seen.append((len(stored(spark) - before), [one.name for one in enumerate_threads()].count(waits)))
+        results.extend([row.a, row.b] for row in both.orderBy("id").collect())
+        results.extend([row[1]] for one in apart for row in one.orderBy("id").collect())
+
+    finish(stream(spark, source, tmp_path / "checkpoint", process))
+    assert seen == [(4, 1), (4, 1)]
+    ids = [range(10), range(10, 20)]
+    assert results == [
+        made
+        for batch in ids
+        for made in [*([f"a{n}", f"b{n}"] for n in batch), *([f"c{n}"] for n in batch), *([f"d{n}"] for n in batch)]
+    ]
+    assert set(Counter(call.key for call in service.calls()).values()) == {1}
+    wait_for("the last batch to be released", lambda: not stored(spark) - before)
+
+
 def test_a_replay_store_makes_only_the_calls_that_are_missing(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:

@@ -11,12 +11,12 @@ from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["MicroBatch", "is_connect", "is_local", "micro_batch"]
+__all__ = ["MicroBatch", "is_connect", "is_local", "micro_batch", "running"]
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
-_GROUP_ID = "spark.jobGroup.id"
 #: Connect's server sets it for the process in which it runs foreachBatch.
 _CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
 
@@ -28,7 +28,7 @@ class MicroBatch:
     Attributes:
         query: the query's id, or a name that the caller gave.
         batch: its number.
-        run: the run of the query; a restart is another one.
+        run: the id that Spark has given this run of the query, where it tells; a restart is another one.
         spark_query: the id that Spark has given the query, where it tells; ``query`` may be a name of the caller's.
         streams: whether a query of Spark's runs it; a batch job may be called as one, but no next batch follows it.
     """
@@ -90,9 +90,31 @@ def micro_batch(df: DataFrame, batch_id: Any, query: Any) -> MicroBatch:
             "keys would be the same in every batch: make it a pyspark.InheritableThread, in a pool give "
             "pyspark.inheritable_thread_target(function); or give batch_id=batch_id and query='a name of yours'"
         )
-    run = context.getLocalProperty(_GROUP_ID) if told_query else ""
     told = told_query or ""
-    return MicroBatch(query or told, batch_id, run or "", told, streams=bool(told))
+    return MicroBatch(query or told, batch_id, _run_of(df, told), told, streams=bool(told))
+
+
+def running(df: DataFrame, query: str) -> StreamingQuery | None:
+    """The query of this id while it runs. The session that foreachBatch gives is a clone, whose own streams lack it.
+
+    Raises:
+        Exception: Spark does not tell; how it does is not a part of it that anybody has promised.
+    """
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    jvm: Any = df.sparkSession.sparkContext._jvm
+    queries = df.sparkSession._jsparkSession.sharedState().activeStreamingQueries()
+    found = queries.get(jvm.java.util.UUID.fromString(query))
+    return None if found is None else StreamingQuery(found)
+
+
+def _run_of(df: DataFrame, query: str) -> str:
+    """Asked of the query itself: the job group, which Spark names after the run, is anybody's to change."""
+    if query:
+        with contextlib.suppress(Exception):  # who waits for its end says what is amiss
+            found = running(df, query)
+            return "" if found is None else str(found.runId)
+    return ""
 
 
 def _is_of_a_stream(df: DataFrame) -> bool:

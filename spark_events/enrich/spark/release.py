@@ -6,9 +6,9 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from spark_events.enrich.spark.batches import MicroBatch, is_connect
+from spark_events.enrich.spark.batches import MicroBatch, is_connect, running
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -82,7 +82,13 @@ class Held:
 
     def _watch(self, df: DataFrame, batch: MicroBatch) -> None:
         """Waits for the query's end in a thread: a listener would call into Python from Spark's own thread."""
-        query = _running(df, batch.spark_query)
+        if is_connect(df):
+            return
+        try:
+            query = running(df, batch.spark_query)
+        except Exception as error:
+            _LOG.warning("the end of %s will not be seen; what it stores stays: %s", batch, error)
+            return
         if query is None:
             return
         with self._lock:
@@ -110,22 +116,6 @@ def _is_followed(batch: MicroBatch) -> bool:
 
 def _run(batch: MicroBatch) -> str:
     return f"{batch.query}/{batch.run}"
-
-
-def _running(df: DataFrame, query: str) -> Any:
-    """The query, or None. The session that foreachBatch gives is a clone, whose own streams do not have it."""
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    if is_connect(df):
-        return None
-    try:
-        jvm: Any = df.sparkSession.sparkContext._jvm
-        running = df.sparkSession._jsparkSession.sharedState().activeStreamingQueries()
-        found = running.get(jvm.java.util.UUID.fromString(query))
-    except Exception as error:
-        _LOG.warning("the end of query %s will not be seen; what its last batch stores stays: %s", query, error)
-        return None
-    return None if found is None else StreamingQuery(found)
 
 
 def _all(releases: list[Release]) -> None:
