@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from enrich_service import EnrichService, rule
-from pyspark.sql import SparkSession, functions, types
+from pyspark.sql import DataFrame, SparkSession, functions, types
 from spark.enriching import lookup, opener
 from spark.harness import spark_version
 
@@ -461,6 +461,31 @@ def test_functions_that_hold_something_else_have_a_replay_of_their_own(spark: Sp
     assert [answer(make("prod")), answer(make("test"))] == ["prod0 1", "test0 1"]
     assert answer(make("prod"), port=2) == "prod0 2"
     assert [answer(functools.partial(prefixed, prefix)) for prefix in "ab"] == ["a0 1", "b0 1"]
+
+
+def test_a_replay_store_gives_no_row_the_answer_of_another(spark: SparkSession, tmp_path: Path) -> None:
+    """Nor where the columns that tell rows apart are others than before, though their values are the same."""
+    df = spark.createDataFrame([(1, 2, "DE", "FR"), (2, 1, "IT", "ES")], "a long, b long, buyer string, seller string")
+
+    async def named(row: Any) -> dict[str, Any]:
+        return {"name": row.country}
+
+    async def of_all(row: Any) -> dict[str, Any]:
+        return {"name": f"{row.a} {row.b}"}
+
+    def answers(rows: DataFrame, fn: Any, **options: Any) -> list[Any]:
+        common: dict[str, Any] = {"output": "name string", "query": "q", "batch_id": 0}
+        made = enrich_batch(rows, fn, replay_store=tmp_path.as_uri(), **common, **options)
+        return sorted(row.name for row in made.collect())
+
+    by_order: dict[str, Any] = {"input_cols": "country", "idempotency_cols": "a"}
+    assert answers(df.selectExpr("a", "buyer as country"), named, **by_order) == ["DE", "IT"]
+    assert answers(df.selectExpr("a", "seller as country"), named, **by_order) == ["ES", "FR"]
+    files = len(list(tmp_path.rglob("*.arrow")))
+    for columns in ("a", "b"):
+        assert answers(df, of_all, input_cols=["a", "b"], idempotency_cols=columns) == ["1 2", "2 1"]
+        assert len(list(tmp_path.rglob("*.arrow"))) > files
+        files = len(list(tmp_path.rglob("*.arrow")))
 
 
 def test_a_replay_store_that_is_damaged_costs_calls_and_nothing_else(

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from spark.enriching import by_value, session
 from spark.harness import spark_version
 
-from spark_events import Cache, InvalidPlanError, enrich, enrich_batch
+from spark_events import Cache, InvalidPlanError, Retry, enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -58,6 +58,7 @@ ROW = "select 7 as id, 1 as home, 1 as work"
         ({"query": ROW, "input_cols": ["home"]}, {"query": ROW, "input_cols": ["work"]}),
         ({"query": ROW, "coalesce_by": "home"}, {"query": ROW, "coalesce_by": "work"}),
         ({"query": ROW, "coalesce_by": "id"}, {"query": ROW, "coalesce_by": "id", "input_cols": ["id", "home"]}),
+        ({"query": ROW}, {"query": ROW, "retry": Retry(on_result=lambda result: not result["answer"])}),
         ({"query": "select 1 as v"}, {"query": "select 1.0D as v"}),
         ({"query": "select 1 as v"}, {"query": "select true as v"}),
         ({"query": "select 1 as v"}, {"query": "select 1L as v"}),

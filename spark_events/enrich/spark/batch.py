@@ -98,7 +98,7 @@ def _store(request: Request, batch: MicroBatch, root: Any) -> ReplayStore | None
     # First of all whether they can be sent: what cannot need not be looked into.
     pickled(request.plan)
     check_store(root, shared=not is_connect(request.df) and is_local(request.df))
-    definition = lasting(request.plan, request.df.schema, request.input_cols)
+    definition = lasting(request.plan, request.df.schema, request.input_cols, request.identity)
     return ReplayStore(root, batch.query, batch.batch, request.output.serialised(), definition)
 
 

@@ -42,8 +42,10 @@ def definition_of(plan: Plan, output: Output, schema: StructType, input_cols: Se
     parts = _parts(plan)
     calls = hashlib.sha256(_dumped("fn", plan.fn) + output.serialised()).hexdigest()
     resource = "" if plan.resource is None else hashlib.sha256(_dumped("resource", parts["resource"])).hexdigest()
+    # What an earlier version of the program took for an answer, this one may not.
+    again = _dumped("Retry.on_result", parts["Retry.on_result"]).hex() if "Retry.on_result" in parts else ""
     # The function's columns even with coalesce_by: with others, it gives other answers to the same request.
-    asked = [calls, resource, typed(schema, input_cols), typed(schema, plan.coalesce_by or ())]
+    asked = [calls, resource, again, typed(schema, input_cols), typed(schema, plan.coalesce_by or ())]
     answers = hashlib.sha256(repr(asked).encode()).hexdigest()
     return Definition(calls, answers, resource, uuid.uuid4().hex)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from spark_events.enrich.spark.values import identities_of
 
-__all__ = ["idempotency_keys"]
+__all__ = ["answer_keys", "idempotency_keys"]
 
 
 def idempotency_keys(scope: str, columns: Sequence[str], batch: pa.RecordBatch) -> Callable[[int], str]:
@@ -25,16 +25,30 @@ def idempotency_keys(scope: str, columns: Sequence[str], batch: pa.RecordBatch) 
         columns: whose values make the row.
         batch: the rows.
     """
-    start = f"{scope}\x1e".encode()
     fields = [batch.schema.names.index(name) for name in columns]
     part = pa.RecordBatch.from_arrays([batch.column(i) for i in fields], names=[str(i) for i in range(len(fields))])
 
     def key(row: int) -> str:
         values = identities_of(part.slice(row, 1), part.schema.names)
-        text = "\x1f".join(_canonical(value[0]) for value in values)
-        return hashlib.blake2b(start + text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return _digest(scope, (value[0] for value in values))
 
     return key
+
+
+def answer_keys(columns: Sequence[str], batch: pa.RecordBatch) -> list[str]:
+    """The keys of all rows, by which their answers are found when the batch is run again.
+
+    Args:
+        columns: on whose values an answer depends, and which tell one row from another.
+        batch: the rows.
+    """
+    values = identities_of(batch, columns)
+    return [_digest("", (column[row] for column in values)) for row in range(batch.num_rows)]
+
+
+def _digest(scope: str, values: Iterable[Any]) -> str:
+    text = f"{scope}\x1e" + "\x1f".join(map(_canonical, values))
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _canonical(value: Any) -> str:

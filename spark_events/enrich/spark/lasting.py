@@ -44,17 +44,18 @@ _CODE = (
 _BROADCASTS = ("pyspark.broadcast", "pyspark.core.broadcast")
 
 
-def lasting(plan: Plan, schema: StructType, input_cols: Sequence[str]) -> str:
+def lasting(plan: Plan, schema: StructType, input_cols: Sequence[str], identity: Sequence[str]) -> str:
     """What an answer depends on but for its row. Equal digests: equal answers; where that is in doubt, it is another.
 
     Args:
         plan: with the functions.
         schema: of the DataFrame.
         input_cols: what the function gets of it.
+        identity: what tells one row from another.
     """
-    columns = [typed(schema, input_cols), typed(schema, plan.coalesce_by or ())]
+    columns = [typed(schema, names) for names in (input_cols, plan.coalesce_by or (), identity)]
     try:
-        return _Digest(_own(plan)).whole([plan.fn, plan.resource, columns]).hex()
+        return _Digest(_own(plan)).whole([*_functions(plan), columns]).hex()
     except Exception as error:
         # Nested too deeply, or it does not let itself be looked at.
         what = f"{type(error).__name__}: {error}"
@@ -254,11 +255,16 @@ def _hashed(kind: str, *parts: bytes) -> bytes:
     return hashlib.sha256(told).digest()
 
 
+def _functions(plan: Plan) -> list[Callable[..., Any] | None]:
+    """Those that make an answer, and the one that says whether it is one."""
+    return [plan.fn, plan.resource, None if plan.retry is None else plan.retry.on_result]
+
+
 def _own(plan: Plan) -> frozenset[str]:
     """The packages of the functions, also where they are installed, and those that travel as they are."""
     from pyspark import cloudpickle
 
-    modules = {getattr(bare(one), "__module__", None) or "" for one in (plan.fn, plan.resource) if one is not None}
+    modules = {getattr(bare(one), "__module__", None) or "" for one in _functions(plan) if one is not None}
     modules |= {"__main__", *cloudpickle.list_registry_pickle_by_value()}  # type: ignore[no-untyped-call]
     return frozenset(module.partition(".")[0] for module in modules)
 

@@ -15,9 +15,9 @@ from spark_events.enrich.engine.process import current_process
 from spark_events.enrich.plan import Plan
 from spark_events.enrich.spark.answers import AnswerWriter
 from spark_events.enrich.spark.failures import described, place_of
-from spark_events.enrich.spark.identity import idempotency_keys
+from spark_events.enrich.spark.identity import answer_keys, idempotency_keys
 from spark_events.enrich.spark.report import COLUMN, FAILURE_TYPE, HIDDEN_TYPE, Tally, failure_values
-from spark_events.enrich.spark.rows import RowReader
+from spark_events.enrich.spark.rows import RowReader, Slice
 from spark_events.enrich.spark.values import hashable, identities_of
 from spark_events.errors import EnrichmentError
 
@@ -102,16 +102,17 @@ class Partition:
         elif plan.cache is not None:
             requests = [hashable(tuple(row)) for row in rows]
         key_of = idempotency_keys(self._scope, self._task.identity, batch)
-        known: Mapping[int, Any] | None = None
-        if self._recording is not None:
-            known = self._recording.known([key_of(row) for row in range(batch.num_rows)])
-            # Its answer may be known from a time when the function did not get that column.
-            failed = {row: failure for row, failure in failed.items() if row not in known}
-        return Chunk(rows, key_of, batch.nbytes, keys, requests, known, failed, batch)
+        if self._recording is None:
+            return Chunk(rows, key_of, batch.nbytes, keys, requests, None, failed, Slice(batch))
+        # The function's answer depends on what it gets, which may be other values for the same row.
+        asked = dict.fromkeys([*self._task.identity, *self._task.input_cols, *(plan.coalesce_by or ())])
+        tag = Slice(batch, answer_keys(list(asked), batch))
+        known = self._recording.known(tag.answer_keys)
+        return Chunk(rows, key_of, batch.nbytes, keys, requests, known, failed, tag)
 
     def _enriched(self, chunk: Chunk, answers: list[Any]) -> Iterator[pa.RecordBatch]:
         """The chunk's rows with their answers: one batch, or several where the answers are large."""
-        batch: pa.RecordBatch = chunk.tag
+        batch: pa.RecordBatch = chunk.tag.batch
         parts, recording = self._writer.parts(answers, self._engine.answer_size), self._recording
         try:
             for start, arrays, failures in parts:

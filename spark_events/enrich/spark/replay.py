@@ -3,7 +3,7 @@
 Files in any file system that pyarrow knows and that the executors share: ``<root>/<query>/<batch>/<output>/*.arrow``.
 Every file is complete or not there. A store that cannot be written or read fails no task: its answers are called
 again. A changed output, or function, has a folder of its own, so the answers of one are not mistaken for
-those of another.
+those of another; in it, an answer is found by all values that it depends on.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from spark_events.enrich.engine.calls import PENDING
 from spark_events.enrich.engine.chunk import Chunk
 from spark_events.enrich.engine.failure import Failure
 from spark_events.enrich.spark.replay_files import AnswerFiles, Open, open_store
+from spark_events.enrich.spark.rows import Slice
 from spark_events.enrich.spark.values import columns_of
 
 __all__ = ["Recording", "ReplayStore"]
@@ -110,7 +111,7 @@ class Recording:
         return self._files.troubles
 
     def known(self, keys: Sequence[str]) -> Mapping[int, Any]:
-        """The answers that are there, by the place of their key."""
+        """The answers that are there, by the place of their key; :func:`.identity.answer_keys` makes these."""
         found: dict[int, list[tuple[int, int]]] = {}
         for index, key in enumerate(keys):
             if key in self._place:
@@ -187,7 +188,8 @@ class Recording:
 
     def _add(self, chunk: Chunk, rows: Sequence[int], arrays: Sequence[pa.Array]) -> None:
         if rows:
-            keys = pa.array([chunk.idempotency_key(row) for row in rows], pa.string())
+            told: Slice = chunk.tag
+            keys = pa.array([told.answer_keys[row] for row in rows], pa.string())
             self._pending.append(pa.RecordBatch.from_arrays([keys, *arrays], schema=self._schema))
             self._pending_rows += len(rows)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,20 @@ import pyarrow as pa
 from spark_events.enrich.engine.failure import Failure, type_of
 from spark_events.enrich.spark.values import named, or_each
 
-__all__ = ["RowReader"]
+__all__ = ["RowReader", "Slice"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slice:
+    """Rows that the engine gets together, as Spark has them: the tag of a chunk.
+
+    Attributes:
+        batch: with all columns.
+        answer_keys: by which their answers are found in the replay store, one each; empty without one.
+    """
+
+    batch: pa.RecordBatch
+    answer_keys: Sequence[str] = ()
 
 
 class RowReader:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import StructType
 
-from spark_events.enrich.plan import Plan
+from spark_events.enrich.plan import Plan, Retry
 from spark_events.enrich.spark.lasting import lasting
 from spark_events.enrich.spark.libraries import is_library
 
@@ -26,7 +26,7 @@ ROW = StructType().add("id", "long").add("name", "string")
 PROGRAM = """
 import contextlib, dataclasses, datetime, enum, functools, json, logging, re, threading
 from pyspark.sql.types import StructType
-from spark_events.enrich.plan import Plan
+from spark_events.enrich.plan import Plan, Retry
 from spark_events.enrich.spark.lasting import lasting
 
 LOG = logging.getLogger(__name__)
@@ -76,8 +76,8 @@ made = {
     "partial": functools.partial(prefixed, "p"),
 }
 row = StructType().add("id", "long")
-found = {name: lasting(Plan(fn), row, ["id"]) for name, fn in made.items()}
-found |= {f"port {port}": lasting(Plan(of_globals, resource=opener(port)), row, ["id"]) for port in (1, 2)}
+found = {name: lasting(Plan(fn), row, ["id"], ["id"]) for name, fn in made.items()}
+found |= {f"port {port}": lasting(Plan(of_globals, resource=opener(port)), row, ["id"], ["id"]) for port in (1, 2)}
 print(json.dumps(found))
 """
 
@@ -98,8 +98,13 @@ def test_a_driver_that_is_restarted_makes_the_same_digests(tmp_path: Path) -> No
     assert len(set(first.values())) == len(first) == 13
 
 
-def digest(fn: Callable[..., Any], input_cols: tuple[str, ...] = ("id", "name"), **options: Any) -> str:
-    return lasting(Plan(fn, **options), ROW, input_cols)
+def digest(
+    fn: Callable[..., Any],
+    input_cols: tuple[str, ...] = ("id", "name"),
+    identity: tuple[str, ...] = ("id",),
+    **options: Any,
+) -> str:
+    return lasting(Plan(fn, **options), ROW, input_cols, identity)
 
 
 def make(held: Any) -> Callable[..., Any]:
@@ -161,8 +166,9 @@ def test_what_holds_itself_has_a_digest() -> None:
 
 
 def test_resources_inputs_and_equal_rows_count() -> None:
-    """As in the cache."""
+    """As in the cache; and the columns that tell rows apart, and what is taken for an answer."""
     fn = make(1)
+    empty, none = (Retry(on_result=again) for again in (lambda result: not result, lambda result: result is None))
     all_of_them = [
         digest(fn),
         digest(fn, ("id",)),
@@ -171,6 +177,9 @@ def test_resources_inputs_and_equal_rows_count() -> None:
         digest(fn, resource=Client),
         digest(fn, resource=functools.partial(Client, "a")),
         digest(fn, resource=functools.partial(Client, "b")),
+        digest(fn, identity=("name",)),
+        digest(fn, retry=empty),
+        digest(fn, retry=none),
     ]
     assert len(set(all_of_them)) == len(all_of_them)
     assert digest(fn, retry=None, max_in_flight=7) == all_of_them[0]
@@ -232,7 +241,7 @@ USER = """
 import json, sys
 sys.path[:0] = sys.argv[1:]
 from pyspark.sql.types import StructType
-from spark_events.enrich.plan import Plan
+from spark_events.enrich.plan import Plan, Retry
 from spark_events.enrich.spark.lasting import lasting
 import helper, library, pkg.fns, pkg.util
 from helper import URL, Client, ask
@@ -276,7 +285,7 @@ own = [
 ]
 made = {fn.__qualname__: fn for fn in own} | {"module": make(helper), "method": call(CLIENT.get), "library": a_library}
 row = StructType().add("id", "long")
-digests = {name: lasting(Plan(fn), row, ["id"]) for name, fn in made.items()}
+digests = {name: lasting(Plan(fn), row, ["id"], ["id"]) for name, fn in made.items()}
 assert "pkg.alone" not in sys.modules
 print(json.dumps(digests))
 """

@@ -169,6 +169,45 @@ def test_what_the_replay_store_refuses_is_in_the_report(tmp_path: Path) -> None:
     assert "cannot be written, so answers are not kept" in report.troubles[-1]
 
 
+def _bought(store: ReplayStore, columns: Mapping[str, list[Any]], **options: Any) -> tuple[list[Any], list[Any]]:
+    """Answers for orders, and the users that were called for."""
+    called: list[Any] = []
+
+    async def fn(row: Any) -> Mapping[str, Any]:
+        called.append(row.user)
+        return {"text": f"country of {row.user}"}
+
+    output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
+    task = Task(b"", b"", output, ("user",), ("order",), scope="q/1", settles=True, replay=store)
+    definition = Definition("calls", "answers", "resource", f"partition {next(_number)}")
+    batch = pa.RecordBatch.from_pydict(dict(columns))
+    made = pa.Table.from_batches(list(Partition(task, Plan(fn, **options), definition, 0, "").run(iter([batch]))))
+    return made.column("text").to_pylist(), called
+
+
+def test_the_replay_store_knows_an_answer_by_what_was_asked(tmp_path: Path) -> None:
+    """Two lines of one order are two questions, and one about the seller is not answered with the buyer's country."""
+    output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
+    store = ReplayStore(f"file://{tmp_path}", "q", 1, output, "d")
+    lines: dict[str, list[Any]] = {"order": [1, 2, 2], "user": ["a", "b", None], "at": ["x", "y", "z"]}
+    answers = ["country of a", "country of b", "country of None"]
+    assert _bought(store, lines) == (answers, ["a", "b", None])
+    assert _bought(store, {**lines, "at": ["new", "new", "new"]}) == (answers, [])
+    sellers = {**lines, "user": ["c", "b", "d"]}
+    assert _bought(store, sellers) == (["country of c", "country of b", "country of d"], ["c", "d"])
+    assert _bought(store, lines) == (answers, [])
+
+
+def test_the_replay_store_knows_an_answer_by_what_rows_share_it_by(tmp_path: Path) -> None:
+    """A row that belongs to others now gets the answer that they get."""
+    output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
+    store = ReplayStore(f"file://{tmp_path}", "q", 1, output, "d")
+    lines: dict[str, list[Any]] = {"order": [1, 2], "user": ["a", "b"], "house": [7, 7]}
+    assert _bought(store, lines, coalesce_by="house") == (["country of a"] * 2, ["a"])
+    moved = {**lines, "house": [7, 8]}
+    assert _bought(store, moved, coalesce_by="house") == (["country of a", "country of b"], ["b"])
+
+
 def _with_a_moment(moments: list[int], zone: str = "America/New_York") -> pa.RecordBatch:
     until = pa.array(moments, pa.int64()).cast(pa.timestamp("us", zone))
     return pa.RecordBatch.from_arrays([pa.array(range(len(moments)), pa.int64()), until], names=["id", "until"])

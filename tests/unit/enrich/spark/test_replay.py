@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from spark_events.enrich.engine.failure import Failure
 from spark_events.enrich.spark.answers import AnswerWriter
 from spark_events.enrich.spark.replay import ReplayStore
 from spark_events.enrich.spark.replay_files import check_store
+from spark_events.enrich.spark.rows import Slice
 from spark_events.errors import InvalidPlanError
 
 SCHEMA = pa.schema([("name", pa.string()), ("tags", pa.map_(pa.string(), pa.int64()))])
@@ -27,8 +28,14 @@ def store(folder: Path, batch: int = 1, schema: pa.Schema = SCHEMA, definition: 
     return ReplayStore(folder.as_uri(), "a query/with a slash", batch, schema.serialize().to_pybytes(), definition)
 
 
+def chunk_of(keys: Sequence[str], known: Mapping[int, Any] | None = None) -> Chunk:
+    """Rows with these keys."""
+    tag = Slice(pa.RecordBatch.from_pydict({"key": list(keys)}), keys)
+    return Chunk(list(keys), keys.__getitem__, 0, known=known, tag=tag)
+
+
 def keep(kept: ReplayStore, keys: Sequence[str], failed: Sequence[int] = ()) -> None:
-    chunk = Chunk(list(keys), keys.__getitem__, 0)
+    chunk = chunk_of(keys)
     arrays = [pa.array([f"n{key}" for key in keys]), pa.array([{key: 1} for key in keys], SCHEMA.field(1).type)]
     with kept.recording(0) as recording:
         recording.add(chunk, arrays, dict.fromkeys(failed, None))
@@ -52,7 +59,7 @@ def test_what_a_task_that_fails_has_got_is_kept(tmp_path: Path) -> None:
     def task() -> None:
         with store(tmp_path).recording(0) as recording:
             arrays = [pa.array(["na"]), pa.array([{"a": 1}], SCHEMA.field(1).type)]
-            recording.add(Chunk(["a"], ["a"].__getitem__, 0), arrays, {})
+            recording.add(chunk_of(["a"]), arrays, {})
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -63,7 +70,7 @@ def test_what_a_task_that_fails_has_got_is_kept(tmp_path: Path) -> None:
 
 def test_answers_behind_a_slow_call_are_kept_and_kept_once(tmp_path: Path) -> None:
     """A chunk goes out with its slowest row; what the others have got is in the store before, while the task runs."""
-    chunk = Chunk(list("abcd"), "abcd".__getitem__, 0, known={3: {"name": "nd", "tags": {}}})
+    chunk = chunk_of("abcd", known={3: {"name": "nd", "tags": {}}})
     refused = Failure("exception", "ValueError", "no")
     answers: list[Any] = [{"name": "na", "tags": {"a": 1}}, PENDING, refused, {"name": "nd", "tags": {}}]
     write = AnswerWriter(SCHEMA).write
@@ -86,7 +93,7 @@ def test_answers_behind_a_slow_call_are_kept_and_kept_once(tmp_path: Path) -> No
 
 def test_what_is_answered_at_the_end_is_kept_and_what_does_not_fit_is_not(tmp_path: Path) -> None:
     """The task is cancelled: nobody waits a second for that."""
-    chunk = Chunk(list("abc"), "abc".__getitem__, 0)
+    chunk = chunk_of("abc")
     with store(tmp_path).recording(0) as recording:
         answers = [{"name": 1, "tags": {}}, {"name": "nb", "tags": {}}, PENDING]
         with recording.looking_at(lambda: [(chunk, answers)], AnswerWriter(SCHEMA).write):
@@ -98,7 +105,7 @@ def test_what_is_answered_at_the_end_is_kept_and_what_does_not_fit_is_not(tmp_pa
 def test_what_was_kept_early_of_a_chunk_that_goes_out_in_parts_is_kept_once(tmp_path: Path) -> None:
     """Answers that are large enough for that are worth not to be stored twice."""
     keys = [f"k{number}" for number in range(8)]
-    chunk = Chunk(keys, keys.__getitem__, 0)
+    chunk = chunk_of(keys)
     answers: list[Any] = [{"name": key, "tags": {}} for key in keys]
     with store(tmp_path).recording(0) as recording:
         with recording.looking_at(
@@ -196,7 +203,7 @@ def test_a_store_that_cannot_be_used_fails_no_task(tmp_path: Path, place: str) -
     """Its answers are not kept, and it says so, once."""
     (tmp_path / "file").touch()
     folder = {"a file": tmp_path / "file", "below a file": tmp_path / "file" / "x", "nowhere": Path("/proc/nowhere")}
-    chunk = Chunk(["a"], ["a"].__getitem__, 0)
+    chunk = chunk_of(["a"])
     with store(folder[place]).recording(0) as recording:
         with recording.looking_at(lambda: [(chunk, [{"name": "na", "tags": {}}])], AnswerWriter(SCHEMA).write):
             assert recording.known(["a"]) == {}
@@ -208,7 +215,7 @@ def test_a_store_that_cannot_be_used_fails_no_task(tmp_path: Path, place: str) -
 
 def keep_one(recording: Any, key: str) -> None:
     arrays = [pa.array([key]), pa.array([{}], SCHEMA.field(1).type)]
-    recording.add(Chunk([key], [key].__getitem__, 0), arrays, {})
+    recording.add(chunk_of([key]), arrays, {})
     recording.flush()
 
 
