@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
-from spark_events.enrich.engine.calls import Call
+from spark_events.enrich.engine.calls import Call, GroupCall
+from spark_events.errors import InvalidPlanError
 
 __all__ = ["Context"]
 
@@ -32,12 +32,17 @@ class Context:
     def idempotency_key(self) -> str:
         """The same in every attempt, in every attempt of the task, and when the batch is run again.
 
-        Of a call for several rows: a digest of their keys, in their order.
+        Raises:
+            InvalidPlanError: the call is for several rows. Which ones are together depends on what comes when, so they
+                have no key that would be the same again.
         """
-        keys = self.idempotency_keys
-        return keys[0] if len(keys) == 1 else hashlib.sha256("\n".join(keys).encode()).hexdigest()
+        if isinstance(self._call, GroupCall):
+            raise InvalidPlanError(
+                "ctx.idempotency_key is the key of one row: with batch_size, use ctx.idempotency_keys, one for each row"
+            )
+        return self._call.batch.chunk.idempotency_key(self._call.index)
 
     @property
     def idempotency_keys(self) -> tuple[str, ...]:
-        """The key of each row of this call."""
+        """The key of each row of this call, in their order."""
         return tuple(batch.chunk.idempotency_key(index) for batch, index in self._call.places())

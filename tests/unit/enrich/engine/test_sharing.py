@@ -285,19 +285,32 @@ def test_a_bulk_call_with_another_number_of_results_fails_its_rows_and_says_so(r
     assert "one result for each of its 2 rows" in answers[0].message
 
 
-def test_bulk_rows_have_keys_of_their_own_and_the_call_one_for_all() -> None:
-    """The call's key is made of its rows'."""
-    seen: list[tuple[str, tuple[str, ...]]] = []
+def test_bulk_rows_have_keys_of_their_own_in_every_attempt() -> None:
+    """In the order of the rows that the call is for, which may be fewer than before."""
+    seen: list[tuple[str, ...]] = []
 
-    async def fn(rows: list[int], ctx: Any) -> list[int]:
-        seen.append((ctx.idempotency_key, ctx.idempotency_keys))
-        return rows
+    async def fn(rows: list[int], ctx: Any) -> list[Any]:
+        assert ctx.idempotency_keys == tuple(map(repr, rows))
+        seen.append(ctx.idempotency_keys)
+        return [ConnectionError() if row == 2 and ctx.attempt == 1 else row for row in rows]
 
-    for _ in range(2):
-        Run(fn, batch_size=2).of([1, 2, 3, 4])
-    assert [keys for _, keys in seen] == [("1", "2"), ("3", "4")] * 2
-    assert seen[:2] == seen[2:]
-    assert seen[0][0] != seen[1][0]
+    assert Run(fn, batch_size=2, max_in_flight=1, retry=AT_ONCE).of([1, 2, 3, 4]) == [1, 2, 3, 4]
+    assert seen == [("1", "2"), ("2",), ("3", "4")]
+
+
+@pytest.mark.parametrize("rows", [[1, 2, 3], [1]])
+def test_a_bulk_call_has_no_key_for_all_its_rows(rows: list[int]) -> None:
+    """Which rows are together is another matter each time, so a destination would not know the call again."""
+    calls: list[list[int]] = []
+
+    async def fn(rows: list[int], ctx: Any) -> Any:
+        calls.append(rows)
+        return ctx.idempotency_key
+
+    answers = Run(fn, batch_size=2, retry=AT_ONCE).of(rows)
+    assert [row for call in calls for row in call] == rows
+    assert {(answer.type, answer.retryable) for answer in answers} == {("spark_events.errors.InvalidPlanError", False)}
+    assert all("with batch_size, use ctx.idempotency_keys, one for each row" in answer.message for answer in answers)
 
 
 def test_bulk_and_coalescing_together() -> None:
