@@ -64,5 +64,6 @@ def _canonical(value: Any) -> str:
     if isinstance(value, bytes):
         return f"b{value.hex()}"
     if isinstance(value, str):
-        return repr(value)
+        # Not its repr: that escapes the characters that this version of Python does not know yet.
+        return f"'{value.encode('utf-8', 'surrogatepass').hex()}"
     return str(value)

@@ -140,6 +140,15 @@ def test_values_that_look_alike_have_keys_of_their_own() -> None:
     assert len(keys) == 8
 
 
+def test_the_key_of_a_text_is_the_same_in_every_version_of_python() -> None:
+    """Each knows more characters than the one before, and prints what it knows."""
+    texts = ["plain", "it's", '"quoted"', "\\n", "\n", "\x1f", "é", "\u0301", "\U0001fae8", "\\U0001fae8", "\ufffe"]
+    batch = pa.RecordBatch.from_arrays([pa.array(texts)], names=["a"])
+    keys = list(map(idempotency_keys("q", ["a"], batch), range(len(texts))))
+    assert len(set(keys)) == len(texts)
+    assert keys[texts.index("\U0001fae8")] == "66fe97907d18c3b805fdae0284b9cf7e"
+
+
 #: The end of 9999 in New York; in UTC that is the year 10000, which Python does not have.
 BEYOND = 253_402_318_799_000_000
 
