@@ -12,7 +12,9 @@ import os
 import pty
 import re
 import sys
+import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ import pytest
 from enrich_service import EnrichService, rule
 from pyspark.sql import DataFrame, SparkSession, functions, types
 from spark.enriching import lookup, opener
-from spark.harness import spark_version
+from spark.harness import spark_version, wait_for
 
 from spark_events import CircuitBreaker, EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
 
@@ -357,6 +359,45 @@ def test_a_result_may_be_kept_in_safer_places(
     with pytest.raises(EnrichmentError):
         enrich_batch(spark.range(0, 20, 1, 3), lookup, **common)
     assert set(tmp_path.rglob("part-*")) == kept
+
+
+@pytest.mark.parametrize("how", ["cancelled", "failed"])
+def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
+    spark: SparkSession, service: EnrichService, tmp_path: Path, how: str
+) -> None:
+    """Though one of its partitions had been written; what others have put there stays."""
+    spark.sparkContext.setCheckpointDir(str(tmp_path))
+    kept = spark.range(3).checkpoint()
+    before = set(tmp_path.glob("*/*"))
+    folder = str(tmp_path)
+    others = {str(path) for path in before}
+
+    def written() -> list[Path]:
+        return [path for path in Path(folder).glob("*/*/part-*") if str(path.parent) not in others]
+
+    def read(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        for batch in batches:
+            if TaskContext.get().partitionId() == 1:
+                while how == "cancelled" or not written():
+                    time.sleep(0.02)
+                raise ValueError("a partition that cannot be read")
+            yield batch
+
+    def end() -> None:
+        wait_for("a partition to be written", written)
+        if how == "cancelled":
+            spark.sparkContext.cancelAllJobs()
+
+    df = spark.range(0, 20, 1, 2).mapInArrow(read, "id long")
+    with ThreadPoolExecutor() as pool:
+        ended = pool.submit(end)
+        with pytest.raises(Exception, match=r"cancelled|cannot be read"):
+            enrich_batch(df, lookup, output=OUTPUT, resource=opener(service.port), storage="reliable")
+        ended.result()
+    assert set(tmp_path.glob("*/*")) == before
+    assert kept.count() == 3
 
 
 def test_a_rate_is_the_whole_job_s(spark: SparkSession, service: EnrichService) -> None:

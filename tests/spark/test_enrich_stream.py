@@ -138,6 +138,27 @@ def test_what_a_batch_stores_is_released_at_the_next_one_and_at_the_end(
     wait_for("the last batch to be released", lambda: not stored(spark) - before)
 
 
+def test_what_a_batch_has_in_the_checkpoint_directory_is_deleted_with_it(
+    spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
+) -> None:
+    """At the next batch, and at the end; each row is called once, and nothing else is stored."""
+    folder = tmp_path / "reliable"
+    spark.sparkContext.setCheckpointDir(str(folder))
+    write = writing(tmp_path / "sink", service, storage="reliable")
+    before = stored(spark)
+    seen = []
+
+    def process(df: DataFrame, batch_id: int) -> None:
+        write(df, batch_id)
+        seen.append((len(list(folder.glob("*/*"))), len(stored(spark) - before)))
+
+    finish(stream(spark, source, tmp_path / "checkpoint", process))
+    assert seen == [(1, 0), (1, 0)]
+    assert Counter(call.key for call in service.calls()) == Counter(map(str, range(20)))
+    assert [row["id"] for batch in (0, 1) for row in written(tmp_path / "sink", batch)] == list(range(20))
+    wait_for("the last one to be deleted", lambda: not list(folder.glob("*/*")))
+
+
 def test_a_batch_may_set_job_groups_of_its_own(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:

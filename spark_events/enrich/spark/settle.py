@@ -18,13 +18,15 @@ from spark_events.enrich.spark.report import COLUMN, Report
 from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 __all__ = ["Settled", "Storage", "check_storage", "settle"]
 
 #: Where a settled batch is kept: on its executors, on two of them each, or in the checkpoint directory.
 Storage = Literal["local", "replicated", "reliable"]
 _FIRST_WITH_LEVELS = (4, 0)
+#: A thread's property, of Spark's: what is checkpointed has those checkpoints written first that it is made of.
+_ANCESTORS_FIRST = "spark.checkpoint.checkpointAllMarkedAncestors"
 
 
 #: What Connect clients of this process refer to.
@@ -85,12 +87,17 @@ def settle(lazy: DataFrame, storage: Storage) -> Settled:
     marked, release = _marked(lazy, storage, connect)
     settled = Settled(marked, release)
     try:
-        if connect or not is_local(lazy):
+        if storage == "reliable":
+            rows = _written(marked, _told(marked))
+        elif connect or not is_local(lazy):
             # When a job over it ends, Spark looks for blocks that were lost meanwhile with their executors, computes
             # these again and cuts the plan off. So the reports are read by another job: after that.
             # (`noop` and not `count`: Connect runs a query's own job in a way that leaves the plan uncut.)
             marked.write.format("noop").mode("overwrite").save()
-        settled.reports = _reports(marked)
+            rows = _told(marked).collect()
+        else:
+            rows = _told(marked).collect()
+        settled.reports = sorted((Report.from_bytes(row.report) for row in rows), key=_partition)
     except BaseException:
         with contextlib.suppress(Exception):
             release()
@@ -98,12 +105,16 @@ def settle(lazy: DataFrame, storage: Storage) -> Settled:
     return settled
 
 
-def _reports(df: DataFrame) -> list[Report]:
+def _told(df: DataFrame) -> DataFrame:
+    """The reports."""
     from pyspark.sql import functions
 
     report = functions.col(COLUMN).getField("report")
-    found = df.where(functions.col(COLUMN).isNotNull()).where(report.isNotNull()).select(report.alias("report"))
-    return sorted((Report.from_bytes(row.report) for row in found.collect()), key=lambda one: one.partition)
+    return df.where(functions.col(COLUMN).isNotNull()).where(report.isNotNull()).select(report.alias("report"))
+
+
+def _partition(report: Report) -> int:
+    return report.partition
 
 
 def _marked(lazy: DataFrame, storage: Storage, connect: bool) -> tuple[DataFrame, Callable[[], None]]:
@@ -122,23 +133,49 @@ def _marked(lazy: DataFrame, storage: Storage, connect: bool) -> tuple[DataFrame
         # The server lets it go when the client no longer refers to it.
         _connected.add(marked._plan)
         return marked, lambda: None
-    rdd = marked._jdf.queryExecution().analyzed().rdd()
+    rdd = _rdd(marked)
     return marked, lambda: rdd.unpersist(False)
 
 
 def _reliable(lazy: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
+    """Not written yet (:func:`_written`): only so it is known where its files will be, if it fails while it is."""
     context = lazy.sparkSession.sparkContext
-    marked = lazy.checkpoint(eager=True)
-    rdd = marked._jdf.queryExecution().analyzed().rdd()
+    folder = context.getCheckpointDir()
+    marked = lazy.checkpoint(eager=False)
+    rdd = _rdd(marked)
 
     def delete() -> None:
-        file = rdd.getCheckpointFile()
-        if file.isDefined():
-            jvm: Any = context._jvm
-            path = jvm.org.apache.hadoop.fs.Path(file.get())
-            path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)
+        jvm: Any = context._jvm
+        path = jvm.org.apache.hadoop.fs.Path(f"{folder}/rdd-{rdd.id()}")
+        path.getFileSystem(context._jsc.hadoopConfiguration()).delete(path, True)
 
     return marked, delete
+
+
+def _written(marked: DataFrame, told: DataFrame) -> list[Row]:
+    """Has the files of a reliable checkpoint written, and only then what is made of it computed and collected.
+
+    A job over it would compute it twice, for itself and then for the files, and call twice; another checkpoint has the
+    files written first.
+    """
+    context = marked.sparkSession.sparkContext
+    before: Any = context.getLocalProperty(_ANCESTORS_FIRST)
+    context.setLocalProperty(_ANCESTORS_FIRST, "true")
+    try:
+        made = told.localCheckpoint(eager=True)
+    finally:
+        context.setLocalProperty(_ANCESTORS_FIRST, before)
+    if not _rdd(marked).isCheckpointed():
+        # Whatever used it would call again.
+        raise RuntimeError("Spark has not written the checkpoint that storage='reliable' asks for")
+    rows = made.collect()
+    _rdd(made).unpersist(False)
+    return rows
+
+
+def _rdd(df: DataFrame) -> Any:
+    """What a checkpoint's DataFrame is made of."""
+    return df._jdf.queryExecution().analyzed().rdd()
 
 
 def _persisted(lazy: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
