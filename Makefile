@@ -1,6 +1,6 @@
 # One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` hands arguments on.
 .DEFAULT_GOAL := help
-.PHONY: help setup jar broker collector connect check test test-matrix demo bench wheel clean
+.PHONY: help setup environments jar broker collector connect check test test-matrix demo bench wheel clean
 
 MATRIX ?= 3.5 4.0 newest
 export PYTHON
@@ -13,10 +13,13 @@ in = env -u SPARK_HOME -u SPARK_CONF_DIR -u SPARK_DIST_CLASSPATH -u HADOOP_CONF_
 	JAVA_HOME="$$($(1)/bin/python jvm-shim/build.py --java-home)" $(1)/bin/python
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing and build the jar; does nothing the second time
 	@bash .ci/setup
+
+environments: setup ## the same for the other versions of Spark
+	@bash .ci/setup $(filter-out newest,$(MATRIX))
 
 jar: setup ## compile the Java shim, if its sources changed
 	@.venv/bin/python jvm-shim/build.py --check
