@@ -42,7 +42,7 @@ final class Records {
     return new Record(
         "application_start",
         Record.Worth.LIFECYCLE,
-        Context.Change.begin("application"),
+        Context.Change.begin("application", Context.Rank.APPLICATION),
         json -> {
           json.writeStringField("app_id", id);
           json.writeStringField("app_name", redaction.redact("spark.app.name", name));
@@ -91,7 +91,7 @@ final class Records {
     return new Record(
         "job_start",
         Record.Worth.ROUTINE,
-        Context.Change.begin("job:" + event.jobId()),
+        Context.Change.begin("job:" + event.jobId(), Context.Rank.WORK),
         json -> {
           json.writeNumberField("job_id", event.jobId());
           json.writeNumberField("time", event.time());

@@ -29,7 +29,7 @@ final class StageRecords {
     return new Record(
         "stage_submitted",
         Record.Worth.ROUTINE,
-        Context.Change.begin(subject(stage)),
+        Context.Change.begin(subject(stage), Context.Rank.WORK),
         json -> {
           writeStage(json, stage);
           json.writeNumberField("time", time);

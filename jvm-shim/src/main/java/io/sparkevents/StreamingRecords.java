@@ -47,7 +47,7 @@ final class StreamingRecords {
     return new Record(
         "query_started",
         Record.Worth.LIFECYCLE,
-        Context.Change.begin("run:" + runId),
+        Context.Change.begin("run:" + runId, Context.Rank.RUN),
         json -> {
           json.writeStringField("id", id);
           json.writeStringField("run_id", runId);
@@ -60,7 +60,7 @@ final class StreamingRecords {
     return new Record(
         "query_progress",
         Record.Worth.ROUTINE,
-        Context.Change.add("run:" + progress.runId()),
+        Context.Change.add("run:" + progress.runId(), Context.Rank.RUN),
         json -> {
           json.writeFieldName("progress");
           json.writeRawValue(progress.json());
@@ -84,7 +84,7 @@ final class StreamingRecords {
     return new Record(
         "query_terminated",
         Record.Worth.LIFECYCLE,
-        Context.Change.add("run:" + event.runId()),
+        Context.Change.add("run:" + event.runId(), Context.Rank.OVER),
         json -> {
           json.writeStringField("id", event.id().toString());
           json.writeStringField("run_id", event.runId().toString());
