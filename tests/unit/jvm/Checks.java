@@ -16,6 +16,10 @@ public final class Checks {
     void run() throws Exception;
   }
 
+  interface Doing {
+    void run(java.nio.file.Path with) throws Exception;
+  }
+
   static Thread start(ConcurrentLinkedQueue<Throwable> wrong, Work work) {
     Thread thread =
         new Thread(

@@ -99,8 +99,9 @@ final class Feed {
   private static byte[] line(Record record) {
     try {
       return record.line();
-    } catch (IOException | RuntimeException | LinkageError unwritable) {
-      LOG.warn("spark-events: a record of kind {} could not be written: {}", record.kind, unwritable.toString());
+    } catch (Throwable unwritable) {
+      // What it tells of may be the user's: anything can be thrown there, also an Error.
+      LOG.warn("spark-events: a record of kind {} could not be written: {}", record.kind, Failures.describe(unwritable));
       return null;
     }
   }

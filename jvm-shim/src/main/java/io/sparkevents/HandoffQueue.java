@@ -90,7 +90,7 @@ final class HandoffQueue {
     byte[] line;
     try {
       line = record.line();
-    } catch (IOException | RuntimeException | LinkageError unwritable) {
+    } catch (Throwable unwritable) {
       // The writer will find that, too, and say so.
       return false;
     }

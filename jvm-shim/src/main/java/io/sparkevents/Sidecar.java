@@ -113,7 +113,7 @@ final class Sidecar {
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
     } catch (Throwable defect) {
-      failure = "a defect in the shim: " + defect;
+      failure = "a defect in the shim: " + Failures.describe(defect);
       LOG.error("spark-events: no more events from this application, {}", failure, defect);
     } finally {
       queue.close();
@@ -127,14 +127,29 @@ final class Sidecar {
     }
   }
 
-  private void supervise() throws InterruptedException, IOException {
+  private void supervise() throws InterruptedException {
     String death;
     do {
+      death = life();
+    } while (death != null && mayStartAgain(death));
+  }
+
+  /** Starts a sidecar and feeds it; returns how it died, or null: there need not be another one. */
+  private String life() throws InterruptedException {
+    try {
       // Before there is one: its first numbers may come as soon as it is ready.
       statistics.sidecarStarted();
       SidecarProcess process = launcher.launch(feed.past());
-      death = process == null ? stillbirth() : lifetime(process);
-    } while (death != null && mayStartAgain(death));
+      return process == null ? stillbirth() : lifetime(process);
+    } catch (IOException | RuntimeException | Error defect) {
+      // Memory that is short for a moment, say: one sidecar's life, and not the events of the whole application.
+      LOG.error("spark-events: a defect in the shim, the sidecar is ended", defect);
+      SidecarProcess last = launcher.process();
+      if (last != null) {
+        last.end(deadline.millisLeft());
+      }
+      return unlessLate("was ended after a defect in the shim: " + Failures.describe(defect));
+    }
   }
 
   /** Feeds a sidecar as long as it lives; returns how it died, or null: there need not be another one. */
@@ -145,11 +160,13 @@ final class Sidecar {
       return null;
     }
     process.end(deadline.millisLeft());
-    if (deadline.hasPassed()) {
-      late = true;
-      return null;
-    }
-    return "ended (" + process.describeExit() + ")";
+    return unlessLate("ended (" + process.describeExit() + ")");
+  }
+
+  /** The death, or null where the time for the end is over, and there need not be another one. */
+  private String unlessLate(String death) {
+    late |= deadline.hasPassed();
+    return late ? null : death;
   }
 
   /** A sidecar has not become ready; returns why, or null: another one would not either. */
@@ -162,11 +179,7 @@ final class Sidecar {
       LOG.error("spark-events: no events will be reported{}. {}", consequence, failure);
       return null;
     }
-    if (over) {
-      late = true;
-      return null;
-    }
-    return "did not start (" + launcher.objections() + ")";
+    return unlessLate("did not start (" + launcher.objections() + ")");
   }
 
   /** Pauses, if there may be another sidecar; says what has become of the last one. */

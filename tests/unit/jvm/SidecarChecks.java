@@ -1,0 +1,91 @@
+package io.sparkevents;
+
+import static io.sparkevents.Checks.is;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Collections;
+import java.util.List;
+import org.apache.spark.SparkConf;
+
+/** The sidecar's supervisor, with a process that stands in for the sidecar. */
+public final class SidecarChecks {
+  /** Notes its start, and every line that it is sent; answers for each at once; ends with the goodbye. */
+  private static final String DOUBLE =
+      "#!/bin/sh\n"
+          + "echo start >> \"$0.diary\"\n"
+          + "read hello\n"
+          + "echo '{\"kind\":\"ready\"}'\n"
+          + "while read -r line; do\n"
+          + "  echo \"$line\" >> \"$0.diary\"\n"
+          + "  echo '{\"kind\":\"ack\",\"through\":1000000,\"sequence\":1}'\n"
+          + "  case \"$line\" in *goodbye*) exit 0;; esac\n"
+          + "done\n";
+
+  /** A folder that is gone when the check is over, and in it a script that can be run instead of a sidecar. */
+  static void withDouble(Checks.Doing work) throws Exception {
+    Path folder = Files.createTempDirectory("sidecar");
+    Path script = folder.resolve("double");
+    Files.writeString(script, DOUBLE);
+    is(script.toFile().setExecutable(true), true);
+    try {
+      work.run(script);
+    } finally {
+      Files.deleteIfExists(diary(script));
+      Files.delete(script);
+      Files.delete(folder);
+    }
+  }
+
+  static Path diary(Path script) {
+    return script.resolveSibling("double.diary");
+  }
+
+  /** Until the diary has that. */
+  static List<String> await(Path script, String text) throws Exception {
+    long deadline = System.nanoTime() + 60_000_000_000L;
+    while (System.nanoTime() < deadline) {
+      if (Files.exists(diary(script)) && Files.readString(diary(script)).contains(text)) {
+        return Files.readAllLines(diary(script));
+      }
+      Thread.yield();
+    }
+    throw new AssertionError("there is no " + text + " in the diary");
+  }
+
+  /** A defect where records are written ends a sidecar, which is started again, and not the events. */
+  public static void checkADefectCostsOneSidecar() throws Exception {
+    withDouble(
+        script -> {
+          SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
+          Settings settings = Settings.read(conf, Collections.emptyMap());
+          HandoffQueue queue = new HandoffQueue(100, true);
+          Statistics statistics = new Statistics();
+          List<Interpreter> candidates = Interpreter.candidates(settings, conf, Collections.emptyMap());
+          Sidecar sidecar = new Sidecar(settings, "app", candidates, queue, SyncGate.of(settings, queue), statistics);
+          sidecar.start();
+          is(sidecar.awaitStarted(), null);
+          for (int i = 0; i < 2; i++) {
+            // That a record has no kind is not foreseen where two of them are known of one subject.
+            Context.Change change = Context.Change.add("run:1", Context.Rank.RUN);
+            queue.offer(new Record(null, Record.Worth.ROUTINE, change, json -> { throw new AssertionError("unwritable"); }));
+          }
+          queue.offer(new Record("afterwards", Record.Worth.ROUTINE, null, json -> {}));
+          List<String> lines = await(script, "afterwards");
+          is(Collections.frequency(lines, "start"), 2);
+          sidecar.finish();
+          is(sidecar.restarts() + " " + queue.isAcknowledgedEntirely(), "1 true");
+        });
+  }
+
+  /** Whatever is thrown while a record is written costs that record alone. */
+  public static void checkAnErrorCostsOneRecord() throws Exception {
+    HandoffQueue queue = new HandoffQueue(100, true);
+    Feed feed = new Feed(queue, 10, new Deadline());
+    queue.offer(new Record("bad", Record.Worth.ROUTINE, null, json -> { throw new StackOverflowError(); }), true);
+    queue.offer(new Record("good", Record.Worth.ROUTINE, null, json -> {}));
+    StringBuilder told = new StringBuilder();
+    feed.next(line -> told.append(new String(line, "UTF-8")), 0);
+    is(told.toString().contains("\"good\"") + " " + queue.dropped(), "true 1");
+  }
+}
