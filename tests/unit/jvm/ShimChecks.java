@@ -1,7 +1,10 @@
 package io.sparkevents;
 
 import static io.sparkevents.Checks.is;
+import static io.sparkevents.Checks.takesAtMost;
 
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -85,6 +88,60 @@ public final class ShimChecks {
     is(settings.synchronous(), true);
     Settings none = Settings.read(new SparkConf(false), Collections.emptyMap());
     is(none.mostRestarts() + " " + none.restartsWindowMillis() + " " + none.queueSize(), "10 600000 1024");
+  }
+
+  private static Settings settings(Map<String, String> environment, String... pairs) {
+    SparkConf conf = new SparkConf(false);
+    for (int i = 0; i < pairs.length; i += 2) {
+      conf.set("spark.events." + pairs[i], pairs[i + 1]);
+    }
+    return Settings.read(conf, environment);
+  }
+
+  /** What the driver itself needs may be given by reference, too, in the forms that the sidecar reads. */
+  public static void checkReferences() throws Exception {
+    Path file = Files.createTempFile("reference", "");
+    try {
+      Map<String, String> environment = new HashMap<>();
+      environment.put("GUARANTEE", "guaranteed");
+      environment.put("UNIT", "s");
+      environment.put("ODD", "$1\\${env:UNIT}");
+      String of = "${file:" + file + "}";
+      String guarantee = "reporter.audit.delivery.guarantee";
+      String type = "dispatcher.type";
+      is(settings(environment, guarantee, "${env:GUARANTEE}", type, "async-queued").waitsForAny(), true);
+      is(settings(environment, guarantee, "${env:NONE}", type, "async-queued").waitsForAny(), false);
+      is(settings(environment, "shutdown.timeout", "2${env:UNIT}").shutdownTimeoutMillis(), 2_000);
+      is(settings(environment, "python", "/${env:ODD}/${env:UNIT}").python(), "/$1\\${env:UNIT}/s");
+      for (String text : new String[] {"async-queued", "async-queued\n", "async-queued\r\n"}) {
+        Files.writeString(file, text);
+        is(settings(environment, type, of).synchronous(), false);
+        is(settings(environment, type, of).all().iterator().next().value, of); // for the sidecar, as it was written
+      }
+      Files.writeString(file, "async-queued\n\n");
+      is(settings(environment, type, of).synchronous(), true);
+      Files.write(file, new byte[] {(byte) 0xff});
+      is(settings(environment, "required", of, "dispatcher.queue.size", of).required(), false);
+      is(settings(environment, "dispatcher.queue.size", "${file:/nowhere}").queueSize(), 1024);
+      is(settings(environment, "dispatcher.queue.size", "${file:" + file.getParent() + "}").queueSize(), 1024);
+      SparkConf conf = new SparkConf(false).set("spark.events.python", "${env:GUARANTEE}/python");
+      String named = Interpreter.candidates(Settings.read(conf, environment), conf, environment).get(0).toString();
+      is(named, "${env:GUARANTEE}/python (from spark.events.python)");
+    } finally {
+      Files.delete(file);
+    }
+  }
+
+  /** A reference to a pipe is left to the sidecar: it can be read only once, and nobody may ever write to it. */
+  public static void checkAPipeIsNotRead() throws Exception {
+    Path pipe = Files.createTempDirectory("pipes").resolve("pipe");
+    try {
+      is(new ProcessBuilder("mkfifo", pipe.toString()).start().waitFor(), 0);
+      takesAtMost(10_000, () -> is(settings(new HashMap<>(), "required", "${file:" + pipe + "}").required(), false));
+    } finally {
+      Files.delete(pipe);
+      Files.delete(pipe.getParent());
+    }
   }
 
   /** A Python that the user has named is the only one; what is no Python is not tried. */

@@ -1,6 +1,7 @@
 package io.sparkevents;
 
 import java.io.File;
+import java.io.IOException;
 import java.net.URISyntaxException;
 import java.nio.file.Path;
 import java.nio.file.Paths;
@@ -31,9 +32,16 @@ final class Interpreter {
 
   final String path;
   final String origin;
+  /** The path as messages may show it. */
+  private final String shown;
 
   private Interpreter(String path, String origin) {
+    this(path, path, origin);
+  }
+
+  private Interpreter(String path, String shown, String origin) {
     this.path = path;
+    this.shown = shown;
     this.origin = origin;
   }
 
@@ -42,7 +50,7 @@ final class Interpreter {
       Settings settings, SparkConf conf, Map<String, String> environment) {
     List<Interpreter> found = new ArrayList<>();
     if (!settings.python().isEmpty()) {
-      found.add(new Interpreter(settings.python(), "spark.events.python"));
+      found.add(new Interpreter(settings.python(), settings.pythonAsGiven(), "spark.events.python"));
       return found;
     }
     addDriverPython(found, conf, environment);
@@ -147,8 +155,13 @@ final class Interpreter {
     return command;
   }
 
+  /** A message about it, which may quote its path. */
+  String describe(IOException noSuchProgram) {
+    return String.valueOf(noSuchProgram.getMessage()).replace(path, shown);
+  }
+
   @Override
   public String toString() {
-    return path + " (from " + origin + ")";
+    return shown + " (from " + origin + ")";
   }
 }

@@ -125,7 +125,7 @@ final class Launcher {
     try {
       started = SidecarProcess.start(candidate, onEnd);
     } catch (IOException noSuchProgram) {
-      return noSuchProgram.getMessage();
+      return candidate.describe(noSuchProgram);
     }
     // Known from now on: one that hangs before it is ready must be found, too, when the application ends.
     process = started;

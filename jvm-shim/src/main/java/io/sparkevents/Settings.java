@@ -21,7 +21,8 @@ import scala.Tuple2;
  *
  * <p>spark-submit drops lines that do not begin with {@code spark.} from spark-defaults.conf, so that
  * file is read here once more. The sidecar validates every key; the few that the driver itself needs
- * are read leniently here, because the sidecar will say what is wrong with them.
+ * are read leniently here, because the sidecar will say what is wrong with them. It is sent all values as they
+ * were written.
  */
 final class Settings {
   /** One setting as the user gave it. */
@@ -42,9 +43,11 @@ final class Settings {
   private static final Pattern DURATION = Pattern.compile("(\\d+)\\s*(ms|s|m|min|h|d)");
 
   private final Map<String, Setting> settings = new TreeMap<>();
+  private final Map<String, String> environment;
   private final String problem;
 
-  private Settings(String problem) {
+  private Settings(Map<String, String> environment, String problem) {
+    this.environment = environment;
     this.problem = problem;
   }
 
@@ -60,7 +63,7 @@ final class Settings {
         problem = "cannot read " + defaults + ": " + unreadable.getMessage();
       }
     }
-    Settings settings = new Settings(problem);
+    Settings settings = new Settings(environment, problem);
     for (String key : file.stringPropertyNames()) {
       if (key.startsWith(OWN)) {
         settings.put(key, key, file.getProperty(key), String.valueOf(defaults));
@@ -114,17 +117,21 @@ final class Settings {
     return text("events.python", "");
   }
 
+  /** The same as messages may show it. */
+  String pythonAsGiven() {
+    return settings.get("events.python").value;
+  }
+
   boolean synchronous() {
     return !"async-queued".equals(text("events.dispatcher.type", "sync"));
   }
 
   /** Whether a reporter is to be waited for, whatever the dispatcher's type. */
   boolean guaranteesAny() {
-    for (Map.Entry<String, Setting> setting : settings.entrySet()) {
-      String key = setting.getKey();
+    for (String key : settings.keySet()) {
       if (key.startsWith("events.reporter.")
           && key.endsWith(".delivery.guarantee")
-          && "guaranteed".equals(setting.getValue().value)) {
+          && "guaranteed".equals(text(key, ""))) {
         return true;
       }
     }
@@ -162,7 +169,8 @@ final class Settings {
 
   private String text(String key, String otherwise) {
     Setting setting = settings.get(key);
-    return setting == null ? otherwise : setting.value;
+    String value = setting == null ? null : References.resolve(setting.value, environment);
+    return value == null ? otherwise : value;
   }
 
   private int number(String key, int otherwise) {
