@@ -232,4 +232,21 @@ public final class HandoffQueueChecks {
     is(queue.offer(routine()), 0);
     is(queue.untoldDrops(), "handoff dropped {routine=2}");
   }
+
+  /** What Spark tells behind the end of the application is no loss; where the sidecar was given up before, it is. */
+  public static void checkWhatComesBehindTheEndIsNotCounted() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10, true);
+    queue.offer(lifecycle());
+    queue.finish();
+    is(kinds(takeAll(queue)), "l1");
+    queue.acknowledge(1);
+    queue.close();
+    is(queue.offer(routine()), 0);
+    is(queue.dropped() + queue.untoldDrops(), "0");
+    HandoffQueue abandoned = new HandoffQueue(10, true);
+    abandoned.close();
+    abandoned.offer(lifecycle());
+    abandoned.finish();
+    is(abandoned.untoldDrops(), "handoff dropped {lifecycle=1}");
+  }
 }

@@ -62,6 +62,10 @@ final class HandoffQueue {
   long offer(Record record, boolean awaited) {
     lock.lock();
     try {
+      if (closed && finishing) {
+        // Behind the end of the application Spark still tells what ends with it: nobody has lost anything.
+        return 0;
+      }
       record.assign(++lastSeq);
       if (closed || !(hasRoom() || makeRoom(record.worth))) {
         drop(record);
