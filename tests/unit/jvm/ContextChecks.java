@@ -21,7 +21,7 @@ public final class ContextChecks {
   private static final Redaction REDACTION = new Redaction(Redaction.SPARK_DEFAULT);
   private static final Records RECORDS = new Records(new SparkConf(false), REDACTION, new JobProperties(REDACTION));
 
-  private static Record application() {
+  static Record application() {
     return RECORDS.applicationStart(
         new SparkListenerApplicationStart("app", Option.apply("app-1"), 1, "ada", Option.empty(), Option.empty(), Option.empty()));
   }

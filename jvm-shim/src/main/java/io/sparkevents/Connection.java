@@ -45,6 +45,10 @@ final class Connection implements Destination {
     if (open != null && open.conf == conf) {
       return null;
     }
+    if (open != null) {
+      open.supersede();
+      open = null;
+    }
     Settings settings = null;
     Connection made = null;
     String failure;
@@ -61,6 +65,10 @@ final class Connection implements Destination {
     } catch (Throwable defect) {
       failure = defect.toString();
       LOG.error("spark-events: cannot start, the job goes on without events", defect);
+      if (made != null) {
+        made.abandon();
+        made = null;
+      }
     }
     if (failure != null && settings != null && settings.required()) {
       if (made != null) {
@@ -93,6 +101,33 @@ final class Connection implements Destination {
 
   void close() {
     forget(this);
+    end();
+  }
+
+  /**
+   * There is another context, so this one is over: it could not be made, or Spark has dropped what would have told its
+   * end.
+   */
+  private void supersede() {
+    if (queue.hasBeenUsed()) {
+      queue.offer(Records.applicationGone());
+    }
+    abandon();
+  }
+
+  /** Ends it, and nobody waits for that. */
+  private void abandon() {
+    try {
+      Thread thread = new Thread(this::end, "spark-events-abandoned");
+      thread.setDaemon(true);
+      thread.start();
+    } catch (Throwable noThread) {
+      // Nobody sees to it that the sidecar ends in time, but it is told to end.
+      queue.finish();
+    }
+  }
+
+  private void end() {
     try {
       sidecar.finish();
     } catch (InterruptedException stopped) {

@@ -212,6 +212,11 @@ final class HandoffQueue {
     }
   }
 
+  /** Whether there has ever been a record. */
+  boolean hasBeenUsed() {
+    return locked(() -> lastSeq > 0);
+  }
+
   boolean hasPending() {
     return locked(() -> !pending.isEmpty());
   }

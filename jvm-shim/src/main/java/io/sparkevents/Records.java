@@ -76,6 +76,19 @@ final class Records {
         });
   }
 
+  /** The end of an application that nobody has seen end: when and how is unknown. */
+  static Record applicationGone() {
+    long time = System.currentTimeMillis();
+    return new Record(
+        "application_end",
+        Record.Worth.LIFECYCLE,
+        null,
+        json -> {
+          json.writeNumberField("time", time);
+          json.writeStringField("ending", Ending.UNKNOWN.name());
+        });
+  }
+
   /** Since 4.0 the event has an exit code; 3.5's has one field only. */
   private static Integer exitCode(Product event) {
     Object code = event.productArity() > 1 ? event.productElement(1) : null;

@@ -1,0 +1,69 @@
+package io.sparkevents;
+
+import static io.sparkevents.Checks.is;
+import static io.sparkevents.SidecarChecks.await;
+import static io.sparkevents.SidecarChecks.withDouble;
+
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.SparkConf;
+
+/** An application's way to its sidecar: from its opening to its end, however that comes. */
+public final class ConnectionChecks {
+  private static SparkConf conf(Path script) {
+    return new SparkConf(false).set("spark.events.python", script.toString());
+  }
+
+  private static String kinds(List<String> diary) {
+    StringBuilder kinds = new StringBuilder();
+    for (String line : diary) {
+      kinds.append(line.replaceAll(".*\"kind\":\"(\\w+)\".*", "$1")).append(' ');
+    }
+    return kinds.toString().trim();
+  }
+
+  /** A context of whose end Spark does not tell is over when there is another: its sidecar ends, and says so. */
+  public static void checkTheNextContextEndsTheOneBefore() throws Exception {
+    withDouble(
+        first -> withDouble(
+            second -> withDouble(
+                third -> {
+                  Connection before = Connection.open(conf(first));
+                  before.queue.offer(ContextChecks.application());
+                  await(first, "application_start");
+                  Connection unused = Connection.open(conf(second)); // its context cannot be made
+                  List<String> told = await(first, "goodbye");
+                  is(kinds(told), "start application_start application_end goodbye");
+                  is(told.get(2).contains("\"ending\":\"UNKNOWN\""), true);
+                  await(second, "start");
+                  SparkConf conf = conf(third);
+                  Connection last = Connection.open(conf);
+                  is(Connection.open(conf), null);
+                  is(kinds(await(second, "goodbye")), "start goodbye");
+                  await(third, "start");
+                  last.close();
+                  is(kinds(await(third, "goodbye")), "start goodbye");
+                  is(before.queue.dropped() + unused.queue.dropped() + last.queue.dropped(), 0);
+                })));
+  }
+
+  /** Opens a connection while the JVM goes down, when no hook can be added any more. */
+  public static final class AtShutdown {
+    public static void main(String[] none) {
+      SparkConf conf = new SparkConf(false).set("spark.events.python", "/nowhere/python");
+      Runtime.getRuntime().addShutdownHook(new Thread(() -> System.out.println("opened " + Connection.open(conf))));
+    }
+  }
+
+  /** Where it cannot start, nobody is given a connection that nobody else knows of. */
+  public static void checkAFailedStartOpensNothing() throws Exception {
+    ProcessBuilder java = new ProcessBuilder(System.getProperty("java.home") + "/bin/java", AtShutdown.class.getName());
+    java.environment().put("CLASSPATH", System.getProperty("java.class.path"));
+    Process process = java.redirectError(ProcessBuilder.Redirect.INHERIT).start();
+    String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+    is(process.waitFor(60, TimeUnit.SECONDS), true);
+    is(said.trim(), "opened null");
+  }
+}
