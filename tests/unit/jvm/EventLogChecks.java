@@ -13,7 +13,7 @@ import org.slf4j.Logger;
 /** What is written into the driver's log. */
 public final class EventLogChecks {
   /** A logger of which only what it is told is known: "level text"; each call passes through the gate. */
-  private static Logger logger(ConcurrentLinkedQueue<String> told, Semaphore gate) {
+  static Logger logger(ConcurrentLinkedQueue<String> told, Semaphore gate) {
     return (Logger)
         Proxy.newProxyInstance(
             EventLogChecks.class.getClassLoader(),

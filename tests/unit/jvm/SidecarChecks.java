@@ -4,8 +4,11 @@ import static io.sparkevents.Checks.is;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.Semaphore;
 import org.apache.spark.SparkConf;
 
 /** The sidecar's supervisor, with a process that stands in for the sidecar. */
@@ -87,5 +90,42 @@ public final class SidecarChecks {
     StringBuilder told = new StringBuilder();
     feed.next(line -> told.append(new String(line, "UTF-8")), 0);
     is(told.toString().contains("\"good\"") + " " + queue.dropped(), "true 1");
+  }
+
+  /** A sidecar that reads nothing is said once when that costs records, by a thread that it does not hold up, and once when it reads again. */
+  public static void checkASidecarThatStandsIsSaid() throws Exception {
+    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
+    HandoffQueue queue = new HandoffQueue(1, true);
+    Standstill standstill = new Standstill(queue, 60, EventLogChecks.logger(told, new Semaphore(100)));
+    standstill.start();
+    queue.offer(HandoffQueueChecks.routine());
+    queue.offer(HandoffQueueChecks.routine()); // the first goes
+    awaitSize(told, 1);
+    is(told.peek().startsWith("warn 0"), true);
+    queue.take(new ArrayList<>(), 0);
+    awaitSize(told, 2);
+    is(told.toArray()[1], "warn spark-events: the sidecar takes records again");
+    standstill.stop();
+    is(told.size(), 2);
+  }
+
+  /** One that reads nothing for a while, and it costs nothing, is not commented on. */
+  public static void checkAStandstillThatCostsNothingIsNotSaid() throws Exception {
+    HandoffQueue queue = new HandoffQueue(2, true);
+    queue.offer(HandoffQueueChecks.routine());
+    is(queue.hasStoodFor(0), false);
+    queue.offer(HandoffQueueChecks.routine());
+    queue.offer(HandoffQueueChecks.routine());
+    is(queue.hasStoodFor(0) + " " + queue.hasStoodFor(600_000), "true false");
+    queue.take(new ArrayList<>(), 0);
+    is(queue.hasStoodFor(0), false);
+  }
+
+  private static void awaitSize(ConcurrentLinkedQueue<String> told, int size) {
+    long deadline = System.nanoTime() + 60_000_000_000L;
+    while (told.size() < size && System.nanoTime() < deadline) {
+      Thread.yield();
+    }
+    is(told.size(), size);
   }
 }

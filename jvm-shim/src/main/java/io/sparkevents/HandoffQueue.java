@@ -3,6 +3,7 @@ package io.sparkevents;
 import java.io.IOException;
 import java.util.Collection;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Supplier;
 
@@ -34,6 +35,8 @@ final class HandoffQueue {
   private boolean allWritten = true;
   private long lastSeq;
   private long unconfirmed;
+  private long takenNanos = System.nanoTime();
+  private boolean droppedSinceTaken;
   /** Null: there is none, or it is not to be used. */
   private Shortcut shortcut;
 
@@ -132,6 +135,7 @@ final class HandoffQueue {
   private void drop(Record record) {
     if (record.worth != Record.Worth.ACCOUNT) {
       drops.count(Drops.HANDOFF, record.kind, 1);
+      droppedSinceTaken = true;
     }
     // The record is lost as an event, not as knowledge: a query that started still runs.
     context.apply(record);
@@ -156,6 +160,8 @@ final class HandoffQueue {
     lock.lock();
     try {
       sent.allWritten();
+      takenNanos = System.nanoTime();
+      droppedSinceTaken = false;
       if (pending.isEmpty()) {
         allWritten = true;
         progress.note();
@@ -210,6 +216,12 @@ final class HandoffQueue {
     } finally {
       lock.unlock();
     }
+  }
+
+  /** Whether the writer has taken nothing for so long, and records are dropped for that. */
+  boolean hasStoodFor(long millis) {
+    return locked(
+        () -> droppedSinceTaken && System.nanoTime() - takenNanos >= TimeUnit.MILLISECONDS.toNanos(millis));
   }
 
   /** Whether there has ever been a record. */

@@ -30,6 +30,7 @@ final class Sidecar {
   private final Restarts restarts;
   private final Launcher launcher;
   private final Feed feed;
+  private final Standstill standstill;
 
   private volatile String failure;
   private volatile boolean ready;
@@ -51,11 +52,13 @@ final class Sidecar {
         new Launcher(
             settings, application, candidates, answers, statistics, restarts, deadline, queue::wakeWriter);
     feed = new Feed(queue, settings.queueSize(), deadline);
+    standstill = new Standstill(queue);
   }
 
   void start() {
     supervisor.setDaemon(true);
     supervisor.start();
+    standstill.start();
   }
 
   int restarts() {
@@ -73,6 +76,7 @@ final class Sidecar {
     deadline.setAfter(patience);
     queue.finish();
     finishing.countDown();
+    standstill.stop();
     supervisor.join(Math.max(1, patience));
     if (supervisor.isAlive()) {
       // It may be stuck in the pipe of a process that does not read.
