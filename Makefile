@@ -3,6 +3,8 @@
 .PHONY: help setup environments jar broker collector connect check test test-matrix demo bench wheel clean
 
 MATRIX ?= 3.5 4.0 newest
+# One more than two cores: a part of every test is waiting.
+WORKERS ?= 3
 export PYTHON
 
 # $(call in,VENV) runs a command as if VENV were activated and nothing of the caller's Spark or Python were set:
@@ -39,22 +41,23 @@ check: setup ## lint, formatting, types, and the rule which way imports point
 	$(call in,.venv) -m mypy
 	$(call in,.venv) -m pytest -q tests/unit/test_import_rule.py
 
-# Without arguments: what needs no Spark first, then Spark; module by module on two cores, for most of it is waiting.
+# Without arguments: what needs no Spark first, then Spark; module by module.
 test: setup ## every test, on the newest Spark
 ifeq ($(ARGS),)
-	$(call in,.venv) -m pytest -q -n 2 --dist loadfile -m "not spark"
-	$(call in,.venv) -m pytest -q -n 2 --dist loadfile -m spark
+	$(call in,.venv) -m pytest -q -n $(WORKERS) --dist loadfile -m "not spark"
+	$(call in,.venv) -m pytest -q -n $(WORKERS) --dist loadfile -m spark
 else
 	$(call in,.venv) -m pytest $(ARGS)
 endif
 
-# Without what takes minutes (`-m long`): executors that are killed, on the newest Spark alone.
+# Without what takes minutes (`-m long`), executors that are killed, say, and what does not depend on the version of Spark
+# (`-m any_spark`): the newest runs them alone.
 test-matrix: $(MATRIX:%=test-on-%) ## the tests that need Spark, on 3.5, 4.0 and the newest
 
 .PHONY: $(MATRIX:%=test-on-%)
 $(MATRIX:%=test-on-%): test-on-%:
 	@bash .ci/setup $*
-	$(call in,$(if $(filter newest,$*),.venv,.matrix/$*)) -m pytest -q -n 2 --dist loadfile -m "spark and not long" $(ARGS)
+	$(call in,$(if $(filter newest,$*),.venv,.matrix/$*)) -m pytest -q -n $(WORKERS) --dist loadfile -m "spark and not long and not any_spark" $(ARGS)
 
 demo: setup ## a streaming job that fails, and what it reports
 	$(call in,.venv) examples/run_demo.py $(ARGS)

@@ -7,7 +7,7 @@ import re
 import pytest
 from spark.harness import Lab, two_lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(300)]
 
 
 def test_events_stand_in_the_driver_s_own_log(lab: Lab) -> None:

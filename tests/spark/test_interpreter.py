@@ -15,7 +15,7 @@ from spark.harness import REPORTERS, Lab, Run, two_lines
 
 import spark_events
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(240)]
 
 PROBE = {
     "events.dispatcher.type": "async-queued",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from spark.harness import SMALL_SPARK, environment
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(300)]
 
 _CELL_SECONDS = 120
 
