@@ -39,6 +39,12 @@ def rounds(lab: Lab) -> Any:
     return run(lab, "session_rounds.py", str(ROUNDS))[1]
 
 
+def test_a_stream_that_breaks_off_keeps_nobody_waiting(lab: Lab) -> None:
+    """Spark's listener, which waits for its answer, goes on; so does what takes the listener out of Spark's queue."""
+    _, took = run(lab, "session_ends.py")
+    assert took < 30  # a minute is what the listener would wait
+
+
 def test_configure_sets_everything(alone: tuple[Run, Any]) -> None:
     """The listener is there, and no sidecar is; what is configured beside `reporters=` stays out of the stream."""
     done, truth = alone

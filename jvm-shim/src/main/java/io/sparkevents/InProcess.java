@@ -175,11 +175,12 @@ public final class InProcess implements Destination {
 
   /** Python has done its work, or cannot go on: whoever waits goes on. */
   public void end() throws InterruptedException {
+    // First of all: Spark takes a listener out when its thread has come back, which may wait for an answer here.
+    queue.close();
     if (listening && !context.isStopped()) {
       context.removeSparkListener(listener);
     }
     events.close(deadline.isSet() ? deadline.millisLeft() : 0);
-    queue.close();
     ended.countDown();
   }
 }
