@@ -249,4 +249,21 @@ public final class HandoffQueueChecks {
     abandoned.finish();
     is(abandoned.untoldDrops(), "handoff dropped {lifecycle=1}");
   }
+
+  /** An account that had made room, and was with a sidecar that died, is told again with all that it counted. */
+  public static void checkAnAccountThatMadeRoomIsToldAgain() throws Exception {
+    HandoffQueue queue = new HandoffQueue(1, true);
+    for (int i = 0; i < 6; i++) {
+      queue.offer(routine());
+    }
+    is(kinds(takeAll(queue)), "r6 d7"); // five of them, and 6 has made room
+    queue.offer(routine()); // 7 makes room, too
+    is(kinds(takeAll(queue)), "r8");
+    queue.rewind();
+    is(queue.dropped(), 6);
+    queue.finish();
+    is(kinds(take(queue)), "r8");
+    is(kinds(take(queue)) + " " + queue.takeDropNotice(), "d9 sidecar dropped {routine=1}");
+    is(kinds(take(queue)) + " " + queue.takeDropNotice(), "d10 handoff dropped {routine=5}");
+  }
 }

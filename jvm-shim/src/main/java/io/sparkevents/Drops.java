@@ -19,6 +19,29 @@ final class Drops {
   /** Events that Spark itself did not give to its listeners. */
   static final String LISTENER_QUEUE = "spark-listener-queue";
 
+  /** What was given up at one place, as a record. */
+  static final class Account extends Record {
+    private final String where;
+    private final Map<String, long[]> counts;
+
+    private Account(String where, Map<String, long[]> counts) {
+      super(
+          "dropped",
+          Worth.ACCOUNT,
+          null,
+          json -> {
+            json.writeStringField("where", where);
+            json.writeObjectFieldStart("records");
+            for (Map.Entry<String, long[]> count : counts.entrySet()) {
+              json.writeNumberField(count.getKey(), count.getValue()[0]);
+            }
+            json.writeEndObject();
+          });
+      this.where = where;
+      this.counts = counts;
+    }
+  }
+
   private static final long INTERVAL_NANOS = TimeUnit.SECONDS.toNanos(10);
 
   /** By place, then kind; the counts are arrays, so that counting allocates nothing. */
@@ -48,7 +71,7 @@ final class Drops {
   }
 
   /** The account of one place, as a record; its drops count as told from now on. */
-  Record account(long nowNanos) {
+  Account account(long nowNanos) {
     String where = unreported.keySet().iterator().next();
     Map<String, long[]> counts = unreported.remove(where);
     accountUnderWay = true;
@@ -56,18 +79,13 @@ final class Drops {
     // With more than one place, the next is told at once.
     reportedNanos = unreported.isEmpty() ? nowNanos : nowNanos - INTERVAL_NANOS;
     notice = where + " dropped " + text(counts);
-    return new Record(
-        "dropped",
-        Record.Worth.ACCOUNT,
-        null,
-        json -> {
-          json.writeStringField("where", where);
-          json.writeObjectFieldStart("records");
-          for (Map.Entry<String, long[]> count : counts.entrySet()) {
-            json.writeNumberField(count.getKey(), count.getValue()[0]);
-          }
-          json.writeEndObject();
-        });
+    return new Account(where, counts);
+  }
+
+  /** An account was lost before a sidecar had acknowledged it: what it told is to be told again. */
+  void takeBack(Account lost) {
+    Map<String, long[]> counts = unreported.computeIfAbsent(lost.where, place -> new LinkedHashMap<>());
+    lost.counts.forEach((kind, number) -> counts.computeIfAbsent(kind, unknown -> new long[1])[0] += number[0]);
   }
 
   /** An account has left the queue; the next may enter. */

@@ -295,7 +295,7 @@ final class HandoffQueue {
       for (Record record = sent.pollLast(); record != null; record = sent.pollLast()) {
         pending.addFirst(record);
       }
-      sent.loseTraces(kind -> drops.count(Drops.SIDECAR, kind, 1));
+      sent.loseTraces(kind -> drops.count(Drops.SIDECAR, kind, 1), drops::takeBack);
       progress.startsAnew(lastSeq);
       return context.records();
     } finally {
@@ -343,7 +343,7 @@ final class HandoffQueue {
       for (Record record = pending.pollFirst(); record != null; record = pending.pollFirst()) {
         drop(record);
       }
-      sent.loseTraces(kind -> unconfirmed++);
+      sent.loseTraces(kind -> unconfirmed++, drops::takeBack);
       while (sent.pollLast() != null) {
         unconfirmed++;
       }

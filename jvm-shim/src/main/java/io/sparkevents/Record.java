@@ -12,7 +12,7 @@ import java.nio.charset.StandardCharsets;
  * <p>The listener thread only captures values; the JSON text is made later, on the writer's thread,
  * and kept, so that a record that must be sent again to a new sidecar is the same text.
  */
-final class Record {
+class Record {
   /** Writes the fields of a record; runs on the writer's thread, so it may touch immutable values only. */
   interface Body {
     void writeTo(JsonGenerator json) throws IOException;

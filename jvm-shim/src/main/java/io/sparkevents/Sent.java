@@ -16,10 +16,13 @@ final class Sent {
   private static final class Trace {
     final long seq;
     final String kind;
+    /** Null: it was none. */
+    final Drops.Account account;
 
     Trace(Record record) {
       seq = record.seq();
       kind = record.kind;
+      account = record instanceof Drops.Account ? (Drops.Account) record : null;
     }
   }
 
@@ -83,10 +86,14 @@ final class Sent {
     }
   }
 
-  /** Tells the kinds of those that made room and were not acknowledged: their sidecar is gone. */
-  void loseTraces(Consumer<String> lost) {
+  /** Tells the kinds of those that made room and were not acknowledged, and accounts themselves: their sidecar is gone. */
+  void loseTraces(Consumer<String> lost, Consumer<Drops.Account> lostAccount) {
     for (Trace trace = traces.pollFirst(); trace != null; trace = traces.pollFirst()) {
-      lost.accept(trace.kind);
+      if (trace.account == null) {
+        lost.accept(trace.kind);
+      } else {
+        lostAccount.accept(trace.account);
+      }
     }
   }
 
