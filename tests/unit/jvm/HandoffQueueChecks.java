@@ -4,6 +4,7 @@ import static io.sparkevents.Checks.is;
 import static io.sparkevents.Checks.start;
 import static io.sparkevents.Checks.takesAtMost;
 
+import java.lang.ref.WeakReference;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -265,5 +266,23 @@ public final class HandoffQueueChecks {
     is(kinds(take(queue)), "r8");
     is(kinds(take(queue)) + " " + queue.takeDropNotice(), "d9 sidecar dropped {routine=1}");
     is(kinds(take(queue)) + " " + queue.takeDropNotice(), "d10 handoff dropped {routine=5}");
+  }
+
+  /** A record holds nothing of Spark's once its text is made, which stays the same. */
+  public static void checkALineHoldsNothingOfSparks() throws Exception {
+    Object[] held = {new byte[1]};
+    WeakReference<Object> seen = new WeakReference<>(held[0]);
+    Record record = holding(held[0]);
+    byte[] line = record.line();
+    held[0] = null;
+    for (int i = 0; i < 100 && seen.get() != null; i++) {
+      System.gc();
+    }
+    is(seen.get(), null);
+    is(record.line() == line, true);
+  }
+
+  private static Record holding(Object one) {
+    return new Record("holding", Record.Worth.ROUTINE, null, json -> json.writeStringField("one", one.getClass().getName()));
   }
 }

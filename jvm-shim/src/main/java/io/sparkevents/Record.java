@@ -34,7 +34,8 @@ class Record {
   final Context.Change change;
 
   private final long observedMillis;
-  private final Body body;
+  /** Null once the line is made: what it has captured may be large. */
+  private Body body;
   private long seq;
   private byte[] line;
 
@@ -55,7 +56,7 @@ class Record {
     seq = number;
   }
 
-  /** The record as one line of JSON, newline included. */
+  /** The record as one line of JSON, newline included. For one thread at a time. */
   byte[] line() throws IOException {
     if (line == null) {
       line =
@@ -66,6 +67,7 @@ class Record {
                 json.writeNumberField("at", observedMillis);
                 body.writeTo(json);
               });
+      body = null;
     }
     return line;
   }

@@ -101,13 +101,16 @@ final class Records {
 
   Record jobStart(SparkListenerJobStart event) {
     String[] selected = JobProperties.select(event.properties());
+    // Not the event: it holds the infos of all stages.
+    int job = event.jobId();
+    long time = event.time();
     return new Record(
         "job_start",
         Record.Worth.ROUTINE,
-        Context.Change.begin("job:" + event.jobId(), Context.Rank.WORK),
+        Context.Change.begin("job:" + job, Context.Rank.WORK),
         json -> {
-          json.writeNumberField("job_id", event.jobId());
-          json.writeNumberField("time", event.time());
+          json.writeNumberField("job_id", job);
+          json.writeNumberField("time", time);
           properties.write(json, selected);
         });
   }

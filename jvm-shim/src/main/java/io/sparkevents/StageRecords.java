@@ -23,7 +23,12 @@ final class StageRecords {
 
   Record submitted(SparkListenerStageSubmitted event) {
     StageInfo stage = event.stageInfo();
-    stages.submitted(stage.stageId(), stage.attemptNumber(), stage.numTasks());
+    // Not the info itself: it holds the stage's details and accumulators.
+    int id = stage.stageId();
+    int attempt = stage.attemptNumber();
+    String name = stage.name();
+    int tasks = stage.numTasks();
+    stages.submitted(id, attempt, tasks);
     String[] selected = JobProperties.select(event.properties());
     long time = time(stage.submissionTime());
     return new Record(
@@ -31,7 +36,7 @@ final class StageRecords {
         Record.Worth.ROUTINE,
         Context.Change.begin(subject(stage), Context.Rank.WORK),
         json -> {
-          writeStage(json, stage);
+          writeStage(json, id, attempt, name, tasks);
           json.writeNumberField("time", time);
           properties.write(json, selected);
         });
@@ -78,8 +83,12 @@ final class StageRecords {
 
   Record completed(SparkListenerStageCompleted event) {
     StageInfo stage = event.stageInfo();
-    Stages.Attempt attempt = stages.completed(stage.stageId(), stage.attemptNumber());
-    int failed = attempt == null ? 0 : attempt.failedTasks;
+    int id = stage.stageId();
+    int attempt = stage.attemptNumber();
+    String name = stage.name();
+    int tasks = stage.numTasks();
+    Stages.Attempt counted = stages.completed(id, attempt);
+    int failed = counted == null ? 0 : counted.failedTasks;
     long time = time(stage.completionTime());
     String reason = stage.failureReason().isDefined() ? stage.failureReason().get() : null;
     return new Record(
@@ -87,7 +96,7 @@ final class StageRecords {
         reason == null ? Record.Worth.ROUTINE : Record.Worth.LIFECYCLE,
         Context.Change.forget(subject(stage)),
         json -> {
-          writeStage(json, stage);
+          writeStage(json, id, attempt, name, tasks);
           json.writeNumberField("time", time);
           json.writeNumberField("failed", failed);
           json.writeStringField("failure_reason", Text.cut(reason));
@@ -106,11 +115,11 @@ final class StageRecords {
         });
   }
 
-  private static void writeStage(JsonGenerator json, StageInfo stage) throws IOException {
-    json.writeNumberField("stage_id", stage.stageId());
-    json.writeNumberField("attempt", stage.attemptNumber());
-    json.writeStringField("name", stage.name());
-    json.writeNumberField("tasks", stage.numTasks());
+  private static void writeStage(JsonGenerator json, int id, int attempt, String name, int tasks) throws IOException {
+    json.writeNumberField("stage_id", id);
+    json.writeNumberField("attempt", attempt);
+    json.writeStringField("name", name);
+    json.writeNumberField("tasks", tasks);
   }
 
   private static String subject(StageInfo stage) {
