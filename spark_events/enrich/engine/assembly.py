@@ -8,7 +8,6 @@ from typing import Any
 
 from spark_events.enrich.engine.attempts import Attempts
 from spark_events.enrich.engine.breaker import Breaker
-from spark_events.enrich.engine.buffer import Buffer
 from spark_events.enrich.engine.bulk import Groups, Misfit, accept_group, accept_one
 from spark_events.enrich.engine.calls import Call
 from spark_events.enrich.engine.context import Context
@@ -55,7 +54,6 @@ def assemble(
     rate: float | None,
     counts: Counts,
     hot: HotKeys,
-    buffer: Buffer,
     signals: Signals,
     misfit: Misfit | None,
 ) -> Pool:
@@ -82,7 +80,7 @@ def assemble(
         memory = cache = None
         if plan.coalesce_by is not None:
             # Bounded like the buffer: equal requests farther apart than that make another call.
-            memory = Answers(plan.buffer_rows, ttl=None, room=lambda: buffer.most_answers)
+            memory = Answers(plan.buffer_rows, ttl=None, most_bytes=plan.buffer_bytes)
         if plan.cache is not None:
             kept = plan.cache
             cache = process.caches.get((definition.answers, kept), lambda: Answers(kept.max_entries, kept.ttl))

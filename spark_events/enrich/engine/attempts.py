@@ -281,6 +281,9 @@ class Attempts:
                 await self.rate.wait()
                 held += 0.0 if again else self._clock() - before
             slot.deadline = math.inf
+            if self.stopping():
+                # It was let through when the run was over already, and its row has gone out as failed.
+                raise asyncio.CancelledError
             if self.gate.lets(slot.passed):
                 return held
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import math
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["SAMPLE", "Buffer"]
+__all__ = ["SAMPLE", "Buffer", "size_of"]
 
 #: The size of one answer in so many is measured.
 SAMPLE = 64
@@ -57,11 +56,6 @@ class Buffer:
         return self._answer if self.measured else None
 
     @property
-    def most_answers(self) -> float:
-        """So many of the latest answers weigh the bytes allowed; infinite before the first was measured."""
-        return self._allowed_bytes / self._answer if self._answer else math.inf
-
-    @property
     def room(self) -> int:
         """Rows that may come in."""
         return self._allowed_rows - self._rows
@@ -93,7 +87,7 @@ class Buffer:
 
     def measure(self, answer: Any) -> None:
         """An answer, to know their mean size."""
-        size = _size_of(answer, _DEEP)
+        size = size_of(answer)
         self._answer += (size - self._answer) / min(self.measured + 1, _MEMORY)
         # Behind it: another thread may look.
         self.measured += 1
@@ -104,7 +98,7 @@ class Buffer:
         return int(self._bytes + self._rows * self._answer)
 
 
-def _size_of(value: Any, deep: int) -> float:
+def size_of(value: Any, deep: int = _DEEP) -> float:
     """Bytes of a value with what is nested in it; keys of mappings are mostly the same objects in all answers."""
     size = float(sys.getsizeof(value))
     parts: Iterable[Any]
@@ -115,7 +109,7 @@ def _size_of(value: Any, deep: int) -> float:
     else:
         return size
     if deep and value:
-        looked = [_size_of(part, deep - 1) for part in itertools.islice(parts, _MANY)]
+        looked = [size_of(part, deep - 1) for part in itertools.islice(parts, _MANY)]
         # A class of somebody's may have a length and nothing in it.
         size += sum(looked) / max(1, len(looked)) * len(value)
     return size

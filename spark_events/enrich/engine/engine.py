@@ -233,6 +233,11 @@ class Engine:
             self._uncancel()
             resource = Failure("resource", "CancelledError", "other code on the event loop cancelled its opening")
         refusal = resource if isinstance(resource, Failure) else None
+        if self._ending:
+            # The end came just when it was open: asyncio.wait_for keeps what it has and forgets the cancellation.
+            if plan.resource is not None and refusal is None:
+                process.resources.release(key)
+            raise asyncio.CancelledError
         pool = assemble(
             plan,
             self._definition,
@@ -241,7 +246,6 @@ class Engine:
             self._rate,
             self._counts,
             self._hot,
-            self._buffer,
             signals,
             self._misfit,
         )

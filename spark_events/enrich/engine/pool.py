@@ -142,7 +142,8 @@ class Pool:
             slot.cancel("down", now)
 
     def _down(self, why: str) -> None:
-        self.refuse(Failure("circuit-open", "CircuitOpenError", why, retryable=True))
+        if self._attempts.refusal is None:
+            self.refuse(Failure("circuit-open", "CircuitOpenError", why, retryable=True))
 
     async def stop(self) -> None:
         """Starts nothing new, cancels what is in flight, and waits for it to unwind, a bounded time."""
@@ -268,6 +269,7 @@ class Pool:
             self._signals.on_defect(error)
         finally:
             if not slot.abandoned:
+                self._attempts.leave(slot)
                 self._slots.discard(slot)
                 if not self.stopping:
                     self._employ()

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 #: Definitions whose caches, gates, breakers and rates are kept: more than a job has enrichments, for of those that take
 #: turns none would be found again.
-_MOST_KEPT = 32
+_MOST_KEPT = 16
 _CLOSING_SECONDS = 5.0
 
 

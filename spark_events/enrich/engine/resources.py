@@ -18,7 +18,7 @@ _LOG = logging.getLogger(__name__)
 #: goodbye to a server, is when to close.
 _IDLE_SECONDS = 45.0
 #: More than a job has enrichments: of those that take turns, none would be found open again.
-_MOST_IDLE = 32
+_MOST_IDLE = 16
 _CLOSING_SECONDS = 4.0
 
 

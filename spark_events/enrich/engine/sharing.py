@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from spark_events.enrich.engine.buffer import size_of
 from spark_events.enrich.engine.calls import Batch
 from spark_events.enrich.engine.counts import Counts
 from spark_events.enrich.engine.failure import Failure
@@ -24,7 +25,7 @@ class Answers:
     Args:
         most: how many.
         ttl: seconds; None: for ever.
-        room: for how many there is room at the moment, asked at each; one is always kept. None: for all.
+        most_bytes: what they may weigh together, about; one is always kept. None: they are not weighed.
         clock: seconds, monotonic.
     """
 
@@ -32,14 +33,15 @@ class Answers:
         self,
         most: int,
         ttl: float | None,
-        room: Callable[[], float] | None = None,
+        most_bytes: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._most = most
-        self._room = room
+        self._most_bytes = most_bytes
+        self._bytes = 0.0
         self._ttl = ttl
         self._clock = clock
-        self._answers: OrderedDict[Hashable, tuple[float, Any]] = OrderedDict()
+        self._answers: OrderedDict[Hashable, tuple[float, Any, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._answers)
@@ -50,18 +52,27 @@ class Answers:
         if found is None:
             return default
         if self._ttl is not None and self._clock() - found[0] >= self._ttl:
-            del self._answers[request]
+            self._forget(request)
             return default
         self._answers.move_to_end(request)
         return found[1]
 
     def put(self, request: Hashable, answer: Any) -> None:
         """Remembers an answer, from now."""
-        self._answers[request] = (self._clock() if self._ttl is not None else 0.0, answer)
-        self._answers.move_to_end(request)
-        most: float = self._most if self._room is None else min(self._most, max(1, self._room()))
-        while len(self._answers) > most:
-            self._answers.popitem(last=False)
+        self._forget(request)
+        weight = 0.0 if self._most_bytes is None else size_of(answer)
+        self._answers[request] = (self._clock() if self._ttl is not None else 0.0, answer, weight)
+        self._bytes += weight
+        while len(self._answers) > self._most or self._is_too_heavy():
+            self._forget(next(iter(self._answers)))
+
+    def _is_too_heavy(self) -> bool:
+        return self._most_bytes is not None and self._bytes > self._most_bytes and len(self._answers) > 1
+
+    def _forget(self, request: Hashable) -> None:
+        found = self._answers.pop(request, None)
+        if found is not None:
+            self._bytes -= found[2]
 
 
 class Sharing:

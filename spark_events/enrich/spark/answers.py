@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_events.enrich.engine.failure import Failure, type_of
-from spark_events.enrich.spark.fitting import check_of, described, listed
+from spark_events.enrich.spark.fitting import check_of, described, listed, surely_fits
 from spark_events.enrich.spark.nulls import has_required, null_below
 
 __all__ = ["AnswerWriter"]
@@ -40,6 +40,10 @@ class AnswerWriter:
         self._get: Callable[[Any], tuple[Any, ...]] = (lambda answer: (get(answer),)) if single else get
         self._getters = [operator.itemgetter(name) for name in self._names]
         self._nothing = (None,) * len(self._names)
+        self._sure = [surely_fits(field.type) for field in self._fields]
+        for field in self._fields:
+            # The first array of a process imports what pyarrow needs for it: not in the middle of the calls.
+            pa.array([], field.type)
 
     def write(self, answers: Sequence[Any]) -> tuple[list[pa.Array], dict[int, Failure]]:
         """The output's columns, and by row the failures: those among the answers, and those found here.
@@ -64,8 +68,18 @@ class AnswerWriter:
         return arrays, failures
 
     def misfit(self, answer: Any) -> Failure | None:
-        """Why one answer does not fit; None: it does."""
-        return self.write([answer])[1].get(0)
+        """Why one answer does not fit; None: it does. Where that is plain, no array is made to find out."""
+        return None if self._is_plain(answer) else self.write([answer])[1].get(0)
+
+    def _is_plain(self, answer: Any) -> bool:
+        if type(answer) is not dict or len(answer) != len(self._names):
+            return False
+        try:
+            values = self._get(answer)
+        except KeyError:
+            return False
+        fit = all(value is None or sure(value) for sure, value in zip(self._sure, values, strict=True))
+        return fit and not any(values[place] is None for place in self._required)
 
     def parts(self, answers: list[Any], mean: float | None) -> Iterator[tuple[int, list[pa.Array], dict[int, Failure]]]:
         """The same in parts of a bounded size: the place of the first row, and columns and failures of its part.

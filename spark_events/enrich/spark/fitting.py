@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from spark_events.enrich.spark.nulls import has_required
 from spark_events.enrich.spark.values import hashable
 
-__all__ = ["Check", "check_of", "described", "listed"]
+__all__ = ["Check", "check_of", "described", "listed", "surely_fits"]
 
 _NAMES_SHOWN = 5
 _BYTES = (bytes, bytearray, memoryview)
@@ -49,6 +50,25 @@ def check_of(kind: pa.DataType, path: str) -> Check | None:
         return _Struct(told, [field.name for field in fields], below)
     fit = _fit_of(kind)
     return None if fit is None else _Plain(told, fit)
+
+
+def surely_fits(kind: pa.DataType) -> Callable[[Any], bool]:
+    """Whether one value fits, told by its own type; False where only Arrow knows."""
+    if pa.types.is_integer(kind):
+        least, most = (-(1 << (kind.bit_width - 1)), (1 << (kind.bit_width - 1)) - 1)
+        return lambda value: type(value) is int and least <= value <= most
+    if pa.types.is_float64(kind):
+        return lambda value: type(value) is float
+    if pa.types.is_boolean(kind):
+        return lambda value: type(value) is bool
+    if pa.types.is_string(kind):
+        return lambda value: type(value) is str and _is_text(value)
+    if pa.types.is_binary(kind):
+        return lambda value: type(value) is bytes
+    if pa.types.is_list(kind) and not has_required(kind):
+        element = surely_fits(kind.value_type)
+        return lambda value: type(value) is list and all(one is None or element(one) for one in value)
+    return lambda _: False
 
 
 def described(value: Any) -> str:

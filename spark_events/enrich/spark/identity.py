@@ -14,6 +14,9 @@ from spark_events.enrich.spark.values import identities_of
 __all__ = ["answer_keys", "idempotency_keys"]
 
 
+_NUMBERS = frozenset({int, float})
+
+
 def idempotency_keys(scope: str, columns: Sequence[str], batch: pa.RecordBatch) -> Callable[[int], str]:
     """The key of a row by its index, made only when it is asked for.
 
@@ -59,6 +62,9 @@ def _canonical(value: Any) -> str:
         return value.isoformat()
     if isinstance(value, dict):
         return "{" + ",".join(f"{_canonical(name)}:{_canonical(part)}" for name, part in value.items()) + "}"
+    if isinstance(value, list) and _NUMBERS.issuperset(map(type, value)):
+        # The same in fewer steps: an embedding has hundreds.
+        return f"[{','.join(map(repr, value))}]"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_canonical, value)) + "]"
     if isinstance(value, bytes):

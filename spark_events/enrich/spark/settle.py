@@ -18,7 +18,7 @@ from spark_events.enrich.spark.report import COLUMN, Report
 from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame
 
 __all__ = ["Settled", "Storage", "check_storage", "settle"]
 
@@ -88,16 +88,14 @@ def settle(lazy: DataFrame, storage: Storage) -> Settled:
     settled = Settled(marked, release)
     try:
         if storage == "reliable":
-            rows = _written(marked, _told(marked))
+            _write(marked, _told(marked))
         elif connect or not is_local(lazy):
             # When a job over it ends, Spark looks for blocks that were lost meanwhile with their executors, computes
             # these again and cuts the plan off. So the reports are read by another job: after that.
             # (`noop` and not `count`: Connect runs a query's own job in a way that leaves the plan uncut.)
             marked.write.format("noop").mode("overwrite").save()
-            rows = _told(marked).collect()
-        else:
-            rows = _told(marked).collect()
-        settled.reports = sorted((Report.from_bytes(row.report) for row in rows), key=_partition)
+        reports = (Report.from_bytes(row.report) for row in _told(marked).collect())
+        settled.reports = sorted(reports, key=lambda one: one.partition)
     except BaseException:
         with contextlib.suppress(Exception):
             release()
@@ -111,10 +109,6 @@ def _told(df: DataFrame) -> DataFrame:
 
     report = functions.col(COLUMN).getField("report")
     return df.where(functions.col(COLUMN).isNotNull()).where(report.isNotNull()).select(report.alias("report"))
-
-
-def _partition(report: Report) -> int:
-    return report.partition
 
 
 def _marked(lazy: DataFrame, storage: Storage, connect: bool) -> tuple[DataFrame, Callable[[], None]]:
@@ -152,25 +146,22 @@ def _reliable(lazy: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
     return marked, delete
 
 
-def _written(marked: DataFrame, told: DataFrame) -> list[Row]:
-    """Has the files of a reliable checkpoint written, and only then what is made of it computed and collected.
+def _write(marked: DataFrame, made_of_it: DataFrame) -> None:
+    """Has the files of a reliable checkpoint written.
 
-    A job over it would compute it twice, for itself and then for the files, and call twice; another checkpoint has the
-    files written first.
+    A job over it would compute it twice, for itself and then for the files, and call twice; another checkpoint, of
+    whatever is made of it, has the files written first.
     """
     context = marked.sparkSession.sparkContext
     before: Any = context.getLocalProperty(_ANCESTORS_FIRST)
     context.setLocalProperty(_ANCESTORS_FIRST, "true")
     try:
-        made = told.localCheckpoint(eager=True)
+        _rdd(made_of_it.localCheckpoint(eager=True)).unpersist(False)
     finally:
         context.setLocalProperty(_ANCESTORS_FIRST, before)
     if not _rdd(marked).isCheckpointed():
         # Whatever used it would call again.
         raise RuntimeError("Spark has not written the checkpoint that storage='reliable' asks for")
-    rows = made.collect()
-    _rdd(made).unpersist(False)
-    return rows
 
 
 def _rdd(df: DataFrame) -> Any:

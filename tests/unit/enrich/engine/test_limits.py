@@ -126,6 +126,28 @@ def test_waiting_for_the_rate_limit_does_not_use_up_total_timeout() -> None:
     assert Run(fn, rate=20, max_in_flight=20, total_timeout=0.2).of(range(12)) == list(range(12))
 
 
+def test_rows_that_wait_at_the_gate_behind_a_blocked_loop_are_not_called() -> None:
+    """The call that the gate lets through to see is the one that blocks; when it returns, others would follow."""
+    called: list[int] = []
+    release = threading.Event()
+
+    async def fn(row: int) -> int:
+        called.append(row)
+        if row == 0 and called.count(0) == 1:
+            raise too_many("0.05")
+        if row == 0:
+            release.wait(60)
+        return row
+
+    plan: dict[str, Any] = {"timeout": 0.7, "total_timeout": None, "retry": Retry(initial=0, jitter=0)}
+    answers = Run(fn, max_in_flight=5, **plan).engine.run(chunks_of(range(20), 10))
+    _, first = next(answers)
+    release.set()
+    parts = [first, *(part for _, part in answers)]
+    assert called == [0, 0]
+    assert [getattr(answer, "type", "") for part in parts for answer in part] == ["BlockedLoopError"] * 20
+
+
 def test_retry_after_closes_the_gate_for_all() -> None:
     """While one row is told to wait, no other is called; then all get their answers."""
     told = 0.0

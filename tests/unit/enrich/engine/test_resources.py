@@ -127,7 +127,7 @@ def test_only_a_few_idle_resources_are_kept() -> None:
         assert opener.closed == 40
         return kept
 
-    assert current_process().background.submit(scenario()).result(10) == 32
+    assert current_process().background.submit(scenario()).result(10) == 16
 
 
 def test_the_enrichments_of_a_job_keep_theirs_although_they_take_turns() -> None:

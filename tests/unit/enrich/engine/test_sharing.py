@@ -82,11 +82,38 @@ def test_what_is_remembered_of_a_batch_is_bounded_in_bytes_as_well() -> None:
         most = max(most, len(alive))
     # As many again may wait to go out, and a chunk.
     assert 90 <= most <= 230
-    for size, remembered in ((100, 500), (10_000, 100), (2_000_000, 1)):
-        answers = Answers(500, ttl=None, room=lambda size=size: 1_000_000 / size)  # type: ignore[misc]
+    for size, least, remembered in ((100, 500, 500), (10_000, 95, 100), (2_000_000, 1, 1)):
+        answers = Answers(500, ttl=None, most_bytes=1_000_000)
         for number in range(1_000):
-            answers.put(number, "")
-        assert len(answers) == remembered
+            answers.put(number, "x" * size)
+        assert least <= len(answers) <= remembered
+
+
+def test_large_answers_among_many_small_ones_are_weighed_each() -> None:
+    """Most rows share an answer that weighs nothing, as "not found"; that says nothing of the others."""
+    alive: weakref.WeakSet[Page] = weakref.WeakSet()
+
+    async def fn(row: int) -> Page:
+        page = Page("no" if row == 0 else "x" * 10_000 + str(row))
+        alive.add(page)
+        return page
+
+    most = 0
+    chunks = chunks_of(range(20_000), 20, request=lambda row: row if row % 20 == 0 else 0)
+    for _, part in Run(fn, coalesce_by="id", max_in_flight=5, buffer_bytes=1_000_000).engine.run(chunks):
+        part.clear()
+        most = max(most, len(alive))
+    # Beside what waits to go out, which is as much again.
+    assert 90 <= most <= 230
+
+
+def test_an_answer_that_takes_the_place_of_another_is_weighed_once() -> None:
+    """Else there would be room for ever fewer."""
+    answers = Answers(10, ttl=None, most_bytes=100_000)
+    for _ in range(100):
+        for number in range(5):
+            answers.put(number, "x" * 10_000)
+    assert len(answers) == 5
 
 
 @pytest.mark.parametrize(("kind", "closed"), [("throttled", 60), ("timeout", 0)])

@@ -236,6 +236,9 @@ def test_nothing_is_bent_until_it_fits(kind: Any, bad: Any, field: str, given: s
     assert list(failures) == [1]
     assert failures[1].removesuffix(" that does not fit") == f"column {field}, and the function gave {given}"
     assert columns == [[None, None, None]]
+    found = AnswerWriter(pa.schema([("s", kind)])).misfit({"s": bad})
+    assert found is not None
+    assert found.message == failures[1]
 
 
 @pytest.mark.parametrize(
@@ -271,6 +274,40 @@ def test_nothing_is_bent_until_it_fits(kind: Any, bad: Any, field: str, given: s
 def test_what_fits_is_kept_as_it_is(kind: Any, value: Any, kept: Any) -> None:
     """numpy's numbers are as good as Python's."""
     assert written([{"s": value}, {"s": None}], ("s", kind)) == ([[kept, None]], {})
+    assert AnswerWriter(pa.schema([("s", kind)])).misfit({"s": value}) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits", "misfits"),
+    [
+        (pa.int8(), [127, -128, None], [128, True, 1.0]),
+        (pa.int64(), [2**63 - 1], [2**63]),
+        (pa.float64(), [0.5, math.nan], ["0.5"]),
+        (pa.bool_(), [True], [1]),
+        (pa.string(), ["é"], ["\ud800", b"a"]),
+        (pa.binary(), [b"a"], ["a"]),
+        (pa.list_(pa.float64()), [[0.5, None], []], [[True], "ab"]),
+        (pa.list_(pa.list_(pa.int32())), [[[1], None]], [[[2**31]]]),
+    ],
+)
+def test_whether_one_plain_answer_fits_is_told_without_an_array(
+    kind: pa.DataType, fits: list[Any], misfits: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two calls there is no time for one; only what may not fit is looked at more closely."""
+    one = AnswerWriter(pa.schema([("s", kind)]))
+    assert [one.misfit({"s": value}) for value in misfits].count(None) == 0
+    assert one.misfit({}) is not None
+    assert one.misfit({"s": fits[0], "t": 1}) is not None
+    assert one.misfit([fits[0]]) is not None
+    monkeypatch.setattr(one, "write", lambda answers: pytest.fail("an array was made"))
+    assert [one.misfit({"s": value}) for value in fits] == [None] * len(fits)
+
+
+def test_a_plain_answer_lacks_nothing_that_is_required() -> None:
+    """None is a value like any other where the column takes it."""
+    one = AnswerWriter(pa.schema([pa.field("s", pa.int32(), nullable=False)]))
+    assert one.misfit({"s": 1}) is None
+    assert one.misfit({"s": None}) is not None
 
 
 def test_no_number_is_a_number_for_32_bits_too() -> None:
