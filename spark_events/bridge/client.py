@@ -129,18 +129,35 @@ class ClientBridge:
 
     def stop(self) -> None:
         """Nothing more is listened to; what has happened up to now is still told."""
-        if self._listener is not None:
-            # Where an event comes while the last listener is removed, PySpark's two threads wait for each other, for
-            # ever. The end of the events is not to wait with them.
-            removing = threading.Thread(target=self._remove_listener, name="spark-events-remove-listener", daemon=True)
+        try:
+            if self._listener is not None:
+                self._stop_listening()
+        finally:
+            self.records.goodbye(self._patience)
+
+    def _stop_listening(self) -> None:
+        removing = threading.Thread(target=self._remove_listener, name="spark-events-remove-listener", daemon=True)
+        # No thread is started any more where the interpreter is about to end.
+        with contextlib.suppress(RuntimeError):
             removing.start()
             removing.join(_REMOVE_SECONDS)
-        self.records.goodbye(self._patience)
+            if removing.is_alive():
+                self._part_deadlocked()
+                removing.join(_REMOVE_SECONDS)
 
     def _remove_listener(self) -> None:
         # The session may be gone, and with it all of its listeners.
         with contextlib.suppress(Exception):
             self._spark.streams.removeListener(self._listener)
+
+    def _part_deadlocked(self) -> None:
+        """Lets PySpark's thread for events end, without whose end no interpreter ends.
+
+        Where an event comes while the last listener is removed, whoever removes it waits for that thread, and keeps a
+        lock meanwhile that the thread waits for (SPARK-59623).
+        """
+        with contextlib.suppress(AttributeError, RuntimeError):
+            self._spark.streams._sqlb._lock.release()
 
     def end(self) -> None:
         """The conversation is over: there is nothing to let go of."""

@@ -95,7 +95,7 @@ def test_an_attempt_that_is_given_up_is_given_up_in_truth(protocol: str) -> None
     released = threading.Event()
     make = grpc_receiver if protocol == GRPC else http_receiver
     with make(first_is_slow) as (receiver, endpoint):
-        with delivery(config(protocol, endpoint), timeout=0.3) as to:
+        with delivery(config(protocol, endpoint), timeout=1.0) as to:
             put(to, [event(1)])
             try:
                 assert to.wait_until_settled(10)

@@ -1,9 +1,10 @@
-"""A client of Spark Connect, where the server or PySpark does what it should not."""
+"""A client of Spark Connect, where PySpark does what it should not."""
 
 from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,23 +13,66 @@ import pytest
 from spark_events.bridge import client
 
 
+class Server:
+    """Has one more event to tell when it is asked to tell no more."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+
+    def execute_command(self, _: Any) -> None:
+        self.asked.set()
+
+    def execute_command_as_iterator(self, _: Any) -> Iterator[dict[str, Any]]:
+        import pyspark.sql.connect.proto as pb2
+
+        kind = "streaming_query_listener_events_result"
+        yield {kind: pb2.StreamingQueryListenerEventsResult(listener_bus_listener_added=True)}
+        assert self.asked.wait(20)
+        run = "00000000-0000-0000-0000-000000000001"
+        idle = json.dumps({"id": run, "runId": run, "timestamp": "2026-01-31T10:00:00.000Z"})
+        event = pb2.StreamingQueryListenerEvent(event_json=idle, event_type=pb2.QUERY_IDLE_EVENT)
+        yield {kind: pb2.StreamingQueryListenerEventsResult(events=[event])}
+
+
 @pytest.fixture
-def hanging(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A session whose listeners cannot be taken out."""
-    released = threading.Event()
-    monkeypatch.setattr(client, "_REMOVE_SECONDS", 0.05)
-    monkeypatch.setattr(client, "_listener", lambda records: records)
-    streams = SimpleNamespace(
-        active=[], addListener=lambda listener: None, removeListener=lambda listener: released.wait()
-    )
-    yield SimpleNamespace(streams=streams, conf={"spark.app.name": "shop"}, version="4.0.0")
-    released.set()
+def session(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """With PySpark's own bus of listeners, and without a server."""
+    from pyspark.sql.connect.streaming import query
+
+    monkeypatch.setattr(client, "_REMOVE_SECONDS", 0.2)
+    manager = SimpleNamespace(active=[], _session=SimpleNamespace(client=Server()))
+    manager._sqlb = query.StreamingQueryListenerBus(manager)
+    manager.addListener, manager.removeListener = manager._sqlb.append, manager._sqlb.remove
+    return SimpleNamespace(streams=manager, conf={"spark.app.name": "shop"}, version="4.0.0")
 
 
-def test_a_listener_that_cannot_be_taken_out_keeps_nobody(hanging: Any) -> None:
-    """The goodbye is said all the same: what has happened up to now is delivered."""
-    bridge = client.ClientBridge(hanging, {}, "start", patience=10.0)
+def kinds(bridge: client.ClientBridge) -> list[str]:
+    return [json.loads(line)["kind"] for line in bridge.records.read()]
+
+
+def test_an_event_that_comes_while_the_listener_is_taken_out_keeps_nobody(session: Any) -> None:
+    """PySpark's two threads would wait for each other, and at the interpreter's end it for them."""
+    bridge = client.ClientBridge(session, {}, "start", patience=10.0)
     bridge.listen()
+    handler = session.streams._sqlb._execution_thread
     bridge.stop()
-    kinds = [json.loads(line)["kind"] for line in bridge.records.read()]
-    assert kinds == ["hello", "restored", "goodbye"]
+    handler.join(20)
+    assert not handler.is_alive()
+    assert kinds(bridge) == ["hello", "restored", "query_idle", "goodbye"]
+    # Another stream may be started in the same session.
+    assert session.streams._sqlb._lock.acquire(timeout=20)
+
+
+def test_the_goodbye_is_said_where_no_thread_can_be_started(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the interpreter's end, say: what has happened up to now is delivered all the same."""
+
+    def cannot(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    bridge = client.ClientBridge(session, {}, "start", patience=10.0)
+    bridge.listen()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", cannot)
+        bridge.stop()
+    assert kinds(bridge)[-1] == "goodbye"
+    bridge.stop()
