@@ -201,12 +201,23 @@ class StartsAProgram(FileReporter):
 
 
 class EndsAProgram(FileReporter):
-    """One that runs until it is told to end."""
+    """One that runs until it is told to end, and a process that it forks, as multiprocessing does."""
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
         with subprocess.Popen(["sleep", "60"]) as started:
             started.terminate()
             assert started.wait() == -signal.SIGTERM
+        runs, told = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.write(told, b"!")
+            time.sleep(60)
+            os._exit(0)
+        os.read(runs, 1)
+        os.close(runs)
+        os.close(told)
+        os.kill(child, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
         return super().report(events)
 
 

@@ -13,7 +13,7 @@ from spark_events.errors import ThrottledError, is_seconds
 from spark_events.event.text import said_of
 from spark_events.reporters.reporter import Reporter
 
-__all__ = ["Call", "Original", "asked_pause", "begin", "describe", "end", "most_of"]
+__all__ = ["Call", "Original", "asked_pause", "begin", "describe", "end", "made", "most_of"]
 
 #: More than any batch has.
 _MOST = 1_000_000
@@ -36,6 +36,12 @@ class Original:
         """In such a child, ends it: nothing here is its own."""
         if os.getpid() != self._process:
             os._exit(0)
+
+
+def made(make: Callable[[], Reporter]) -> Reporter:
+    """What its constructor makes."""
+    with _no_exit:
+        return make()
 
 
 def begin(call: Call) -> Awaitable[None] | None:

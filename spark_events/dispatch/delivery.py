@@ -227,7 +227,7 @@ class Delivery:
             return "it has ended its thread", worker.death
         since = worker.busy_since
         busy = 0.0 if since is None else now - since
-        if busy < self._config.timeout + _GRACE_SECONDS:
+        if busy < worker.patience + _GRACE_SECONDS:
             return None
         return "it blocks its thread", f"for {busy:.1f} s"
 

@@ -7,14 +7,14 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Protocol
 
 import tenacity
 
 from spark_events.dispatch.bell import Bell
 from spark_events.dispatch.breaker import Breaker
-from spark_events.dispatch.calls import Call, Original, asked_pause, begin, end, most_of
+from spark_events.dispatch.calls import Call, Original, asked_pause, begin, end, made, most_of
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.interruption import Interrupted, Interruptible, let_go_of_logging
 from spark_events.errors import PermanentError
@@ -27,6 +27,8 @@ _LOG = logging.getLogger(__name__)
 
 #: Why events were given up: the time for trying was over.
 SHUTDOWN = "shutdown"
+#: How long a constructor may take; at the start, where all wait for it, there is no limit.
+_MAKING_SECONDS = 30.0
 #: Between two attempts of one that is to hurry, in seconds, at most.
 _HURRIED_PAUSE = 1.0
 
@@ -71,6 +73,7 @@ class Worker:
 
     Attributes:
         busy_since: when the call began that is under way, in seconds of ``time.monotonic``; None: there is none.
+        patience: how long that call may take, in seconds.
         death: why its thread has ended, where nobody had asked it to.
     """
 
@@ -79,9 +82,10 @@ class Worker:
     ) -> None:
         self.name = name
         self.busy_since: float | None = None
+        self.patience = config.timeout
         self.death: str | None = None
         self._make = make
-        self._reporter: Reporter | None = None
+        self._reporter: Reporter
         self._config = config
         self._breaker = breaker
         self._source = source
@@ -147,7 +151,8 @@ class Worker:
         asyncio.set_event_loop(self._loop)
         try:
             try:
-                self._loop.run_until_complete(self._deliver())
+                if self._has_made_it():
+                    self._loop.run_until_complete(self._deliver())
             finally:
                 self._loop.close()
         except Interrupted:
@@ -158,7 +163,7 @@ class Worker:
 
     async def _deliver(self) -> None:
         # That it opens says nothing of one that hangs in each batch, which all of its successors find again.
-        opened = await self._persistently(self._open, "cannot be opened", proves=False)
+        opened = await self._persistently(self._reporter.open, "cannot be opened", proves=False)
         if opened is not None and self._source.is_durable:
             # What is on disk is kept for one that can be opened; nobody is to wait for this one.
             self._in_failure = True
@@ -175,31 +180,56 @@ class Worker:
             self._source.settle(self, dropped, time.monotonic() - began, rejected)
             if dropped == SHUTDOWN:
                 break
-        if not self._abandoned and self._reporter is not None:
+        if not self._abandoned:
             try:
                 await self._attempt(self._reporter.close)
             except Exception as error:
                 _LOG.warning("reporter %s: could not be closed: %s", self.name, self._source.describe(error))
 
-    def _open(self) -> Awaitable[None] | None:
-        # Made here, where a constructor that blocks stalls nobody else.
-        if self._reporter is None:
-            self._reporter = self._make()
-        return self._reporter.open()
+    def _has_made_it(self) -> bool:
+        """Makes the reporter; tries again as long as there is time.
+
+        In this thread, where a constructor that blocks stalls nobody else, and in no running loop, as the first one
+        was. What it raises is no verdict on events.
+        """
+        try:
+            self._reporter = tenacity.Retrying(
+                sleep=lambda seconds: self._loop.run_until_complete(self._pause(seconds)),
+                wait=self._backoff,
+                retry=tenacity.retry_if_exception_type(Exception),
+                stop=lambda _: self._is_over(),
+                reraise=True,
+            )(self._made)
+        except Exception:
+            if not self._is_over():
+                raise
+            return False
+        return True
+
+    def _made(self) -> Reporter:
+        self.patience = max(_MAKING_SECONDS, self._config.timeout)
+        self.busy_since = time.monotonic()
+        try:
+            with self._call:
+                return made(self._make)
+        except Exception as error:
+            self._note_failure("cannot be made anew", error)
+            raise
+        finally:
+            self._original.end_copies()
+            self.busy_since = None
+            self.patience = self._config.timeout
 
     async def _report(self, events: list[Event]) -> str | None:
-        reporter = self._reporter
-        assert reporter is not None
         # A list for each attempt: what a reporter has taken out of one is not delivered when it fails.
-        return await self._persistently(lambda: reporter.report([*events]), "failed", proves=True)
+        return await self._persistently(lambda: self._reporter.report([*events]), "failed", proves=True)
 
     async def _next(self) -> list[Event]:
         waited = False
         while True:
             self._work.silence()
             size = self._config.batch_size
-            most = None if self._reporter is None else most_of(self._reporter)
-            if events := self._source.take(self, min(size, most or size)):
+            if events := self._source.take(self, min(size, most_of(self._reporter) or size)):
                 if not waited:
                     # What else a reporter has set going in this loop has its turn, however many events there are.
                     await asyncio.sleep(0)
@@ -319,10 +349,14 @@ class Worker:
             self._breaker.failed(f"an attempt took {took:.1f} s, its timeout is {self._config.timeout:g} s")
 
     def _failed(self, verb: str, error: Exception) -> None:
+        self._breaker.failed(self._note_failure(verb, error))
+
+    def _note_failure(self, verb: str, error: Exception) -> str:
+        """Says that it fails, once for each failing spell; returns why."""
         why = self._source.describe(error)
         if not self._in_failure and not self._abandoned:
             self._in_failure = True
             _LOG.error("reporter %s: %s, its events are held and tried again: %s", self.name, verb, why)
         # Said before it is counted: whoever sees the number finds the reason in the log.
         self._source.note_failure(self)
-        self._breaker.failed(why)
+        return why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from fakes import FaultyReporter, event, eventually, numbers, transient
 
-from spark_events import Event, Reporter
+from spark_events import Event, PermanentError, Reporter
+from spark_events.dispatch import worker as worker_module
 from spark_events.dispatch.breaker import BreakerConfig, BreakerState
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
@@ -185,13 +187,15 @@ def test_a_reporter_that_cannot_be_made_anew_is_made_later(
     eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 1)
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
-    assert caplog.text.count("cannot be opened, its events are held and tried again: OSError: Too many open files") == 1
+    said = "cannot be made anew, its events are held and tried again: OSError: Too many open files"
+    assert caplog.text.count(said) == 1
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
 
 
-def test_a_constructor_that_blocks_stalls_nobody_else(gate: threading.Event) -> None:
+def test_a_constructor_that_blocks_stalls_nobody_else(gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     """Made anew, it connects, say, to a host that has gone: neither the watch over all nor the end waits for it."""
+    monkeypatch.setattr(worker_module, "_MAKING_SECONDS", 0.1)
     blocked, taken, connecting = Blocking(gate, []), FaultyReporter(), threading.Event()
     made: list[int] = []
 
@@ -211,6 +215,28 @@ def test_a_constructor_that_blocks_stalls_nobody_else(gate: threading.Event) -> 
     # It is a call like any other: one that does not come back is given up, and the next has its turn.
     eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 2)
     assert delivery.wait_until_settled(20)
+    assert numbers(taken.events) == [0, 1, 2]
+    delivery.request_stop(time.monotonic() + 5)
+    delivery.join()
+
+
+def test_a_reporter_is_made_anew_as_it_was_made(gate: threading.Event) -> None:
+    """Its constructor may take longer than an attempt, and run a loop of its own; what it raises is no verdict."""
+    blocked, taken = Blocking(gate, []), FaultyReporter()
+    made: list[int] = []
+
+    def make() -> Reporter:
+        made.append(len(made))
+        if len(made) == 2:
+            raise PermanentError("no licence at the moment")
+        asyncio.run(asyncio.sleep(0 if len(made) == 1 else 0.7))
+        return blocked if len(made) == 1 else taken
+
+    delivery = started(make, timeout=0.05)
+    delivery.put(entries(3))
+    assert blocked.entered.wait(20)
+    eventually(lambda: delivery.check(time.monotonic()) or delivery.books().delivered == 3)
+    assert (len(made), delivery.hung, delivery.books().dropped) == (3, 1, {})
     assert numbers(taken.events) == [0, 1, 2]
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
