@@ -9,6 +9,9 @@ from spark_events.bridge.answers import Answers
 
 __all__ = ["Acknowledgements"]
 
+#: While nothing is acknowledged, the driver is told every so many events where a successor would go on counting.
+_STEP = 256
+
 
 class Acknowledgements:
     """Acknowledges records once all their events have come to their end.
@@ -28,6 +31,7 @@ class Acknowledgements:
         self._under_way: deque[tuple[int, int]] = deque()
         self._next_sequence = self._last_sequence = next_sequence
         self._most = most
+        self._told = next_sequence
         self._held: int | None = None
         self._answered = 0
 
@@ -48,7 +52,14 @@ class Acknowledgements:
             # One reporter may be away for days.
             with self._lock:
                 if len(self._under_way) > self._most:
-                    self._next_sequence = self._under_way.popleft()[1]
+                    self._forget_the_oldest()
+
+    def _forget_the_oldest(self) -> None:
+        self._next_sequence = self._under_way.popleft()[1]
+        if self._next_sequence - self._told >= _STEP:
+            # Nothing more is done with, but a successor must not give these numbers again.
+            self._told = self._next_sequence
+            self._answers.renumber(self._next_sequence)
 
     def complete(self, through: int, answered: int) -> None:
         """Every event of the records up to ``through`` has come to its end. From whatever thread.
@@ -62,6 +73,7 @@ class Acknowledgements:
                 through = min(through, self._held - 1)
             while self._under_way and self._under_way[0][0] <= through:
                 self._next_sequence = self._under_way.popleft()[1]
+            self._told = self._next_sequence
             self._answers.acknowledge(through, self._next_sequence)
             if answered > max(self._answered, through):
                 self._answered = answered

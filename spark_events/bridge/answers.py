@@ -34,6 +34,11 @@ class Answers:
                 # By hand, for it is what is said after every batch.
                 self._send(b'{"kind":"ack","through":%d,"sequence":%d}\n' % (through, sequence))
 
+    def renumber(self, sequence: int) -> None:
+        """No further record is done with, but ``sequence`` is the next event's number."""
+        with self._lock:
+            self._send(b'{"kind":"ack","through":%d,"sequence":%d}\n' % (self._acknowledged, sequence))
+
     def send(self, kind: str, **fields: Any) -> None:
         """Any other answer. Of what quotes others, lone surrogates are replaced: a file's name may hold them."""
         told = {name: plain(value) if isinstance(value, str) else value for name, value in fields.items()}

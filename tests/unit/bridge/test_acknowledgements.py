@@ -90,3 +90,11 @@ def test_records_without_events_are_not_remembered(told: Told) -> None:
     acknowledgements.translated(1_000, 3)
     acknowledgements.complete(999, 0)
     assert told.answers() == [{"kind": "ack", "through": 999, "sequence": 2}]
+
+
+def test_a_driver_is_told_the_numbers_that_are_given_while_one_reporter_is_away(told: Told) -> None:
+    """A successor must not give them again, though nothing is done with meanwhile."""
+    acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 3)
+    for record in range(1, 601):
+        acknowledgements.translated(record, record + 1)
+    assert told.answers() == [{"kind": "ack", "through": 0, "sequence": number} for number in (257, 513)]
