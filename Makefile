@@ -3,7 +3,8 @@
 .PHONY: help setup environments jar broker collector connect check test test-matrix demo bench wheel clean
 
 MATRIX ?= 3.5 4.0 newest
-# One more than two cores: a part of every test is waiting.
+# Test runs of Spark side by side: one more than two cores, for they wait for their processes. Those without Spark look at
+# the clock, and have a core each.
 WORKERS ?= 3
 export PYTHON
 
@@ -44,7 +45,7 @@ check: setup ## lint, formatting, types, and the rule which way imports point
 # Without arguments: what needs no Spark first, then Spark; module by module.
 test: setup ## every test, on the newest Spark
 ifeq ($(ARGS),)
-	$(call in,.venv) -m pytest -q -n $(WORKERS) --dist loadfile -m "not spark"
+	$(call in,.venv) -m pytest -q -n 2 --dist loadfile -m "not spark"
 	$(call in,.venv) -m pytest -q -n $(WORKERS) --dist loadfile -m spark
 else
 	$(call in,.venv) -m pytest $(ARGS)
