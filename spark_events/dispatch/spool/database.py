@@ -29,7 +29,7 @@ _OWN_PAGES = 16
 _LOG_PAGES = 1_000
 #: So many pages are kept for the next events, before the disk is given them back.
 _SPARE_PAGES = 256
-#: How long somebody who reads the file, though it is ours, is waited for, in seconds.
+#: How long somebody who reads one's own file is waited for, in seconds.
 _LOCKED_SECONDS = 1.0
 #: After so many steps of SQLite's own machine, some hundred rows, it is told that it gets on.
 _STEPS = 1_000
@@ -80,7 +80,7 @@ class Extent(NamedTuple):
     last: int
 
 
-def connect(path: Path, on_progress: Callable[[], None]) -> sqlite3.Connection:
+def connect(path: Path, on_progress: Callable[[], None], patience: float = 0.0) -> sqlite3.Connection:
     """A connection that has the file to itself.
 
     One process has it, as its lock says: so no shared memory is needed, which some disks cannot give.
@@ -88,8 +88,9 @@ def connect(path: Path, on_progress: Callable[[], None]) -> sqlite3.Connection:
     Args:
         path: the file.
         on_progress: called now and then while something takes long, as long as the disk answers.
+        patience: how long somebody who reads it all the same is waited for, in seconds.
     """
-    db = sqlite3.connect(path, isolation_level=None, timeout=_LOCKED_SECONDS)
+    db = sqlite3.connect(path, isolation_level=None, timeout=patience)
     db.set_progress_handler(on_progress, _STEPS)
     db.execute("PRAGMA locking_mode = EXCLUSIVE")
     return db
@@ -114,7 +115,7 @@ class Database:
         self._max_pages = max(_LEAST_PAGES, max_bytes // _PAGE_BYTES)
         self._max_bytes_of_one = (self._max_pages - _OWN_PAGES) * _PAGE_BYTES
         _read_through(path, on_progress)
-        self.connection = connect(path, on_progress)
+        self.connection = connect(path, on_progress, _LOCKED_SECONDS)
         try:
             self._prepare(fsync)
             self._inode = os.stat(path).st_ino

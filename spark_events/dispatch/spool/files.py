@@ -57,6 +57,10 @@ class Claim:
         """The databases that were set aside, by this process or one that died before it had read them."""
         return [folder / _DATABASE for folder in sorted(self.folder.parent.glob(f"{self.folder.name}.damaged-*"))]
 
+    def databases(self) -> list[Path]:
+        """All that may have events: those that were set aside first."""
+        return [*self.damaged(), *([self.path] if self.path.exists() else [])]
+
     def put_away(self, path: Path) -> Path:
         """Keeps one of them for a person to look at; returns its new place."""
         folder = path.parent

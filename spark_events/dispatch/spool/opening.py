@@ -100,7 +100,7 @@ class Opening:
     def find_orphans(self) -> list[Claim]:
         """Looks whether rivals have died and left what there is room for; it is ours then, to be inherited."""
         assert self._claim is not None
-        return self._orphans.find(self._claim, _MOST_INHERITED, self._config.max_size)
+        return self._orphans.find(self._claim, _MOST_INHERITED, self._config.max_size, self._on_progress)
 
     def inherit(
         self, database: Database, found: list[Claim], standing: Standing, opened: Callable[[Opened], None]
@@ -131,7 +131,7 @@ class Opening:
             self._removed.close()
             self._removed = None
         self._salvaged = [(path, takeover.keep_file(path)) for path in self._claim.damaged()]
-        self._orphans.adopt(self._orphans.find(self._claim), takeover)
+        self._orphans.adopt_all(self._claim, takeover)
 
     def put_away(self) -> None:
         """What was in memory is on disk again: what was set aside is not needed any more.

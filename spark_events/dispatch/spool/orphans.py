@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Callable
 
 from spark_events.dispatch.spool import files
+from spark_events.dispatch.spool.attempts import Attempts
 from spark_events.dispatch.spool.files import Claim
 from spark_events.dispatch.spool.salvage import say_kept
-from spark_events.dispatch.spool.takeover import Takeover, UnreadableError
+from spark_events.dispatch.spool.takeover import Takeover, UnreadableError, probe
 
 __all__ = ["Orphans"]
 
-_LOG = logging.getLogger(__name__)
+_UNSEEN = "it cannot be seen whether earlier runs have left anything"
+_UNREADABLE = "what an earlier run has left cannot be read now, it is tried again"
+_UNREMOVABLE = "what an earlier run has left cannot be removed, the next run may deliver it again"
 
 
 class Orphans:
@@ -23,37 +26,63 @@ class Orphans:
 
     def __init__(self, reporter: str) -> None:
         self._reporter = reporter
-        self._said: set[str] = set()
+        self._attempts = Attempts(reporter)
 
-    def find(self, own: Claim, most: int | None = None, max_bytes: int = 0) -> list[Claim]:
-        """Looks for them; those that are returned belong to this process now.
+    def find(self, own: Claim, most: int, max_bytes: int, on_progress: Callable[[], None]) -> list[Claim]:
+        """Looks for them; those that are returned can be read, and belong to this process now.
 
         Args:
             own: the spool that they are to go to.
-            most: those that are larger stay where they are, in bytes; None: all are wanted, however large.
-            max_bytes: where not all are wanted, how large the own spool may become by them.
+            most: those that are larger stay where they are, in bytes.
+            max_bytes: how large the own spool may become by them.
+            on_progress: called now and then, as long as the disk answers.
         """
         found: list[Claim] = []
         try:
-            room = max_bytes if most is None else max_bytes - own.size()
+            room = max_bytes - own.size()
             for orphan in files.orphans(own):
-                size = self._size(orphan)
                 # Where it is, it is safe; here it would make others go, or keep them waiting for the disk.
-                if size is None or (most is not None and size > min(most, room)):
+                size = self._size(orphan, min(most, room), on_progress)
+                if size is None:
                     orphan.release()
                 else:
                     room -= size
                     found.append(orphan)
         except OSError as error:
-            self._say("it cannot be seen whether earlier runs have left anything", error)
+            self._attempts.say(_UNSEEN, error)
         return found
 
-    def _size(self, orphan: Claim) -> int | None:
-        try:
-            return orphan.size()
-        except OSError as error:
-            self._say("what an earlier run has left cannot be read now, it is tried again", error)
+    def _size(self, orphan: Claim, most: int, on_progress: Callable[[], None]) -> int | None:
+        """In bytes, of one that is no larger and can be read."""
+        if not self._attempts.is_due(orphan.folder):
             return None
+        try:
+            size = orphan.size()
+            if size > most:
+                return None
+            for path in orphan.databases():
+                probe(path, on_progress)
+        except (OSError, UnreadableError) as error:
+            self._attempts.failed(orphan.folder, _UNREADABLE, error)
+            return None
+        return size
+
+    def adopt_all(self, own: Claim, takeover: Takeover) -> None:
+        """Takes in all that there are, however large; what cannot be had stays where it is.
+
+        Args:
+            own: the spool that they go to.
+            takeover: into it.
+
+        Raises:
+            sqlite3.Error: the own file cannot be used.
+        """
+        try:
+            # One by one: each costs a descriptor as long as it is here.
+            for orphan in files.orphans(own):
+                self._adopt(orphan, takeover)
+        except OSError as error:
+            self._attempts.say(_UNSEEN, error)
 
     def adopt(self, found: list[Claim], takeover: Takeover) -> None:
         """Takes in what was found; what cannot be had stays where it is.
@@ -74,10 +103,10 @@ class Orphans:
             self._take(orphan, takeover)
         except UnreadableError as error:
             orphan.release()
-            self._say("what an earlier run has left cannot be read now, it is tried again", error)
+            self._attempts.failed(orphan.folder, _UNREADABLE, error)
         except OSError as error:
             # It stays with this process: whoever took it again would deliver it again, every few seconds.
-            self._say("what an earlier run has left cannot be removed, the next run may deliver it again", error)
+            self._attempts.say(_UNREMOVABLE, error)
         except BaseException:
             orphan.release()
             raise
@@ -91,9 +120,4 @@ class Orphans:
                 orphan.set_aside()
                 say_kept(self._reporter, salvage, orphan.put_away(orphan.damaged()[-1]))
         orphan.delete()
-
-    def _say(self, what: str, error: Exception) -> None:
-        """Once: it is tried again and again."""
-        if str(error) not in self._said:
-            self._said.add(str(error))
-            _LOG.error("reporter %s: %s: %s", self._reporter, what, error)
+        self._attempts.succeeded(orphan.folder)

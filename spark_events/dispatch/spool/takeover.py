@@ -11,7 +11,7 @@ from pathlib import Path
 from spark_events.dispatch.spool.database import BEFORE_ALL, Database, NewRow, connect
 from spark_events.dispatch.spool.salvage import Salvage
 
-__all__ = ["Takeover", "UnreadableError"]
+__all__ = ["Takeover", "UnreadableError", "probe"]
 
 
 class UnreadableError(sqlite3.OperationalError):
@@ -79,6 +79,16 @@ class Takeover:
         self.shed += len(appended.shed)
         if rows:
             self.next_id = max(self.next_id, rows[-1].id + 1)
+
+
+def probe(path: Path, on_progress: Callable[[], None]) -> None:
+    """Whether a file can be read now.
+
+    Raises:
+        UnreadableError: it cannot.
+    """
+    with _open(path, on_progress):
+        pass
 
 
 @contextlib.contextmanager

@@ -18,10 +18,11 @@ from fakes import PATIENCE, event, eventually, numbers
 
 from spark_events import Severity
 from spark_events.config import Settings
-from spark_events.dispatch.spool import clerk, config, files, opening
+from spark_events.dispatch.spool import attempts, clerk, config, files, opening, takeover
 from spark_events.dispatch.spool import database as database_module
 from spark_events.dispatch.spool import spool as spool_module
 from spark_events.dispatch.spool.database import Appended, Database, NewRow
+from spark_events.dispatch.spool.salvage import Salvage
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.store import Entry
 
@@ -738,6 +739,26 @@ def test_two_drivers_of_one_name_keep_theirs_apart(owner: Open) -> None:
     assert not second.file.exists()
 
 
+def test_many_that_were_left_cost_no_more_descriptors_than_one(owner: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is let go before the next is taken: a process has some hundred descriptors for everything."""
+    before = [owner() for _ in range(4)]
+    for number, one in enumerate(before):
+        one.write(number)
+    for one in before:
+        one.close()
+    had: list[int] = []
+    add = takeover.Takeover.add_file
+
+    def add_file(self: takeover.Takeover, path: Path) -> Salvage:
+        had.append(len(files._descriptors))
+        return add(self, path)
+
+    monkeypatch.setattr(takeover.Takeover, "add_file", add_file)
+    assert owner().deliver(4) == [0, 1, 2, 3]
+    # One's own, and the one that is being taken in.
+    assert had == [2, 2, 2]
+
+
 def test_what_a_predecessor_leaves_that_is_still_dying_is_found_later(
     owner: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -868,6 +889,12 @@ def test_a_damaged_orphan_is_kept_and_counted(owner: Open, tmp_path: Path) -> No
     assert kept(tmp_path) == ["audit.1.corrupt"]
 
 
+def tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be read is tried again at every look."""
+    monkeypatch.setattr(attempts, "_FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(attempts, "_MOST_SECONDS", 0.0)
+
+
 @contextlib.contextmanager
 def somebody_reads(path: Path) -> Iterator[None]:
     """As a person does who has a look with ``sqlite3``, and leaves it open in the middle of a SELECT."""
@@ -884,14 +911,14 @@ def test_what_another_left_and_somebody_reads_is_delivered_when_it_can_be(
     owner: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is neither damaged nor lost, and one's own works meanwhile; said once, however often it is tried."""
-    monkeypatch.setattr(database_module, "_LOCKED_SECONDS", 0.0)
     first, second = owner(), owner()
     first.write(0)
     second.write(*range(10, 1_000))
     first.close()
     second.close()
     monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
-    tried = counting(monkeypatch, opening.Takeover, "add_file")
+    tried_at_once(monkeypatch)
+    tried = counting(monkeypatch, attempts.Attempts, "failed")
     with somebody_reads(second.file):
         third = owner()
         third.write(1)
@@ -904,6 +931,53 @@ def test_what_another_left_and_somebody_reads_is_delivered_when_it_can_be(
     assert third.counts().accepted == 992
     assert caplog.text.count(f"{second.file}: database is locked") == 1
     assert not second.file.exists()
+
+
+def test_what_others_left_and_somebody_reads_keeps_nobody_waiting(owner: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither at the start nor at a later look, where it is found out while events can still pass by."""
+    first, second = owner(), owner()
+    first.write(0)
+    second.write(1)
+    first.close()
+    second.close()
+    # Whoever waits for a file of others waits until the test has failed.
+    monkeypatch.setattr(database_module, "_LOCKED_SECONDS", 10 * PATIENCE)
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
+    tried_at_once(monkeypatch)
+    tried = counting(monkeypatch, attempts.Attempts, "failed")
+    with somebody_reads(second.file):
+        third = owner()
+        third.write(2)
+        inherited = counting(monkeypatch, opening.Opening, "inherit")
+        tried.clear()
+        eventually(lambda: len(tried) > 3)
+        third.write(3)
+        assert not inherited
+    assert third.deliver(4) == [0, 2, 3, 1]
+
+
+def test_what_cannot_be_read_is_tried_less_and_less_often(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """At the next look, then after twice the time each, up to some minutes; once it was read, from the beginning."""
+    now = 0.0
+    tries = attempts.Attempts("audit", lambda: now)
+
+    def pauses(count: int) -> list[float]:
+        nonlocal now
+        waited = []
+        for _ in range(count):
+            tries.failed(tmp_path, "it cannot be read", OSError("it is away"))
+            before = now
+            while not tries.is_due(tmp_path):
+                now += 1.0
+            waited.append(now - before)
+        return waited
+
+    assert tries.is_due(tmp_path)
+    assert pauses(8) == [4, 8, 16, 32, 64, 128, 256, 300]
+    assert tries.is_due(tmp_path / "another")
+    tries.succeeded(tmp_path)
+    assert pauses(2) == [4, 8]
+    assert caplog.text.count("it is away") == 1
 
 
 def test_a_damaged_file_that_somebody_reads_is_salvaged_when_it_can_be(
