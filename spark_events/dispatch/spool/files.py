@@ -55,11 +55,20 @@ class Claim:
 
     def damaged(self) -> list[Path]:
         """The databases that were set aside, by this process or one that died before it had read them."""
-        return [folder / _DATABASE for folder in sorted(self.folder.parent.glob(f"{self.folder.name}.damaged-*"))]
+        # Not with glob(), for which a disk that does not answer has nothing.
+        names = sorted(os.listdir(self.folder.parent))
+        return [
+            self.folder.with_name(name) / _DATABASE for name in names if name.startswith(f"{self.folder.name}.damaged-")
+        ]
 
     def databases(self) -> list[Path]:
         """All that may have events: those that were set aside first."""
-        return [*self.damaged(), *([self.path] if self.path.exists() else [])]
+        found = self.damaged()
+        # Not with exists(), for the same reason.
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(self.path)
+            found.append(self.path)
+        return found
 
     def put_away(self, path: Path) -> Path:
         """Keeps one of them for a person to look at; returns its new place."""

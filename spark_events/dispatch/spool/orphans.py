@@ -99,25 +99,28 @@ class Orphans:
                 orphan.release()
 
     def _adopt(self, orphan: Claim, takeover: Takeover) -> None:
+        # Whether there is a file whose events are here already.
+        is_taken = False
         try:
-            self._take(orphan, takeover)
-        except UnreadableError as error:
-            orphan.release()
-            self._attempts.failed(orphan.folder, _UNREADABLE, error)
-        except OSError as error:
-            # It stays with this process: whoever took it again would deliver it again, every few seconds.
-            self._attempts.say(_UNREMOVABLE, error)
+            for path in orphan.databases():
+                salvage = takeover.add_file(path)
+                is_taken = True
+                if path == orphan.path and salvage.is_whole:
+                    continue
+                if path == orphan.path:
+                    orphan.set_aside()
+                apart = orphan.damaged()[-1] if path == orphan.path else path
+                say_kept(self._reporter, salvage, orphan.put_away(apart))
+                is_taken = False
+            orphan.delete()
+            self._attempts.succeeded(orphan.folder)
+        except (OSError, UnreadableError) as error:
+            if is_taken:
+                # It stays with this process: whoever took it again would deliver it again, every few seconds.
+                self._attempts.say(_UNREMOVABLE, error)
+            else:
+                orphan.release()
+                self._attempts.failed(orphan.folder, _UNREADABLE, error)
         except BaseException:
             orphan.release()
             raise
-
-    def _take(self, orphan: Claim, takeover: Takeover) -> None:
-        for path in orphan.damaged():
-            say_kept(self._reporter, takeover.add_file(path), orphan.put_away(path))
-        if orphan.path.exists():
-            salvage = takeover.add_file(orphan.path)
-            if not salvage.is_whole:
-                orphan.set_aside()
-                say_kept(self._reporter, salvage, orphan.put_away(orphan.damaged()[-1]))
-        orphan.delete()
-        self._attempts.succeeded(orphan.folder)

@@ -747,10 +747,11 @@ def test_many_that_were_left_cost_no_more_descriptors_than_one(owner: Open, monk
     for one in before:
         one.close()
     had: list[int] = []
+    others = len(files._descriptors)
     add = takeover.Takeover.add_file
 
     def add_file(self: takeover.Takeover, path: Path) -> Salvage:
-        had.append(len(files._descriptors))
+        had.append(len(files._descriptors) - others)
         return add(self, path)
 
     monkeypatch.setattr(takeover.Takeover, "add_file", add_file)
@@ -1020,6 +1021,38 @@ def test_what_was_taken_and_cannot_be_put_away_is_not_taken_again(
     assert not third.clerk.is_failing
     assert third.counts().accepted == 2
     assert caplog.text.count(f"{folder}' -> '{taken}'") == 1
+
+
+@pytest.mark.parametrize("asked", ["listdir", "stat"])
+def test_what_could_not_be_looked_at_for_a_moment_is_taken_later(
+    owner: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, asked: str
+) -> None:
+    """A disk that is away, say: nothing was taken of it yet, so it is neither kept from others nor taken for gone."""
+    first, second = owner(), owner()
+    second.write(10, 11)
+    first.close()
+    second.close()
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
+    tried_at_once(monkeypatch)
+    ask, parent, others = getattr(os, asked), second.file.parent.parent, len(files._descriptors)
+
+    def away(path: Any, **options: Any) -> Any:
+        # The folder is listed for one's own sake, too, but then there is no lock but one's own.
+        if path == second.file or (path == parent and len(files._descriptors) > others + 1):
+            raise OSError(errno.ESTALE, "Stale file handle", str(path))
+        return ask(path, **options)
+
+    tried = counting(monkeypatch, attempts.Attempts, "failed")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, asked, away)
+        third = owner()
+        third.write(1)
+        assert third.deliver(1) == [1]
+        eventually(lambda: len(tried) > 2)
+        assert "cannot be read now" in caplog.text
+    assert third.deliver(2) == [10, 11]
+    third.close()
+    assert not second.file.exists()
 
 
 def test_a_death_in_the_middle_of_a_salvage_repeats_it(
