@@ -43,7 +43,8 @@ class Desk(Protocol):
     def is_crowded(self) -> bool: ...
     def standing(self) -> Standing: ...
     def await_work(self, writes: bool, reads: bool, timeout: float | None) -> bool: ...
-    def opened(self, unread: Extent, lost: int, shed: int) -> None: ...
+    def opened(self, unread: Extent, lost: int, shed: int, is_behind: bool) -> None: ...
+    def inherited(self, unread: Extent, lost: int, shed: int) -> None: ...
     def to_write(self, most: int) -> list[Waiting]: ...
     def has_to_write(self) -> bool: ...
     def to_remove(self) -> list[int]: ...
@@ -229,13 +230,21 @@ class Clerk:
 
     def _inherit(self, database: Database) -> None:
         with self._is_busy():
-            found = self._opening.find_orphans()
-        if found:
+            apart = self._opening.find_apart()
+            # These take the room that is left for others.
+            orphans = [] if apart else self._opening.find_orphans()
+        if apart or orphans:
             with self._is_busy(may_be_passed=False, takes_long=True):
-                self._opening.inherit(database, found, self._desk.standing(), self._opened)
+                if apart:
+                    self._opening.recover(database, apart, self._desk.standing(), self._opened)
+                else:
+                    self._opening.inherit(database, orphans, self._desk.standing(), self._inherited)
 
     def _opened(self, opened: Opened) -> None:
-        self._desk.opened(opened.unread, opened.lost, opened.shed)
+        self._desk.opened(opened.unread, opened.lost, opened.shed, opened.is_behind)
+
+    def _inherited(self, opened: Opened) -> None:
+        self._desk.inherited(opened.unread, opened.lost, opened.shed)
 
     def _write(self, database: Database) -> None:
         waiting = self._desk.to_write(_BATCH)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = ["Claim", "claim", "orphans"]
+__all__ = ["Claim", "claim", "orphans", "size_of"]
 
 _DATABASE = "events.db"
 #: SQLite keeps these beside a database; one whose database is gone is of no meaning to it.
@@ -42,11 +42,7 @@ class Claim:
 
     def size(self) -> int:
         """Bytes of the database, and of what belongs to it."""
-        total = 0
-        for name in _FILES:
-            with contextlib.suppress(FileNotFoundError):
-                total += (self.folder / name).stat().st_size
-        return total
+        return size_of(self.folder)
 
     def set_aside(self) -> None:
         """What is damaged makes room; until :meth:`put_away`, what can be read of it is still to be read."""
@@ -93,6 +89,15 @@ class Claim:
         with contextlib.suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         _close(self._descriptor)
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of the database in a folder, and of what belongs to it."""
+    total = 0
+    for name in _FILES:
+        with contextlib.suppress(FileNotFoundError):
+            total += (folder / name).stat().st_size
+    return total
 
 
 def orphans(own: Claim) -> Iterator[Claim]:

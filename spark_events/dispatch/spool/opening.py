@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from spark_events.dispatch.spool.apart import Apart
 from spark_events.dispatch.spool.config import SpoolConfig, directory_of
 from spark_events.dispatch.spool.database import BEFORE_ALL, Database, Extent
 from spark_events.dispatch.spool.files import Claim, claim
@@ -30,12 +32,14 @@ class Opened(NamedTuple):
         unread: the rows that are not with the reporter.
         lost: rows of which it is known only now that they are lost.
         shed: rows that had to make room.
+        is_behind: whether rows of an earlier file of this spool are still to come.
     """
 
     database: Database
     unread: Extent
     lost: int
     shed: int
+    is_behind: bool
 
 
 class Opening:
@@ -57,6 +61,7 @@ class Opening:
         self._config = config
         self._on_progress = on_progress
         self._orphans = Orphans(reporter)
+        self._apart = Apart(reporter)
         self._claim: Claim | None = None
         self._removed: Database | None = None
         self._salvaged: list[tuple[Path, Salvage]] = []
@@ -84,7 +89,7 @@ class Opening:
             self._take(takeover)
             # What was lost while this process knew of it is missed by it; of the rest only a salvage can tell.
             lost = 0 if self.was_open else takeover.lost
-            opened = Opened(database, database.extent(after), lost, takeover.shed)
+            opened = Opened(database, database.extent(after), lost, takeover.shed, self._apart.is_left)
         except BaseException:
             database.close()
             raise
@@ -96,6 +101,24 @@ class Opening:
             )
         self.was_open = True
         return opened
+
+    def find_apart(self) -> list[Path]:
+        """Looks whether what was set aside can be read now, and there is room for it.
+
+        Raises:
+            OSError: the own file cannot be looked at.
+        """
+        assert self._claim is not None
+        if not self._apart.is_left:
+            return []
+        return self._apart.find(min(_MOST_INHERITED, self._config.max_size - self._claim.size()), self._on_progress)
+
+    def recover(
+        self, database: Database, found: list[Path], standing: Standing, opened: Callable[[Opened], None]
+    ) -> None:
+        """What was set aside comes behind what is here; as :meth:`inherit`."""
+        with self._takeover(database, standing, opened) as takeover:
+            self._salvaged += self._apart.take(found, takeover)
 
     def find_orphans(self) -> list[Claim]:
         """Looks whether rivals have died and left what there is room for; it is ours then, to be inherited."""
@@ -116,13 +139,20 @@ class Opening:
         Raises:
             sqlite3.Error: the file cannot be used.
         """
-        takeover = Takeover(database, standing.read_through, standing.next_id, standing.writing, self._on_progress)
-        try:
+        with self._takeover(database, standing, opened) as takeover:
             self._orphans.adopt(found, takeover)
+
+    @contextlib.contextmanager
+    def _takeover(self, database: Database, standing: Standing, opened: Callable[[Opened], None]) -> Iterator[Takeover]:
+        takeover = Takeover(database, standing.read_through, standing.next_id, standing.writing, self._on_progress)
+        was_left = self._apart.is_left
+        try:
+            yield takeover
         finally:
             # The places of what has come are taken: who writes next must know that, whatever has failed since.
-            if takeover.rows or takeover.lost:
-                opened(Opened(database, database.extent(standing.read_through), takeover.lost, takeover.shed))
+            if takeover.rows or takeover.lost or was_left != self._apart.is_left:
+                unread = database.extent(standing.read_through)
+                opened(Opened(database, unread, takeover.lost, takeover.shed, self._apart.is_left))
 
     def _take(self, takeover: Takeover) -> None:
         assert self._claim is not None
@@ -130,7 +160,7 @@ class Opening:
             takeover.keep(self._removed.connection)
             self._removed.close()
             self._removed = None
-        self._salvaged = [(path, takeover.keep_file(path)) for path in self._claim.damaged()]
+        self._salvaged = self._apart.take_all(self._claim.damaged(), takeover)
         self._orphans.adopt_all(self._claim, takeover)
 
     def put_away(self) -> None:

@@ -81,6 +81,8 @@ class Spool:
         self._done: list[int] = []
         # Events that are on disk alone.
         self._unread = 0
+        # And those of a file that was set aside and cannot be read yet.
+        self._apart = 0
         self._adopted = 0
         self._duplicates = 0
         self._delivered = 0
@@ -215,25 +217,37 @@ class Spool:
         with self._lock:
             return Standing(self.read_through, self._next_id, frozenset(one.id for one in self._writing))
 
-    def opened(self, unread: Extent, lost: int, shed: int) -> None:
-        """So much is on disk alone: what was there before, and what has come from elsewhere.
+    def opened(self, unread: Extent, lost: int, shed: int, is_behind: bool) -> None:
+        """So much is on disk alone: what was there before, and what has come of it again.
 
         Args:
             unread: what is behind :attr:`read_through`; all that there is, the first time.
             lost: events of which it becomes known now that they were there, and are lost.
             shed: events that came, or were there, and for which there is no room.
+            is_behind: whether what is missing is still to come.
         """
         with self._lock:
-            came = unread.rows + shed - self._unread
-            self._adopted += max(0, came) + lost
-            self._dropped["spool-corrupt"] += max(0, -came) + lost
-            self._dropped["spool-full"] += shed
-            self._unread = unread.rows
-            self._next_id = max(self._next_id, unread.last + 1)
-            if unread.rows and self.read_through >= unread.first:
-                # They had passed by before it could be known that others were there.
-                self._window.move_before(unread.first)
-            self._progress.notify_all()
+            missing = self._unread + self._apart - unread.rows - lost - shed
+            self._apart = max(0, missing) if is_behind else 0
+            self._dropped["spool-corrupt"] += max(0, missing) - self._apart
+            self._adopted += max(0, -missing)
+            self._settle_places(unread, lost, shed)
+
+    def inherited(self, unread: Extent, lost: int, shed: int) -> None:
+        """The same, of what has come from elsewhere."""
+        with self._lock:
+            self._adopted += max(0, unread.rows + lost + shed - self._unread)
+            self._settle_places(unread, lost, shed)
+
+    def _settle_places(self, unread: Extent, lost: int, shed: int) -> None:
+        self._dropped["spool-corrupt"] += lost
+        self._dropped["spool-full"] += shed
+        self._unread = unread.rows
+        self._next_id = max(self._next_id, unread.last + 1)
+        if unread.rows and self.read_through >= unread.first:
+            # They had passed by before it could be known that others were there.
+            self._window.move_before(unread.first)
+        self._progress.notify_all()
 
     def to_write(self, most: int) -> list[Waiting]:
         """Events that are on no disk yet: what has passed it by and is still here, then what is new."""
@@ -340,7 +354,7 @@ class Spool:
                 held=front.held + self._window.passing,
                 # The clock may have been set back.
                 oldest_age=max(0.0, now - self._window.oldest(now), front.oldest_age),
-                spooled=self._unread + self._window.stored,
+                spooled=self._unread + self._apart + self._window.stored,
             )
 
     def close(self, deadline: float) -> None:

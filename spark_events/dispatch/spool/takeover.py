@@ -59,16 +59,22 @@ class Takeover:
         with _open(path, self.on_progress) as db:
             return self.keep(db)
 
-    def add_file(self, path: Path) -> Salvage:
-        """Rows of another spool, behind all that are here.
+    def add_file(self, path: Path, after: int = BEFORE_ALL, but: frozenset[int] = frozenset()) -> Salvage:
+        """Rows of another spool, or of an earlier file of this one, behind all that are here.
+
+        Args:
+            path: the file.
+            after: rows up to that identifier are not wanted.
+            but: nor are rows with these.
 
         Raises:
             UnreadableError: somebody has it open, say.
         """
         with _open(path, self.on_progress) as db:
-            salvage = Salvage(db, BEFORE_ALL)
+            salvage = Salvage(db, after)
             for rows in salvage:
-                self._append([row._replace(id=self.next_id + place) for place, row in enumerate(rows)])
+                wanted = [row for row in rows if row.id not in but]
+                self._append([row._replace(id=self.next_id + place) for place, row in enumerate(wanted)])
         self.lost += salvage.lost
         return salvage
 

@@ -899,7 +899,7 @@ def tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextlib.contextmanager
 def somebody_reads(path: Path) -> Iterator[None]:
     """As a person does who has a look with ``sqlite3``, and leaves it open in the middle of a SELECT."""
-    db = sqlite3.connect(path)
+    db = sqlite3.connect(path, check_same_thread=False)
     cursor = db.execute("SELECT id FROM events")
     cursor.fetchone()
     try:
@@ -984,18 +984,69 @@ def test_what_cannot_be_read_is_tried_less_and_less_often(tmp_path: Path, caplog
 def test_a_damaged_file_that_somebody_reads_is_salvaged_when_it_can_be(
     owner: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of one's own spool: until then events are in memory alone, and nothing is taken for lost."""
-    monkeypatch.setattr(database_module, "_LOCKED_SECONDS", 0.0)
+    """Of one's own spool: until then the next file works, and nothing is taken for lost."""
     one = owner()
     one.write(*range(10))
     one.close()
     damaged = one.file.parent.rename(f"{one.file.parent}.damaged-1")
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
+    tried_at_once(monkeypatch)
+    tried = counting(monkeypatch, attempts.Attempts, "failed")
     with somebody_reads(damaged / "events.db"):
         again = owner()
-        eventually(lambda: again.clerk.is_failing)
-        assert f"{damaged}/events.db: database is locked" in caplog.text
-    assert again.deliver(10) == list(range(10))
-    assert again.counts().accepted == 10
+        again.write(*range(10, 15))
+        eventually(lambda: len(tried) > 2)
+        assert again.deliver(1) == [10]
+        assert not again.clerk.is_failing
+    eventually(lambda: again.counts().accepted == 15, what="what was damaged")
+    assert again.deliver(14) == [*range(11, 15), *range(10)]
+    again.close()
+    assert caplog.text.count(f"{damaged}/events.db: database is locked") == 1
+    assert kept(tmp_path) == ["audit.0.corrupt"]
+
+
+def test_what_is_damaged_while_it_is_used_and_cannot_be_read_at_once_comes_later(
+    owner: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sick: type[SickDatabase]
+) -> None:
+    """Each event once; what is not here meanwhile is neither lost nor accepted again."""
+    monkeypatch.setattr(spool_module, "_WINDOW", 4)
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
+    tried_at_once(monkeypatch)
+    one = owner()
+    one.write(*range(10))
+    set_aside = files.Claim.set_aside
+    with contextlib.ExitStack() as stack:
+
+        def set_aside_and_read(self: files.Claim) -> None:
+            set_aside(self)
+            stack.enter_context(somebody_reads(self.damaged()[-1]))
+
+        monkeypatch.setattr(files.Claim, "set_aside", set_aside_and_read)
+        sick.error = sqlite3.DatabaseError("database disk image is malformed")
+        one.put(10)
+        eventually(lambda: one.clerk.is_failing)
+        sick.error = None
+        assert one.spool.wait_until_answered(PATIENCE)
+        assert one.deliver(5) == [0, 1, 2, 3, 10]
+        assert (one.counts().spooled, one.counts().accepted, one.counts().dropped) == (6, 11, {})
+    assert one.deliver(6) == [4, 5, 6, 7, 8, 9]
+    one.close()
+    assert (one.counts().delivered, one.counts().dropped) == (11, {})
+    assert kept(tmp_path) == ["audit.0.corrupt"]
+
+
+def test_what_was_damaged_and_is_never_read_is_left_to_the_next(owner: Open) -> None:
+    """Though nothing else is left: its file stays, and is found."""
+    one = owner()
+    one.write(0, 1)
+    one.close()
+    damaged = one.file.parent.rename(f"{one.file.parent}.damaged-1")
+    with somebody_reads(damaged / "events.db"):
+        again = owner()
+        again.write(2)
+        assert again.deliver(1) == [2]
+        again.close()
+    assert owner().deliver(2) == [0, 1]
 
 
 def test_what_was_taken_and_cannot_be_put_away_is_not_taken_again(
