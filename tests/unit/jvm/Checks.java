@@ -43,6 +43,23 @@ public final class Checks {
     }
   }
 
+  /** While the work is done, its thread can have no other one, as where the system gives no more. */
+  static void withoutThreads(Work work) throws Exception {
+    InheritableThreadLocal<Object> none =
+        new InheritableThreadLocal<Object>() {
+          @Override
+          protected Object childValue(Object parent) {
+            throw new OutOfMemoryError("unable to create native thread");
+          }
+        };
+    none.set(work);
+    try {
+      work.run();
+    } finally {
+      none.remove();
+    }
+  }
+
   /** Prints for each check of the classes that are named how it went. */
   public static void main(String[] classes) throws Exception {
     for (String name : classes) {

@@ -9,6 +9,8 @@ import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
 import org.apache.spark.SparkConf;
 
 /** The sidecar's supervisor, with a process that stands in for the sidecar. */
@@ -25,11 +27,18 @@ public final class SidecarChecks {
           + "  case \"$line\" in *goodbye*) exit 0;; esac\n"
           + "done\n";
 
+  /** Becomes ready, and dies. */
+  private static final String DYING = "#!/bin/sh\n" + "read hello\n" + "echo '{\"kind\":\"ready\"}'\n" + "exit 1\n";
+
   /** A folder that is gone when the check is over, and in it a script that can be run instead of a sidecar. */
   static void withDouble(Checks.Doing work) throws Exception {
+    withDouble(DOUBLE, work);
+  }
+
+  private static void withDouble(String text, Checks.Doing work) throws Exception {
     Path folder = Files.createTempDirectory("sidecar");
     Path script = folder.resolve("double");
-    Files.writeString(script, DOUBLE);
+    Files.writeString(script, text);
     is(script.toFile().setExecutable(true), true);
     try {
       work.run(script);
@@ -60,12 +69,8 @@ public final class SidecarChecks {
   public static void checkADefectCostsOneSidecar() throws Exception {
     withDouble(
         script -> {
-          SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
-          Settings settings = Settings.read(conf, Collections.emptyMap());
           HandoffQueue queue = new HandoffQueue(100, true);
-          Statistics statistics = new Statistics();
-          List<Interpreter> candidates = Interpreter.candidates(settings, conf, Collections.emptyMap());
-          Sidecar sidecar = new Sidecar(settings, "app", candidates, queue, SyncGate.of(settings, queue), statistics);
+          Sidecar sidecar = sidecar(queue, new SparkConf(false).set("spark.events.python", script.toString()));
           sidecar.start();
           is(sidecar.awaitStarted(), null);
           for (int i = 0; i < 2; i++) {
@@ -77,7 +82,75 @@ public final class SidecarChecks {
           List<String> lines = await(script, "afterwards");
           is(Collections.frequency(lines, "start"), 2);
           sidecar.finish();
-          is(sidecar.restarts() + " " + queue.isAcknowledgedEntirely(), "1 true");
+          is(sidecar.restarts() + " " + queue.unconfirmed() + " " + queue.dropped(), "1 0 2");
+        });
+  }
+
+  private static Sidecar sidecar(HandoffQueue queue, SparkConf conf) {
+    Settings settings = Settings.read(conf, Collections.emptyMap());
+    return sidecar(queue, settings, Interpreter.candidates(settings, conf, Collections.emptyMap()));
+  }
+
+  private static Sidecar sidecar(HandoffQueue queue, Settings settings, List<Interpreter> candidates) {
+    return new Sidecar(settings, "app", candidates, queue, SyncGate.of(settings, queue), new Statistics());
+  }
+
+  /** A defect before the first sidecar is ready is not tried again, and who waits for the start is told of it at once. */
+  public static void checkADefectBeforeTheFirstStartIsNamed() throws Exception {
+    HandoffQueue queue = new HandoffQueue(100, true);
+    SparkConf conf = new SparkConf(false).set("spark.events.sidecar.start-timeout", "5s");
+    // That a candidate is none is not foreseen.
+    Sidecar sidecar = sidecar(queue, Settings.read(conf, Collections.emptyMap()), Collections.singletonList(null));
+    sidecar.start();
+    is(String.valueOf(sidecar.awaitStarted()).startsWith("a defect in the shim: java.lang.NullPointerException"), true);
+    is(queue.isClosed() + " " + sidecar.restarts(), "true 0");
+    sidecar.finish();
+  }
+
+  /** Also when the application ends, one that dies again and again is not started again without a pause. */
+  public static void checkRestartsPauseAtTheEnd() throws Exception {
+    withDouble(
+        DYING,
+        script -> {
+          HandoffQueue queue = new HandoffQueue(100, true);
+          SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
+          Sidecar sidecar = sidecar(queue, conf.set("spark.events.shutdown.timeout", "1s"));
+          sidecar.start();
+          is(sidecar.awaitStarted(), null);
+          queue.offer(HandoffQueueChecks.lifecycle());
+          sidecar.finish();
+          is(sidecar.restarts() <= 5, true);
+        });
+  }
+
+  /** A Python that nobody can listen to does not live on. */
+  public static void checkAProcessWithoutAReaderIsEnded() throws Exception {
+    withDouble(
+        script -> {
+          SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
+          Settings settings = Settings.read(conf, Collections.emptyMap());
+          Interpreter python = Interpreter.candidates(settings, conf, Collections.emptyMap()).get(0);
+          List<ProcessHandle> before = ProcessHandle.current().children().collect(Collectors.toList());
+          try {
+            Checks.withoutThreads(() -> SidecarProcess.start(python, () -> {}));
+            throw new AssertionError("it was started");
+          } catch (OutOfMemoryError noThread) {
+            List<ProcessHandle> orphans = ProcessHandle.current().children().collect(Collectors.toList());
+            orphans.removeAll(before);
+            for (ProcessHandle orphan : orphans) {
+              orphan.onExit().get(10, TimeUnit.SECONDS);
+            }
+          }
+        });
+  }
+
+  /** Where there is no thread for it, a standstill is not said, and that is all. */
+  public static void checkAStandstillWithoutAThread() throws Exception {
+    Checks.withoutThreads(
+        () -> {
+          Standstill standstill = new Standstill(new HandoffQueue(1, true));
+          standstill.start();
+          standstill.stop();
         });
   }
 
@@ -106,6 +179,24 @@ public final class SidecarChecks {
     awaitSize(told, 2);
     is(told.toArray()[1], "warn spark-events: the sidecar takes records again");
     standstill.stop();
+    is(told.size(), 2);
+  }
+
+  /** However often one looks, a sidecar that stands is said once. */
+  public static void checkASidecarThatStandsIsSaidOnce() throws Exception {
+    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
+    HandoffQueue queue = new HandoffQueue(1, true);
+    Standstill standstill = new Standstill(queue, 0, EventLogChecks.logger(told, new Semaphore(100)));
+    queue.offer(HandoffQueueChecks.routine());
+    queue.offer(HandoffQueueChecks.routine()); // the first goes
+    for (int i = 0; i < 3; i++) {
+      standstill.look();
+    }
+    is(told.size(), 1);
+    queue.take(new ArrayList<>(), 0);
+    for (int i = 0; i < 3; i++) {
+      standstill.look();
+    }
     is(told.size(), 2);
   }
 

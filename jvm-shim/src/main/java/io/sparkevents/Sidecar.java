@@ -18,6 +18,8 @@ final class Sidecar {
   /** A process that was killed is gone a moment later, and so is the thread that waited for it. */
   private static final long KILL_MILLIS = 50;
   private static final long IDLE_MILLIS = 1_000;
+  /** Between two sidecars at the application's end, for which there is little time. */
+  private static final long LONGEST_LAST_PAUSE_MILLIS = 1_000;
 
   private final Settings settings;
   private final HandoffQueue queue;
@@ -131,7 +133,7 @@ final class Sidecar {
     }
   }
 
-  private void supervise() throws InterruptedException {
+  private void supervise() throws IOException, InterruptedException {
     String death;
     do {
       death = life();
@@ -139,13 +141,17 @@ final class Sidecar {
   }
 
   /** Starts a sidecar and feeds it; returns how it died, or null: there need not be another one. */
-  private String life() throws InterruptedException {
+  private String life() throws IOException, InterruptedException {
     try {
       // Before there is one: its first numbers may come as soon as it is ready.
       statistics.sidecarStarted();
       SidecarProcess process = launcher.launch(feed.past());
       return process == null ? stillbirth() : lifetime(process);
     } catch (IOException | RuntimeException | Error defect) {
+      if (!ready) {
+        // It would be the same with the next one, and somebody may be waiting to know.
+        throw defect;
+      }
       // Memory that is short for a moment, say: one sidecar's life, and not the events of the whole application.
       LOG.error("spark-events: a defect in the shim, the sidecar is ended", defect);
       SidecarProcess last = launcher.process();
@@ -188,18 +194,26 @@ final class Sidecar {
 
   /** Pauses, if there may be another sidecar; says what has become of the last one. */
   private boolean mayStartAgain(String death) throws InterruptedException {
+    boolean ending = finishing.getCount() == 0;
     long pause = restarts.nextPauseMillis(System.nanoTime());
     if (pause < 0) {
       failure = "The sidecar has died " + restarts.describe() + "; the last one " + death + ".";
       LOG.error("spark-events: no more events will be reported, the job goes on. {}", failure);
       return false;
     }
+    if (ending) {
+      pause = Math.min(pause, Math.min(LONGEST_LAST_PAUSE_MILLIS, deadline.millisLeft()));
+    }
     LOG.warn(
         "spark-events: the sidecar {}, it is started again in {} ms and is sent again what it had not acknowledged",
         death,
         pause);
-    finishing.await(pause, TimeUnit.MILLISECONDS);
-    return true;
+    if (ending) {
+      Thread.sleep(pause);
+    } else {
+      finishing.await(pause, TimeUnit.MILLISECONDS);
+    }
+    return unlessLate(death) != null;
   }
 
   /** Writes into the pipe until the process ends (false) or all is said (true). */

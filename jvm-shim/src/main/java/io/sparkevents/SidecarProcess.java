@@ -49,10 +49,16 @@ final class SidecarProcess {
         new ProcessBuilder(interpreter.command())
             .redirectError(ProcessBuilder.Redirect.INHERIT)
             .start();
-    SidecarProcess sidecar = new SidecarProcess(process, onEnd);
-    sidecar.reader.setDaemon(true);
-    sidecar.reader.start();
-    return sidecar;
+    try {
+      SidecarProcess sidecar = new SidecarProcess(process, onEnd);
+      sidecar.reader.setDaemon(true);
+      sidecar.reader.start();
+      return sidecar;
+    } catch (Throwable noThread) {
+      // Nobody else knows of it, and it would wait for its first line for ever.
+      process.destroyForcibly();
+      throw noThread;
+    }
   }
 
   private void readAnswers() {

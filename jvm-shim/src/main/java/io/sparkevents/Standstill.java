@@ -18,7 +18,8 @@ final class Standstill {
   private final long patienceMillis;
   private final Logger log;
   private final CountDownLatch stopped = new CountDownLatch(1);
-  private final Thread thread = new Thread(this::run, "spark-events-standstill");
+  /** Null: there is none. */
+  private Thread thread;
   private boolean said;
 
   Standstill(HandoffQueue queue) {
@@ -32,13 +33,22 @@ final class Standstill {
   }
 
   void start() {
-    thread.setDaemon(true);
-    thread.start();
+    try {
+      Thread looking = new Thread(this::run, "spark-events-standstill");
+      looking.setDaemon(true);
+      looking.start();
+      thread = looking;
+    } catch (Throwable noThread) {
+      // Only a line of the log depends on it.
+      log.debug("spark-events: nobody looks whether the sidecar takes records", noThread);
+    }
   }
 
   void stop() throws InterruptedException {
     stopped.countDown();
-    thread.join(END_MILLIS);
+    if (thread != null) {
+      thread.join(END_MILLIS);
+    }
   }
 
   private void run() {
@@ -51,7 +61,8 @@ final class Standstill {
     }
   }
 
-  private void look() {
+  /** Says what has changed since the last look. */
+  void look() {
     if (queue.isClosed()) {
       return;
     }
