@@ -251,6 +251,17 @@ public final class HandoffQueueChecks {
     is(abandoned.untoldDrops(), "handoff dropped {lifecycle=1}");
   }
 
+  /** What comes while the sidecar does its last work is none of the application's: no other sidecar has to be told it. */
+  public static void checkNothingIsTakenBehindTheEnd() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10, true);
+    queue.offer(lifecycle());
+    queue.finish();
+    is(kinds(takeAll(queue)) + " " + queue.isFinished(), "l1 true"); // so the goodbye is written
+    is(queue.offer(Records.jvmShutdown()), 0);
+    queue.acknowledge(1);
+    is(queue.isAcknowledgedEntirely() + " " + queue.dropped(), "true 0");
+  }
+
   /** An account that had made room, and was with a sidecar that died, is told again with all that it counted. */
   public static void checkAnAccountThatMadeRoomIsToldAgain() throws Exception {
     HandoffQueue queue = new HandoffQueue(1, true);

@@ -65,8 +65,9 @@ final class HandoffQueue {
   long offer(Record record, boolean awaited) {
     lock.lock();
     try {
-      if (closed && finishing) {
-        // Behind the end of the application Spark still tells what ends with it: nobody has lost anything.
+      if (finishing) {
+        // Behind the end of the application Spark still tells what ends with it, and so does a JVM that goes down:
+        // nobody has lost anything, and no other sidecar is to be started for it.
         return 0;
       }
       record.assign(++lastSeq);
@@ -90,7 +91,7 @@ final class HandoffQueue {
    * only when the writer does nothing, nothing is before the record, and the pipe is known to be empty.
    */
   private boolean isWayClear() {
-    return shortcut != null && bell.isWriterIdle() && pending.isEmpty() && !finishing && progress.hasReadAll();
+    return shortcut != null && bell.isWriterIdle() && pending.isEmpty() && progress.hasReadAll();
   }
 
   private boolean send(Record record) {
@@ -313,7 +314,7 @@ final class HandoffQueue {
     underLock(() -> context.apply(record));
   }
 
-  /** No record will come any more; the writer is woken to say so. */
+  /** No record is taken any more; the writer is woken to say so. */
   void finish() {
     underLock(
         () -> {
