@@ -6,9 +6,14 @@ import static io.sparkevents.SidecarChecks.withDouble;
 
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
+import org.apache.spark.launcher.JavaModuleOptions;
 
 /** An application's way to its sidecar: from its opening to its end, however that comes. */
 public final class ConnectionChecks {
@@ -49,6 +54,54 @@ public final class ConnectionChecks {
                 })));
   }
 
+  /** An application that makes a second listener by itself, with a copy of its configuration. */
+  public static final class ListensTwice {
+    public static void main(String[] script) {
+      SparkConf conf = conf(Paths.get(script[0])).setMaster("local[1]").setAppName("twice");
+      conf.set("spark.ui.enabled", "false").set("spark.extraListeners", EventsListener.class.getName());
+      SparkContext context = new SparkContext(conf);
+      new EventsListener(context.getConf());
+      context.stop();
+    }
+  }
+
+  /** A second listener of the same application does not end it. */
+  public static void checkASecondListenerEndsNothing() throws Exception {
+    withDouble(
+        script -> {
+          java(ListensTwice.class, JavaModuleOptions.defaultModuleOptions().split(" "), script.toString());
+          is(kinds(await(script, "goodbye")), "start application_start application_end goodbye");
+        });
+  }
+
+  /** Runs a class in a JVM of its own, and returns what it has printed. */
+  private static String java(Class<?> main, String[] options, String... arguments) throws Exception {
+    List<String> command = new ArrayList<>();
+    command.add(System.getProperty("java.home") + "/bin/java");
+    command.addAll(Arrays.asList(options));
+    command.add(main.getName());
+    command.addAll(Arrays.asList(arguments));
+    ProcessBuilder java = new ProcessBuilder(command);
+    java.environment().put("CLASSPATH", System.getProperty("java.class.path"));
+    Process process = java.redirectError(ProcessBuilder.Redirect.INHERIT).start();
+    String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+    is(process.waitFor(60, TimeUnit.SECONDS), true);
+    return said.trim();
+  }
+
+  /** Who is interrupted while it waits for the start is still interrupted afterwards. */
+  public static void checkAnInterruptionIsKept() {
+    Thread.currentThread().interrupt();
+    try {
+      Connection.open(conf(Paths.get("/nowhere/python")).set("spark.events.required", "true"));
+      throw new AssertionError("it was opened");
+    } catch (IllegalStateException required) {
+      is(Thread.interrupted(), true);
+    } finally {
+      Thread.interrupted();
+    }
+  }
+
   /** Opens a connection while the JVM goes down, when no hook can be added any more. */
   public static final class AtShutdown {
     public static void main(String[] none) {
@@ -59,11 +112,6 @@ public final class ConnectionChecks {
 
   /** Where it cannot start, nobody is given a connection that nobody else knows of. */
   public static void checkAFailedStartOpensNothing() throws Exception {
-    ProcessBuilder java = new ProcessBuilder(System.getProperty("java.home") + "/bin/java", AtShutdown.class.getName());
-    java.environment().put("CLASSPATH", System.getProperty("java.class.path"));
-    Process process = java.redirectError(ProcessBuilder.Redirect.INHERIT).start();
-    String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
-    is(process.waitFor(60, TimeUnit.SECONDS), true);
-    is(said.trim(), "opened null");
+    is(java(AtShutdown.class, new String[0]), "opened null");
   }
 }

@@ -3,8 +3,11 @@ package io.sparkevents;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
+import org.apache.spark.SparkContext$;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
+import scala.Option;
 
 /**
  * One application's way to its sidecar, opened by the first that asks: the plugin, which Spark makes
@@ -13,6 +16,9 @@ import org.slf4j.LoggerFactory;
  */
 final class Connection implements Destination {
   private static final Logger LOG = LoggerFactory.getLogger(EventsListener.class);
+
+  /** Where Spark puts the application's number when it has one. */
+  private static final String APPLICATION = "spark.app.id";
 
   /** The one that is open, and for whom; a JVM has one SparkContext at a time. */
   private static Connection open;
@@ -38,31 +44,41 @@ final class Connection implements Destination {
 
   /**
    * @param conf the application's own, the very object that Spark hands to plugins and listeners
-   * @return null where nothing is to be reported, or another one reports it
+   * @return null where nothing is to be reported, or another one reports it; also for a copy of the configuration of the
+   *     application that runs
    * @throws IllegalStateException when there can be no events, and spark.events.required is true
    */
   static synchronized Connection open(SparkConf conf) {
     if (open != null && open.conf == conf) {
       return null;
     }
-    if (open != null) {
-      open.supersede();
-      open = null;
+    if (open != null && open.isOfRunningContext()) {
+      LOG.warn("spark-events: this application has a listener already, another one is told nothing");
+      return null;
     }
-    Settings settings = null;
+    boolean required = false;
     Connection made = null;
     String failure;
     try {
-      settings = Settings.read(conf, System.getenv());
+      Connection before = open;
+      open = null;
+      if (before != null) {
+        before.supersede();
+      }
+      Settings settings = Settings.read(conf, System.getenv());
+      required = settings.required();
       failure = settings.problem();
       if (failure != null) {
         LOG.error("spark-events: no events will be reported, {}", failure);
       } else if (settings.sidecarEnabled()) {
         made = new Connection(conf, settings, Interpreter.candidates(settings, conf, System.getenv()));
-        failure = made.start(settings.required());
+        failure = made.start(required);
         open = made;
       }
     } catch (Throwable defect) {
+      if (defect instanceof InterruptedException) {
+        Thread.currentThread().interrupt();
+      }
       failure = defect.toString();
       LOG.error("spark-events: cannot start, the job goes on without events", defect);
       if (made != null) {
@@ -70,7 +86,7 @@ final class Connection implements Destination {
         made = null;
       }
     }
-    if (failure != null && settings != null && settings.required()) {
+    if (failure != null && required) {
       if (made != null) {
         made.close();
       }
@@ -78,6 +94,22 @@ final class Connection implements Destination {
           "spark-events cannot start, and spark.events.required is true. " + failure);
     }
     return made;
+  }
+
+  /**
+   * Whether the SparkContext that runs is the one that this is open for. Told by its number, for a listener that the
+   * application makes by itself is given a copy of the configuration.
+   */
+  private boolean isOfRunningContext() {
+    try {
+      Option<SparkContext> running = SparkContext$.MODULE$.getActive();
+      return running.isDefined()
+          && !running.get().isStopped()
+          && conf.get(APPLICATION, "").equals(running.get().conf().get(APPLICATION, null));
+    } catch (RuntimeException | LinkageError notThisSpark) {
+      LOG.debug("spark-events: Spark does not tell which context runs", notThisSpark);
+      return false;
+    }
   }
 
   private String start(boolean required) throws InterruptedException {
