@@ -3,6 +3,7 @@ package io.sparkevents;
 import static io.sparkevents.Checks.is;
 import static io.sparkevents.Checks.takesAtMost;
 
+import java.io.RandomAccessFile;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayDeque;
@@ -110,7 +111,9 @@ public final class ShimChecks {
       String guarantee = "reporter.audit.delivery.guarantee";
       String type = "dispatcher.type";
       is(settings(environment, guarantee, "${env:GUARANTEE}", type, "async-queued").waitsForAny(), true);
-      is(settings(environment, guarantee, "${env:NONE}", type, "async-queued").waitsForAny(), false);
+      is(settings(environment, guarantee, "at-least-once", type, "async-queued").waitsForAny(), false);
+      // It may be guaranteed: the sidecar, which can perhaps read it, says so when it is ready.
+      is(settings(environment, guarantee, "${env:NONE}", type, "async-queued").waitsForAny(), true);
       is(settings(environment, "shutdown.timeout", "2${env:UNIT}").shutdownTimeoutMillis(), 2_000);
       is(settings(environment, "python", "/${env:ODD}/${env:UNIT}").python(), "/$1\\${env:UNIT}/s");
       for (String text : new String[] {"async-queued", "async-queued\n", "async-queued\r\n"}) {
@@ -132,12 +135,72 @@ public final class ShimChecks {
     }
   }
 
+  /** A value is that of the time when the settings were read: what it refers to may change, or be out of reach later. */
+  public static void checkReferencesAreReadOnce() throws Exception {
+    Path file = Files.createTempFile("reference", "");
+    try {
+      Files.writeString(file, "2s");
+      String of = "${file:" + file + "}";
+      Settings settings = settings(Collections.emptyMap(), "shutdown.timeout", of, "dispatcher.sync.timeout", of);
+      Files.writeString(file, "3s");
+      is(settings.shutdownTimeoutMillis(), 2_000);
+      settings.override("events.shutdown.timeout", of, "here");
+      is(settings.shutdownTimeoutMillis() + " " + settings.syncTimeoutMillis(), "3000 2000");
+      settings.override("events.shutdown.timeout", "${env:NONE}", "here");
+      is(settings.shutdownTimeoutMillis(), 10_000);
+    } finally {
+      Files.delete(file);
+    }
+  }
+
+  /** Everything that the driver itself needs may be given by reference. */
+  public static void checkAllThatTheDriverNeedsIsResolved() {
+    Map<String, String> environment = new HashMap<>();
+    environment.put("NUMBER", "7");
+    environment.put("TRUE", "true");
+    environment.put("FALSE", "false");
+    environment.put("QUEUED", "async-queued");
+    Settings settings =
+        settings(
+            environment,
+            "required", "${env:TRUE}",
+            "sidecar.enabled", "${env:FALSE}",
+            "python", "/p${env:NUMBER}",
+            "dispatcher.type", "${env:QUEUED}",
+            "dispatcher.queue.size", "${env:NUMBER}",
+            "sidecar.restarts.max", "${env:NUMBER}",
+            "sidecar.restarts.window", "${env:NUMBER}ms",
+            "dispatcher.sync.timeout", "${env:NUMBER}ms",
+            "shutdown.timeout", "${env:NUMBER}ms",
+            "sidecar.start-timeout", "${env:NUMBER}ms");
+    is(settings.required() + " " + settings.sidecarEnabled() + " " + settings.synchronous(), "true false false");
+    is(settings.python() + " " + settings.queueSize() + " " + settings.mostRestarts(), "/p7 7 7");
+    is(settings.restartsWindowMillis() + " " + settings.syncTimeoutMillis(), "7 7");
+    is(settings.shutdownTimeoutMillis() + " " + settings.startTimeoutMillis(), "7 7");
+  }
+
+  /** A file that no memory can hold is one that cannot be read. */
+  public static void checkAFileThatIsTooLarge() throws Exception {
+    Path file = Files.createTempFile("large", "");
+    try {
+      try (RandomAccessFile large = new RandomAccessFile(file.toFile(), "rw")) {
+        large.setLength(3L << 30); // without any content, so on no disk
+      }
+      is(settings(Collections.emptyMap(), "required", "${file:" + file + "}").required(), false);
+    } finally {
+      Files.delete(file);
+    }
+  }
+
   /** A reference to a pipe is left to the sidecar: it can be read only once, and nobody may ever write to it. */
   public static void checkAPipeIsNotRead() throws Exception {
     Path pipe = Files.createTempDirectory("pipes").resolve("pipe");
     try {
       is(new ProcessBuilder("mkfifo", pipe.toString()).start().waitFor(), 0);
-      takesAtMost(10_000, () -> is(settings(new HashMap<>(), "required", "${file:" + pipe + "}").required(), false));
+      String of = "${file:" + pipe + "}";
+      takesAtMost(10_000, () -> is(settings(new HashMap<>(), "required", of).required(), false));
+      String guarantee = "reporter.audit.delivery.guarantee";
+      takesAtMost(10_000, () -> is(settings(new HashMap<>(), guarantee, of).guaranteesAny(), true));
     } finally {
       Files.delete(pipe);
       Files.delete(pipe.getParent());

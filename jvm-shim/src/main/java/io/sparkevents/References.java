@@ -46,7 +46,7 @@ final class References {
       String text = StandardCharsets.UTF_8.newDecoder().decode(bytes).toString();
       String lines = text.replace("\r\n", "\n").replace('\r', '\n');
       return lines.endsWith("\n") ? lines.substring(0, lines.length() - 1) : lines;
-    } catch (IOException | RuntimeException unreadable) {
+    } catch (IOException | RuntimeException | Error unreadable) {
       return null;
     }
   }

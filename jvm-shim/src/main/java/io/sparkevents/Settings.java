@@ -6,10 +6,14 @@ import java.io.InputStreamReader;
 import java.io.Reader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.util.Arrays;
 import java.util.Collection;
+import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import java.util.TreeMap;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -22,7 +26,7 @@ import scala.Tuple2;
  * <p>spark-submit drops lines that do not begin with {@code spark.} from spark-defaults.conf, so that
  * file is read here once more. The sidecar validates every key; the few that the driver itself needs
  * are read leniently here, because the sidecar will say what is wrong with them. It is sent all values as they
- * were written.
+ * were written. What these few refer to is looked up at once: later it may be another value, or take for ever.
  */
 final class Settings {
   /** One setting as the user gave it. */
@@ -42,7 +46,25 @@ final class Settings {
   private static final String SPARK = "spark.";
   private static final Pattern DURATION = Pattern.compile("(\\d+)\\s*(ms|s|m|min|h|d)");
 
+  private static final Pattern GUARANTEE = Pattern.compile("events\\.reporter\\..*\\.delivery\\.guarantee");
+  /** What the driver itself needs, beside the guarantees; only that is looked up here. */
+  private static final Set<String> NEEDED =
+      new HashSet<>(
+          Arrays.asList(
+              "events.required",
+              "events.sidecar.enabled",
+              "events.python",
+              "events.dispatcher.type",
+              "events.dispatcher.queue.size",
+              "events.sidecar.restarts.max",
+              "events.sidecar.restarts.window",
+              "events.dispatcher.sync.timeout",
+              "events.shutdown.timeout",
+              "events.sidecar.start-timeout"));
+
   private final Map<String, Setting> settings = new TreeMap<>();
+  /** What is needed, without references; null: it cannot be known here. */
+  private final Map<String, String> resolved = new HashMap<>();
   private final Map<String, String> environment;
   private final String problem;
 
@@ -75,6 +97,8 @@ final class Settings {
         settings.put(key, entry._1(), entry._2(), "Spark's configuration");
       }
     }
+    // Only now: what one that wins has replaced is not to be looked up.
+    settings.settings.keySet().forEach(settings::resolve);
     return settings;
   }
 
@@ -94,6 +118,13 @@ final class Settings {
   /** Replaces what the application is configured with. */
   void override(String key, String value, String origin) {
     put(key, key, value, origin);
+    resolve(key);
+  }
+
+  private void resolve(String key) {
+    if (NEEDED.contains(key) || GUARANTEE.matcher(key).matches()) {
+      resolved.put(key, References.resolve(settings.get(key).value, environment));
+    }
   }
 
   /** Why the settings could not be read, or null. */
@@ -126,12 +157,13 @@ final class Settings {
     return !"async-queued".equals(text("events.dispatcher.type", "sync"));
   }
 
-  /** Whether a reporter is to be waited for, whatever the dispatcher's type. */
+  /**
+   * Whether a reporter is to be waited for, whatever the dispatcher's type; also where that cannot be known here. The
+   * sidecar says it when it is ready.
+   */
   boolean guaranteesAny() {
-    for (String key : settings.keySet()) {
-      if (key.startsWith("events.reporter.")
-          && key.endsWith(".delivery.guarantee")
-          && "guaranteed".equals(text(key, ""))) {
+    for (String key : resolved.keySet()) {
+      if (GUARANTEE.matcher(key).matches() && "guaranteed".equals(text(key, "guaranteed"))) {
         return true;
       }
     }
@@ -168,8 +200,7 @@ final class Settings {
   }
 
   private String text(String key, String otherwise) {
-    Setting setting = settings.get(key);
-    String value = setting == null ? null : References.resolve(setting.value, environment);
+    String value = resolved.get(key);
     return value == null ? otherwise : value;
   }
 
