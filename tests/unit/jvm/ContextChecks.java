@@ -90,6 +90,25 @@ public final class ContextChecks {
     is(told.get(0) + " " + told.get(1) + " " + told.size(), "query_started job_start 2000");
   }
 
+  /** The query that has just ended is known, though nothing but queries that run and jobs can make room for it. */
+  public static void checkTheLatestIsNotForgotten() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10, true);
+    for (int i = 0; i < 2_000; i++) {
+      happens(queue, jobStarted(i));
+    }
+    happens(queue, terminated(new UUID(0, 1)));
+    List<String> told = told(queue);
+    is(told.contains("query_terminated") + " " + told.size(), "true 2000");
+  }
+
+  /** Who is told what was there before it listened is told the application first, then its queries. */
+  public static void checkTheApplicationComesFirst() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10, true);
+    queue.know(application());
+    queue.know(started(new UUID(0, 1)));
+    is(told(queue), "[application_start, query_started]");
+  }
+
   /** An end that was dropped is not undone by the beginning that is acknowledged after it. */
   public static void checkAnEndThatWasDroppedIsKnown() throws Exception {
     HandoffQueue queue = new HandoffQueue(2, true);

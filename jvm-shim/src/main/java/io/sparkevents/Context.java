@@ -2,6 +2,7 @@ package io.sparkevents;
 
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Comparator;
 import java.util.EnumMap;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
@@ -89,7 +90,7 @@ final class Context {
     } else if (!endedEarly.remove(change.subject)) {
       addTo(known, record);
       subjects.get(lowestRank(known)).put(change.subject, known);
-      forgetSome();
+      forgetSome(change.subject);
     }
   }
 
@@ -125,14 +126,15 @@ final class Context {
     return lowest;
   }
 
-  private void forgetSome() {
+  /** @param latest the subject that was heard of last, which stays though it may be the only one of its rank */
+  private void forgetSome(String latest) {
     int count = -subjects.get(Rank.APPLICATION).size();
     for (Map<String, List<Record>> some : subjects.values()) {
       count += some.size();
     }
     if (count > LIMIT) {
       for (Map<String, List<Record>> lowest : subjects.values()) {
-        if (!lowest.isEmpty()) {
+        if (!lowest.isEmpty() && !lowest.keySet().iterator().next().equals(latest)) {
           forgetEldest(lowest.keySet());
           return;
         }
@@ -146,12 +148,14 @@ final class Context {
     eldest.remove();
   }
 
+  /** In the order of their numbers; what has none, because it was before anybody listened, from the application down. */
   Collection<Record> records() {
     List<Record> all = new ArrayList<>();
     for (Map<String, List<Record>> some : subjects.values()) {
       some.values().forEach(all::addAll);
     }
-    all.sort((a, b) -> Long.compare(a.seq(), b.seq()));
+    Comparator<Record> lowestFirst = Comparator.comparing(record -> record.change.rank);
+    all.sort(Comparator.comparingLong(Record::seq).thenComparing(lowestFirst.reversed()));
     return all;
   }
 }
