@@ -73,8 +73,8 @@ class Acknowledgements:
                 through = min(through, self._held - 1)
             while self._under_way and self._under_way[0][0] <= through:
                 self._next_sequence = self._under_way.popleft()[1]
-            self._told = self._next_sequence
-            self._answers.acknowledge(through, self._next_sequence)
+            if self._answers.acknowledge(through, self._next_sequence):
+                self._told = self._next_sequence
             if answered > max(self._answered, through):
                 self._answered = answered
                 self._answers.send("answered", through=answered)

@@ -26,13 +26,19 @@ class Answers:
         self._encode = msgspec.json.Encoder().encode
         self._acknowledged = 0
 
-    def acknowledge(self, through: int, sequence: int) -> None:
-        """Every record up to ``through`` is done with; ``sequence`` is the next event's number."""
+    def acknowledge(self, through: int, sequence: int) -> bool:
+        """Every record up to ``through`` is done with; ``sequence`` is the next event's number.
+
+        Returns:
+            Whether that is news.
+        """
         with self._lock:
-            if through > self._acknowledged:
-                self._acknowledged = through
-                # By hand, for it is what is said after every batch.
-                self._send(b'{"kind":"ack","through":%d,"sequence":%d}\n' % (through, sequence))
+            if through <= self._acknowledged:
+                return False
+            self._acknowledged = through
+            # By hand, for it is what is said after every batch.
+            self._send(b'{"kind":"ack","through":%d,"sequence":%d}\n' % (through, sequence))
+            return True
 
     def renumber(self, sequence: int) -> None:
         """No further record is done with, but ``sequence`` is the next event's number."""

@@ -157,7 +157,10 @@ class ClientBridge:
         lock meanwhile that the thread waits for (SPARK-59623).
         """
         with contextlib.suppress(AttributeError, RuntimeError):
-            self._spark.streams._sqlb._lock.release()
+            listeners = self._spark.streams._sqlb
+            # Where there are others, nobody waits for that thread: it is in one of them, and has the lock itself.
+            if listeners._listener_bus == [self._listener]:
+                listeners._lock.release()
 
     def end(self) -> None:
         """The conversation is over: there is nothing to let go of."""

@@ -206,6 +206,11 @@ class Database:
         query = "SELECT 1 FROM events WHERE id = ?"
         return frozenset(row.id for row in rows if self.connection.execute(query, (row.id,)).fetchone() is None)
 
+    def has_others_at(self, rows: Sequence[NewRow]) -> bool:
+        """Whether one of the places belongs to another event."""
+        query = "SELECT 1 FROM events WHERE id = ? AND event_id != ?"
+        return any(self.connection.execute(query, (row.id, row.event_id)).fetchone() for row in rows)
+
     def read(self, after: int, most: int) -> list[Row]:
         """The rows behind an identifier, oldest first."""
         query = "SELECT id, accepted, event FROM events WHERE id > ? ORDER BY id LIMIT ?"

@@ -43,10 +43,16 @@ class Takeover:
     shed: int = 0
 
     def keep(self, db: sqlite3.Connection) -> Salvage:
-        """Rows of an earlier file of this spool, which keep their place, but for those that are in memory."""
+        """Rows of an earlier file of this spool, which keep their place, but for those that are in memory.
+
+        From where others have taken their places, a run that could not read that file, they come behind these.
+        """
         salvage = Salvage(db, self.after)
+        is_taken = False
         for rows in salvage:
-            self._append([row for row in rows if row.id not in self.writing])
+            wanted = [row for row in rows if row.id not in self.writing]
+            is_taken = is_taken or self.database.has_others_at(wanted)
+            self._append(self._behind(wanted) if is_taken else wanted)
         self.lost += salvage.lost
         return salvage
 
@@ -73,10 +79,12 @@ class Takeover:
         with _open(path, self.on_progress) as db:
             salvage = Salvage(db, after)
             for rows in salvage:
-                wanted = [row for row in rows if row.id not in but]
-                self._append([row._replace(id=self.next_id + place) for place, row in enumerate(wanted)])
+                self._append(self._behind([row for row in rows if row.id not in but]))
         self.lost += salvage.lost
         return salvage
+
+    def _behind(self, rows: list[NewRow]) -> list[NewRow]:
+        return [row._replace(id=self.next_id + place) for place, row in enumerate(rows)]
 
     def _append(self, rows: list[NewRow]) -> None:
         appended = self.database.append(rows, (), self.after)

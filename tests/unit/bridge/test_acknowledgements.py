@@ -97,4 +97,6 @@ def test_a_driver_is_told_the_numbers_that_are_given_while_one_reporter_is_away(
     acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 3)
     for record in range(1, 601):
         acknowledgements.translated(record, record + 1)
+        # Others deliver, and time passes.
+        acknowledgements.complete(0, 0)
     assert told.answers() == [{"kind": "ack", "through": 0, "sequence": number} for number in (257, 513)]

@@ -63,6 +63,19 @@ def test_an_event_that_comes_while_the_listener_is_taken_out_keeps_nobody(sessio
     assert session.streams._sqlb._lock.acquire(timeout=20)
 
 
+def test_a_listener_of_the_user_s_that_takes_its_time_is_not_disturbed(session: Any) -> None:
+    """It has the lock, and nobody waits for its end: it goes on, and gets what comes next."""
+    listeners = session.streams._sqlb
+    bridge = client.ClientBridge(session, {}, "start", patience=10.0)
+    bridge.listen()
+    listeners._listener_bus.append(object())
+    with listeners._lock:
+        bridge.stop()
+        assert listeners._lock.locked()
+    assert kinds(bridge) == ["hello", "restored", "goodbye"]
+    session.streams._session.client.asked.set()
+
+
 def test_the_goodbye_is_said_where_no_thread_can_be_started(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the interpreter's end, say: what has happened up to now is delivered all the same."""
 

@@ -1049,6 +1049,22 @@ def test_what_was_damaged_and_is_never_read_is_left_to_the_next(owner: Open) -> 
     assert owner().deliver(2) == [0, 1]
 
 
+def test_what_was_damaged_is_found_by_a_later_run_though_another_has_used_the_places(owner: Open) -> None:
+    """A run that could not read it has numbered its own events as if there were none, and left some, too."""
+    one = owner()
+    one.write(0, 1, 2)
+    one.close()
+    damaged = one.file.parent.rename(f"{one.file.parent}.damaged-1")
+    with somebody_reads(damaged / "events.db"):
+        again = owner()
+        again.write(3, 4)
+        again.close()
+    third = owner()
+    assert third.deliver(5) == [3, 4, 0, 1, 2]
+    third.close()
+    assert owner().counts().held == 0
+
+
 def test_what_was_taken_and_cannot_be_put_away_is_not_taken_again(
     owner: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
