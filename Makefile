@@ -3,9 +3,6 @@
 .PHONY: help setup environments jar broker collector connect check test test-matrix demo bench wheel clean
 
 MATRIX ?= 3.5 4.0 newest
-# Test runs of Spark side by side: one more than two cores, for they wait for their processes. Those without Spark look at
-# the clock, and have a core each.
-WORKERS ?= 3
 export PYTHON
 
 # $(call in,VENV) runs a command as if VENV were activated and nothing of the caller's Spark or Python were set:
@@ -42,11 +39,12 @@ check: setup ## lint, formatting, types, and the rule which way imports point
 	$(call in,.venv) -m mypy
 	$(call in,.venv) -m pytest -q tests/unit/test_import_rule.py
 
-# Without arguments: what needs no Spark first, then Spark; module by module.
+# Without arguments: what needs no Spark first, then Spark; module by module on two cores. A third at a time gains nothing:
+# starting a Spark is work, not waiting.
 test: setup ## every test, on the newest Spark
 ifeq ($(ARGS),)
 	$(call in,.venv) -m pytest -q -n 2 --dist loadfile -m "not spark"
-	$(call in,.venv) -m pytest -q -n $(WORKERS) --dist loadfile -m spark
+	$(call in,.venv) -m pytest -q -n 2 --dist loadfile -m spark
 else
 	$(call in,.venv) -m pytest $(ARGS)
 endif
@@ -58,7 +56,7 @@ test-matrix: $(MATRIX:%=test-on-%) ## the tests that need Spark, on 3.5, 4.0 and
 .PHONY: $(MATRIX:%=test-on-%)
 $(MATRIX:%=test-on-%): test-on-%:
 	@bash .ci/setup $*
-	$(call in,$(if $(filter newest,$*),.venv,.matrix/$*)) -m pytest -q -n $(WORKERS) --dist loadfile -m "spark and not long and not any_spark" $(ARGS)
+	$(call in,$(if $(filter newest,$*),.venv,.matrix/$*)) -m pytest -q -n 2 --dist loadfile -m "spark and not long and not any_spark" $(ARGS)
 
 demo: setup ## a streaming job that fails, and what it reports
 	$(call in,.venv) examples/run_demo.py $(ARGS)
