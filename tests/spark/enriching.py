@@ -18,7 +18,17 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from spark.harness import SMALL_SPARK, java_variables, pyspark_home
 
-__all__ = ["Client", "by_value", "logged_opener", "lookup", "opener", "session", "stream"]
+from spark_events import CircuitBreaker, Retry
+
+__all__ = ["GIVES_UP", "ONCE", "Client", "by_value", "logged_opener", "lookup", "opener", "session", "stream"]
+
+ONCE = Retry(attempts=1)
+#: The first call that finds the destination down is the last one.
+GIVES_UP: dict[str, Any] = {
+    "max_in_flight": 1,
+    "retry": ONCE,
+    "circuit_breaker": CircuitBreaker(failures=1, give_up_after=0),
+}
 
 
 class Client:

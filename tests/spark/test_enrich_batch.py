@@ -22,15 +22,14 @@ from typing import Any
 import pytest
 from enrich_service import EnrichService, rule
 from pyspark.sql import DataFrame, SparkSession, functions, types
-from spark.enriching import lookup, opener
+from spark.enriching import GIVES_UP, ONCE, lookup, opener
 from spark.harness import spark_version, wait_for
 
-from spark_events import CircuitBreaker, EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
+from spark_events import EnrichmentError, InvalidPlanError, enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 OUTPUT = "name string, score double"
-ONCE = Retry(attempts=1)
 
 
 def called(service: EnrichService) -> dict[str, int]:
@@ -236,9 +235,7 @@ def test_a_destination_that_was_down_is_called_again_when_the_lazy_form_is_compu
         lookup,
         output=OUTPUT,
         resource=opener(service.port),
-        max_in_flight=1,
-        retry=ONCE,
-        circuit_breaker=CircuitBreaker(failures=1, give_up_after=0),
+        **GIVES_UP,
         on_failure="column",
     )
     kinds = Counter(row.failure.kind for row in out.collect())

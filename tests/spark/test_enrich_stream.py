@@ -19,15 +19,14 @@ from enrich_service import EnrichService, rule
 from pyspark import InheritableThread, inheritable_thread_target
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from spark.enriching import lookup, opener, stream
+from spark.enriching import GIVES_UP, ONCE, lookup, opener, stream
 from spark.harness import committed, wait_for
 
-from spark_events import CircuitBreaker, EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
+from spark_events import EnrichmentError, InvalidPlanError, enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 OUTPUT = "name string, score double"
-ONCE = Retry(attempts=1)
 SECONDS = 90
 #: From the moment when the driver's action has failed; Spark by itself takes two seconds at least.
 HALTED_SECONDS = 0.5
@@ -422,9 +421,7 @@ def test_a_stream_without_foreach_batch_calls_again_once_the_destination_is_back
         lookup,
         output=OUTPUT,
         resource=opener(service.port),
-        max_in_flight=1,
-        retry=ONCE,
-        circuit_breaker=CircuitBreaker(failures=1, give_up_after=0),
+        **GIVES_UP,
         on_failure="null",
     )
     writer = enriched.writeStream.format("json").option("checkpointLocation", str(tmp_path / "checkpoint"))
