@@ -6,6 +6,7 @@ Module state, because Spark makes ``__main__``'s globals anew for every task.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import threading
 from collections import OrderedDict
@@ -80,8 +81,20 @@ def current_process() -> Process:
     global _process  # noqa: PLW0603
     with _lock:
         if _process is None:
+            _set_apart()
             _process = Process()
         return _process
+
+
+def _set_apart() -> None:
+    """Takes what is there already, modules above all, out of the garbage collector's sight; once a process.
+
+    Answers that wait for their turn look to it like a growing heap, and for each such heap it would look at everything
+    anew: that was a quarter of what a row costs, and a pause of 50 ms for all calls in flight.
+    """
+    if gc.get_freeze_count() == 0:
+        gc.collect()  # else what is garbage now would stay for ever
+        gc.freeze()
 
 
 def give_up(process: Process) -> None:
