@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from spark_events.dispatch.attempts import SHUTDOWN
 from spark_events.dispatch.books import Books
 from spark_events.dispatch.breaker import Breaker, BreakerConfig, BreakerState
 from spark_events.dispatch.calls import describe
@@ -16,7 +17,7 @@ from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.mailbox import Mailbox
 from spark_events.dispatch.selection import Selection, SelectionConfig
 from spark_events.dispatch.store import Entry, Store
-from spark_events.dispatch.worker import SHUTDOWN, Worker
+from spark_events.dispatch.worker import Worker
 from spark_events.event import Event, Severity
 from spark_events.reporters.reporter import Reporter
 
@@ -225,9 +226,8 @@ class Delivery:
         """What is wrong with its thread, and how, where it will deliver nothing more."""
         if worker.death is not None:
             return "it has ended its thread", worker.death
-        since = worker.busy_since
-        busy = 0.0 if since is None else now - since
-        if busy < worker.patience + _GRACE_SECONDS:
+        busy, patience = worker.overdue(now)
+        if busy < patience + _GRACE_SECONDS:
             return None
         return "it blocks its thread", f"for {busy:.1f} s"
 

@@ -30,11 +30,11 @@ from fakes import (
 from misbehaving import NoException, Untold
 
 from spark_events import Event, PermanentError, Reporter, ThrottledError
+from spark_events.dispatch.attempts import Attempts
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.store import Entry
-from spark_events.dispatch.worker import Worker
 from unit.dispatch.conftest import Begin
 
 QUICK = {"retry_initial": 0.001, "retry_max": 0.002, "timeout": 20.0}
@@ -294,14 +294,14 @@ def test_what_is_wrong_with_the_retries_does_not_end_the_delivery(
     """No memory left, say, just there: its thread is replaced, and nothing is given up."""
     reporter = FaultyReporter([transient])
     delivery = start(reporter)
-    backoff, defects = Worker._backoff, [MemoryError()]
+    backoff, defects = Attempts._backoff, [MemoryError()]
 
-    def fails_once(worker: Worker, state: Any) -> float:
+    def fails_once(attempts: Attempts, state: Any) -> float:
         if defects:
             raise defects.pop()
-        return backoff(worker, state)
+        return backoff(attempts, state)
 
-    monkeypatch.setattr(Worker, "_backoff", fails_once)
+    monkeypatch.setattr(Attempts, "_backoff", fails_once)
     delivery.put(entries(3))
     eventually(lambda: delivery.check(time.monotonic()) or delivery.books().delivered == 3)
     assert numbers(reporter.events) == [0, 1, 2]

@@ -225,7 +225,7 @@ class HeldUp(logging.Handler):
 def test_a_worker_that_has_left_its_reporter_is_not_interrupted() -> None:
     """The call is over and its failure is being told: who is given up now ends by itself and leaves no lock."""
     handler = HeldUp()
-    logger = logging.getLogger("spark_events.dispatch.worker")
+    logger = logging.getLogger("spark_events.dispatch.attempts")
     logger.addHandler(handler)
     reporter = FaultyReporter([transient])
     delivery = Delivery(

@@ -11,7 +11,7 @@ import pytest
 from fakes import FaultyReporter, event, eventually, numbers, transient
 
 from spark_events import Event, PermanentError, Reporter
-from spark_events.dispatch import worker as worker_module
+from spark_events.dispatch import attempts as attempts_module
 from spark_events.dispatch.breaker import BreakerConfig, BreakerState
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
@@ -195,7 +195,7 @@ def test_a_reporter_that_cannot_be_made_anew_is_made_later(
 
 def test_a_constructor_that_blocks_stalls_nobody_else(gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     """Made anew, it connects, say, to a host that has gone: neither the watch over all nor the end waits for it."""
-    monkeypatch.setattr(worker_module, "_MAKING_SECONDS", 0.1)
+    monkeypatch.setattr(attempts_module, "_MAKING_SECONDS", 0.1)
     blocked, taken, connecting = Blocking(gate, []), FaultyReporter(), threading.Event()
     made: list[int] = []
 
