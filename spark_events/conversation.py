@@ -134,7 +134,9 @@ class Conversation:
                 self._log.hide = settings.confidence().hide
                 self._log.connect()
 
-        self._pipeline = build(settings, self._hooks(), self._observe, hello.application, self._own, keep_log)
+        self._pipeline = build(
+            settings, self._hooks(), self._observe, hello.application, self._own, keep_log, self.driver
+        )
         first = max(hello.sequence, self._first_sequence)
         self._translator = Translator(self._pipeline.translation, first)
         self._acknowledgements = Acknowledgements(self._answers, first, self._pipeline.queue_size)

@@ -20,6 +20,7 @@ from spark_events.dispatch.process.reporter import ProcessReporter
 from spark_events.dispatch.selection import SelectionConfig
 from spark_events.dispatch.spool.clerk import Clerk
 from spark_events.dispatch.spool.config import SpoolConfig
+from spark_events.dispatch.spool.drivers import line_of
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.reporters.log import LogReporter
 from spark_events.reporters.registry import reporter_type
@@ -140,6 +141,7 @@ def build(
     application: str | None = None,
     own: Mapping[str, Callable[[], Reporter]] | None = None,
     on_read: Callable[[], None] = lambda: None,
+    driver: int = 0,
 ) -> Pipeline:
     """Reads every setting and makes what they ask for.
 
@@ -150,6 +152,7 @@ def build(
         application: its name, by which what a predecessor has spooled is found; without one nothing is spooled.
         own: reporters that no setting makes: by name, what makes them. They are always active.
         on_read: called when all settings have been read, and nothing is made of them yet.
+        driver: the process that starts another one in this one's place, should it die; 0: unknown.
 
     Raises:
         ConfigError: with everything that is wrong with the settings.
@@ -157,7 +160,7 @@ def build(
     plans = read(settings, own)
     on_read()
     deliveries = [
-        _make(settings, name, plan, _capacity(plans.dispatcher, plan.delivery), hooks, application)
+        _make(settings, name, plan, _capacity(plans.dispatcher, plan.delivery), hooks, application, line_of(driver))
         for name, plan in plans.reporters.items()
     ]
     settings.check()
@@ -246,10 +249,12 @@ def _make(
     capacity: int,
     hooks: Hooks | None,
     application: str | None,
+    driver: str,
 ) -> Delivery | None:
     store: MakeStore | None = None
     if plan.delivery.guarantee == "at-least-once" and application is not None:
-        store = partial(Spool, capacity, partial(Clerk, application, name, plan.spool), max_bytes=plan.spool.max_size)
+        clerk = partial(Clerk, application, name, plan.spool, driver=driver)
+        store = partial(Spool, capacity, clerk, max_bytes=plan.spool.max_size)
     hide = settings.confidence(f"{_REPORTER}.{name}").hide
     slow = threading.Timer(_SLOW_SECONDS, _LOG.warning, [_SLOW, name, _SLOW_SECONDS])
     slow.daemon = True

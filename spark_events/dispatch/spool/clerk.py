@@ -63,13 +63,14 @@ class Clerk:
         reporter: its name in the configuration.
         config: where, and how large.
         desk: what to work on.
+        driver: the line that tells it.
     """
 
-    def __init__(self, application: str, reporter: str, config: SpoolConfig, desk: Desk) -> None:
+    def __init__(self, application: str, reporter: str, config: SpoolConfig, desk: Desk, driver: str = "") -> None:
         self._reporter = reporter
         self._config = config
         self._desk = desk
-        self._opening = Opening(application, reporter, config, self._gets_on)
+        self._opening = Opening(application, reporter, config, self._gets_on, driver)
         self._database: Database | None = None
         self._pause = _RETRY_SECONDS
         self._retry_at: float | None = None

@@ -2,7 +2,8 @@
 
 A spool belongs to an application, by its name, and to a reporter of it. Two drivers of that name at the same
 time have a folder each; a lock beside the folder says that its owner is alive. A folder, since the database is
-several files, and what is damaged is set aside by a single rename: all of them or none.
+several files, and what is damaged is set aside by a single rename: all of them or none. The lock's file tells for which
+driver it is used.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+from spark_events.dispatch.spool.drivers import is_alive
+
 __all__ = ["Claim", "claim", "orphans", "size_of"]
 
 _DATABASE = "events.db"
@@ -24,6 +27,8 @@ _DATABASE = "events.db"
 _FILES = (_DATABASE, f"{_DATABASE}-wal", f"{_DATABASE}-shm", f"{_DATABASE}-journal")
 _MOST = 1_000
 _RACES = 100
+#: Bytes of a line that tells a driver, at most.
+_LINE = 200
 #: The descriptors of all locks that this process has, or is about to have.
 _descriptors: set[int] = set()
 
@@ -39,6 +44,18 @@ class Claim:
     def path(self) -> Path:
         """The database."""
         return self.folder / _DATABASE
+
+    @property
+    def driver(self) -> str:
+        """For which driver it was used last; empty where that is not known."""
+        return _driver_of(self.folder)
+
+    def sign(self, driver: str) -> None:
+        """It is used for this driver from now on."""
+        # A full disk says nothing of the driver, and is no reason not to use what there is.
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, driver.encode("ascii"), 0)
 
     def size(self) -> int:
         """Bytes of the database, and of what belongs to it."""
@@ -102,37 +119,66 @@ def size_of(folder: Path) -> int:
 
 def orphans(own: Claim) -> Iterator[Claim]:
     """The other spools of a reporter whose owners are dead; not those that may be another user's affair."""
-    reporter = own.folder.name.rpartition(".")[0]
-    pattern = re.compile(rf"({re.escape(reporter)}\.\d+)(\.damaged-\d+)?")
-    names = {found[1] for name in os.listdir(own.folder.parent) if (found := pattern.fullmatch(name))}
-    for name in sorted(names - {own.folder.name}):
+    for folder in _spools(own.folder.parent, own.folder.name.rpartition(".")[0]):
         claimed = None
         with contextlib.suppress(OSError):
-            claimed = _try(own.folder.with_name(name))
+            claimed = None if folder == own.folder else _try(folder)
         if claimed is not None:
             yield claimed
 
 
-def claim(directory: Path, application: str, reporter: str) -> Claim:
-    """The first spool of that reporter that nobody else has; a new one, if need be.
+def _spools(parent: Path, reporter: str) -> list[Path]:
+    pattern = re.compile(rf"({re.escape(reporter)}\.\d+)(\.damaged-\d+)?")
+    found = {match[1] for name in os.listdir(parent) if (match := pattern.fullmatch(name))}
+    return [parent / name for name in sorted(found)]
+
+
+def claim(directory: Path, application: str, reporter: str, driver: str = "") -> Claim:
+    """The spool of that reporter that this driver has used; else the first that nobody else has, or needs.
+
+    A new one, if need be.
+
+    Args:
+        directory: where all spools are.
+        application: its name.
+        reporter: its name in the configuration.
+        driver: the line that tells it; empty: it is not known.
 
     Raises:
         OSError: the directory cannot be used.
     """
-    parent = directory / _folder(application)
-    for number in range(_MOST):
-        claimed = _try_below(parent, f"{quote(reporter, safe='')}.{number}")
+    parent, name = directory / _folder(application), quote(reporter, safe="")
+    own: list[Path] = []
+    with contextlib.suppress(FileNotFoundError):
+        own = [folder for folder in _spools(parent, name) if driver and _driver_of(folder) == driver]
+    for folder in [*own, *(parent / f"{name}.{number}" for number in range(_MOST))]:
+        claimed = None if _is_needed(folder, driver) else _try_below(folder)
         if claimed is not None:
             claimed.folder.mkdir(mode=0o700, exist_ok=True)
+            claimed.sign(driver)
             return claimed
     raise OSError(f"all of {_MOST} spools of reporter {reporter} in {parent} are in use")
 
 
-def _try_below(parent: Path, name: str) -> Claim | None:
+def _is_needed(folder: Path, driver: str) -> bool:
+    """Whether another driver lives that used it last: its sidecar may be dead, and about to be started again."""
+    last = _driver_of(folder)
+    return last != driver and is_alive(last)
+
+
+def _driver_of(folder: Path) -> str:
+    try:
+        with _lock(folder).open("rb") as lock:
+            return lock.read(_LINE).decode("ascii", "replace")
+    except OSError:
+        return ""
+
+
+def _try_below(folder: Path) -> Claim | None:
     for attempt in range(1, _RACES + 1):
         try:
-            _make(parent)
-            return _try(parent / name)
+            _make(folder.parent)
+            return _try(folder)
         except (FileNotFoundError, FileExistsError):
             # Whoever leaves takes the folder with him, if it is empty; perhaps just now.
             if attempt == _RACES:

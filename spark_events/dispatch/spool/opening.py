@@ -50,13 +50,22 @@ class Opening:
         reporter: its name in the configuration.
         config: where, and how large.
         on_progress: called now and then while something takes long, as long as the disk answers.
+        driver: the line that tells it, see :mod:`spark_events.dispatch.spool.drivers`.
 
     Attributes:
         was_open: whether it has been opened by this process.
     """
 
-    def __init__(self, application: str, reporter: str, config: SpoolConfig, on_progress: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        application: str,
+        reporter: str,
+        config: SpoolConfig,
+        on_progress: Callable[[], None],
+        driver: str = "",
+    ) -> None:
         self._application = application
+        self._driver = driver
         self._reporter = reporter
         self._config = config
         self._on_progress = on_progress
@@ -79,7 +88,7 @@ class Opening:
             RuntimeError: there is no directory.
         """
         if self._claim is None:
-            self._claim = claim(directory_of(self._config), self._application, self._reporter)
+            self._claim = claim(directory_of(self._config), self._application, self._reporter, self._driver)
         # What was in the file before it was ever read is not with the reporter.
         after = standing.read_through if self.was_open else BEFORE_ALL
         database = Database(self._claim.path, self._config.fsync, self._config.max_size, self._on_progress)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from spark_events.dispatch.spool import files
 from spark_events.dispatch.spool.attempts import Attempts
+from spark_events.dispatch.spool.drivers import is_alive
 from spark_events.dispatch.spool.files import Claim
 from spark_events.dispatch.spool.salvage import say_kept
 from spark_events.dispatch.spool.takeover import Takeover, UnreadableError, probe
@@ -16,17 +19,24 @@ _UNSEEN = "it cannot be seen whether earlier runs have left anything"
 _UNREADABLE = "what an earlier run has left cannot be read now, it is tried again"
 _UNREMOVABLE = "what an earlier run has left cannot be removed, the next run may deliver it again"
 
+#: A driver that lives starts its sidecar again, after half a minute at most. When none has come, none will.
+_SUCCESSOR_SECONDS = 60.0
+
 
 class Orphans:
     """The spools of a reporter whose owners are dead. Whatever is wrong with them is no trouble of one's own spool.
 
     Args:
         reporter: its name in the configuration.
+        clock: in seconds.
     """
 
-    def __init__(self, reporter: str) -> None:
+    def __init__(self, reporter: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._reporter = reporter
+        self._clock = clock
         self._attempts = Attempts(reporter)
+        # Those of living drivers, and when each was found without an owner.
+        self._expecting: dict[Path, float] = {}
 
     def find(self, own: Claim, most: int, max_bytes: int, on_progress: Callable[[], None]) -> list[Claim]:
         """Looks for them; those that are returned can be read, and belong to this process now.
@@ -40,7 +50,7 @@ class Orphans:
         found: list[Claim] = []
         try:
             room = max_bytes - own.size()
-            for orphan in files.orphans(own):
+            for orphan in self._free(own):
                 # Where it is, it is safe; here it would make others go, or keep them waiting for the disk.
                 size = self._size(orphan, min(most, room), on_progress)
                 if size is None:
@@ -51,6 +61,18 @@ class Orphans:
         except OSError as error:
             self._attempts.say(_UNSEEN, error)
         return found
+
+    def _free(self, own: Claim) -> Iterator[Claim]:
+        """Those that nobody will come back to."""
+        before, self._expecting = self._expecting, {}
+        for orphan in files.orphans(own):
+            since = before.get(orphan.folder, self._clock())
+            is_expected = orphan.driver != own.driver and is_alive(orphan.driver)
+            if is_expected and self._clock() - since < _SUCCESSOR_SECONDS:
+                self._expecting[orphan.folder] = since
+                orphan.release()
+            else:
+                yield orphan
 
     def _size(self, orphan: Claim, most: int, on_progress: Callable[[], None]) -> int | None:
         """In bytes, of one that is no larger and can be read."""
@@ -79,7 +101,7 @@ class Orphans:
         """
         try:
             # One by one: each costs a descriptor as long as it is here.
-            for orphan in files.orphans(own):
+            for orphan in self._free(own):
                 self._adopt(orphan, takeover)
         except OSError as error:
             self._attempts.say(_UNSEEN, error)
