@@ -26,7 +26,10 @@ class DeliveryConfig:
         doc="How long one attempt to open the reporter or to hand it events may take.",
     )
     batch_size: int = option(
-        "batch.size", integer(1, 100_000), 512, doc="How many events the reporter is handed at once, at most."
+        "batch.size",
+        integer(1, 100_000),
+        512,
+        doc="How many events the reporter is handed at once, at most; never more than half of its mailbox.",
     )
     retry_initial: float = option(
         "retry.initial",

@@ -20,6 +20,7 @@ from fakes import (
 from property.applications import Application
 
 from spark_events import Event
+from spark_events.cli.send_test import event_for
 from spark_events.dispatch.books import Books, account
 from spark_events.enrich.engine.counts import Counts
 from spark_events.enrich.engine.histogram import bucket
@@ -124,13 +125,13 @@ def story() -> list[Event]:
         4, 1, {"mailbox-full": 1}, held=1, spooled=1, failures=0, hung=0, latency=0.0, oldest_age=0.0, breaker=""
     )
     drafts = [
-        reporter_status("audit", "closed", "open", "5 failures in a row", START),
+        reporter_status("audit", "closed", "open", "its events are held for 30 s: OSError: no", START),
         final_report(account({"audit": books}), {"illegal": 0, "defective": 0, "unknown": 0, "dropped": 0}, START),
     ]
     added = {"kind": "added", "event": enriched(), "at": START}
     asked = Translator(TranslateConfig())
     events += told(asked, [application_start(), query_started("r1", "q1", name="clicks"), added])
-    return events + [ended.emit(draft) for draft in drafts]
+    return [*events, *(ended.emit(draft) for draft in drafts), event_for("page")]
 
 
 def enriched() -> dict[str, Any]:
