@@ -17,7 +17,7 @@ class DeliveryConfig:
         "delivery.guarantee",
         choice("best-effort", "guaranteed", "at-least-once"),
         "best-effort",
-        doc="best-effort: never waited for. guaranteed: Spark waits for its answer. at-least-once: kept on disk first.",
+        doc="best-effort: held in memory. guaranteed: Spark waits for its answer. at-least-once: kept on disk first.",
     )
     timeout: float = option(
         "timeout",
