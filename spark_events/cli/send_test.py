@@ -21,7 +21,7 @@ from spark_events.event import Event, EventBuilder
 from spark_events.pipeline import build
 from spark_events.reporters.reporter import Reporter
 
-__all__ = ["add_to"]
+__all__ = ["add_to", "event_for"]
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -65,14 +65,15 @@ def _start(name: str, make: Callable[[], Reporter], timeout: float) -> concurren
     promise: concurrent.futures.Future[Outcome] = concurrent.futures.Future()
 
     def run() -> None:
-        promise.set_result(asyncio.run(_send(make, _event(name), timeout)))
+        promise.set_result(asyncio.run(_send(make, event_for(name), timeout)))
 
     # Not a pool: one that blocks its thread must not keep the command from ending.
     threading.Thread(target=run, name=f"send-test-{name}", daemon=True).start()
     return promise
 
 
-def _event(name: str) -> Event:
+def event_for(name: str) -> Event:
+    """What the reporter of that name is sent."""
     builder = EventBuilder("spark_events.cli", "TestEvent").set_body(f"A test of reporter '{name}'; nothing is wrong")
     return builder.set_attributes({"test": True, "reporter.name": name, "host.name": socket.gethostname()}).build()
 

@@ -17,7 +17,7 @@ class DeliveryConfig:
         "delivery.guarantee",
         choice("best-effort", "guaranteed", "at-least-once"),
         "best-effort",
-        doc="best-effort: never waited for. guaranteed: Spark waits for its answer. at-least-once: kept on disk first.",
+        doc="best-effort: held in memory. guaranteed: Spark waits for its answer. at-least-once: kept on disk first.",
     )
     timeout: float = option(
         "timeout",
@@ -26,7 +26,10 @@ class DeliveryConfig:
         doc="How long one attempt to open the reporter or to hand it events may take.",
     )
     batch_size: int = option(
-        "batch.size", integer(1, 100_000), 512, doc="How many events the reporter is handed at once, at most."
+        "batch.size",
+        integer(1, 100_000),
+        512,
+        doc="How many events the reporter is handed at once, at most; never more than half of its mailbox.",
     )
     retry_initial: float = option(
         "retry.initial",

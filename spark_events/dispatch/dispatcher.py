@@ -33,7 +33,8 @@ class DispatcherConfig:
         "type",
         choice("sync", "async-queued"),
         "sync",
-        doc="sync: Spark's listener thread waits until every reporter has answered. async-queued: it never waits.",
+        doc="sync: Spark's listener thread waits until every reporter has answered. async-queued: it waits only for"
+        " those with delivery.guarantee=guaranteed.",
     )
     queue_size: int = option(
         "queue.size",
@@ -42,7 +43,7 @@ class DispatcherConfig:
         doc="How many records the driver holds until they are acknowledged, and events each reporter's mailbox.",
     )
     sync_timeout: float = option(
-        "sync.timeout", positive_duration, 10.0, doc="With sync, how long the listener thread waits at most."
+        "sync.timeout", positive_duration, 10.0, doc="How long the listener thread waits at most, where it waits."
     )
 
 

@@ -88,7 +88,7 @@ class CircuitBreaker:
     as a failure is what may pass (connection errors, timeouts, 5xx), not the destination's verdict on a row (4xx).
 
     Args:
-        failures: so many attempts in a row, over all calls of a task.
+        failures: so many attempts in a row, over all calls that a worker process makes for one batch.
         give_up_after: seconds from its opening.
 
     Raises:

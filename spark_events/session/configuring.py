@@ -56,7 +56,7 @@ def spark_conf(
     Args:
         reporters: by name, what each is: its type (``"log"``), a dict of its keys (``{"type": "file", "path": …}``),
             or a class of your own that can be imported. A list where names do not matter. Without it, one ``log``.
-        dispatcher: ``"async-queued"``, which never makes Spark wait, or ``"sync"``.
+        dispatcher: ``"async-queued"``, where Spark waits for ``guaranteed`` reporters only, or ``"sync"``.
         sidecar: False: no process is started; events are for :func:`spark_events.start` alone.
         settings: any other key of docs/configuration.md, with or without ``events.`` in front.
 

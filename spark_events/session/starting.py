@@ -59,7 +59,7 @@ def start(
         spark: the session; None: the one that is active. One of Spark Connect reports its own queries only.
         reporters: as of :func:`spark_events.spark_conf`; also reporters that are made already, such as a
             ``MemoryReporter()``. None: what the session is configured with, where no sidecar serves it.
-        dispatcher: ``"async-queued"``, which never makes Spark wait, or ``"sync"``.
+        dispatcher: ``"async-queued"``, where Spark waits for ``guaranteed`` reporters only, or ``"sync"``.
         settings: any other key of docs/configuration.md, with or without ``events.`` in front.
         history: how many events are kept for :attr:`EventStream.history` and ``wait_for``.
         replace: what becomes of a stream of this application that runs already. True: it is stopped, and its callbacks

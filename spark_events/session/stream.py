@@ -140,7 +140,7 @@ class EventStream:
             class_scope: in the same manner.
             min_severity: nothing less severe.
             timeout: seconds that one call may take. Then an ``async`` function is cancelled; the thread of a plain one
-                is given up, at most eight times.
+                is given up; while eight of them hang, nothing more is called.
 
         Raises:
             InvalidChoiceError: an argument is not what it must be.

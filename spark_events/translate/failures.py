@@ -40,7 +40,7 @@ _TASK_FAILURE = re.compile(
 _LOST_EXECUTOR = re.compile(r"(ExecutorLostFailure) (\(executor .*)", re.DOTALL)
 _JAVA_CALL = re.compile(r"^\s+at (?:\S+/)?([\w$.]+)\((.*?)\)$", re.MULTILINE)
 _PLATFORM = re.compile(
-    r"(?:java|javax|jdk|sun|com\.sun|scala|py4j|org\.apache|org\.sparkproject|io\.netty|com\.fasterxml)\."
+    r"(?:java|javax|jdk|sun|com\.sun|scala|py4j|org\.apache|org\.sparkproject|io\.netty|com\.fasterxml|io\.sparkevents)\."
 )
 
 _TRACEBACK = "Traceback (most recent call last):"
@@ -49,8 +49,14 @@ _MARGIN = re.compile(r"^ *[|+](?:-\+)?-* ?", re.MULTILINE)
 _PYTHON_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
 _PYTHON_ERROR = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*))?$", re.MULTILINE)
 _DIRECT_CAUSE = "The above exception was the direct cause of the following exception:"
-# Frames of the machinery between Spark and the user's function.
-_MACHINERY = re.compile(r"[/\\](?:pyspark|py4j|pyspark\.zip|py4j-[\d.]+-src\.zip)[/\\]|/lib/python\d")
+# Frames between Spark and the user's function: of PySpark, of what is installed, and of this package, as it is shipped
+# to executors, and elsewhere by its folders: the user may have a folder of its name.
+_MACHINERY = re.compile(
+    r"[/\\](?:pyspark|py4j|pyspark\.zip|py4j-[\d.]+-src\.zip|spark_events-\d[^/\\]*\.zip)[/\\]|/lib/python\d"
+    r"|[/\\]spark_events[/\\](?:"
+    r"(?:bridge|cli|config|dispatch|enrich|event|jars|reporters|session|translate)[/\\]"
+    r"|(?:__init__|_version|conversation|errors|loading|pipeline|sidecar)\.py$)"
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

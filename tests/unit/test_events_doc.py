@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -20,6 +21,8 @@ from fakes import (
 from property.applications import Application
 
 from spark_events import Event
+from spark_events.cli.send_test import event_for
+from spark_events.config import Settings
 from spark_events.dispatch.books import Books, account
 from spark_events.enrich.engine.counts import Counts
 from spark_events.enrich.engine.histogram import bucket
@@ -27,9 +30,10 @@ from spark_events.enrich.engine.statistics import counted
 from spark_events.enrich.spark.batches import MicroBatch
 from spark_events.enrich.spark.events import enrichment_event
 from spark_events.enrich.spark.report import Report
-from spark_events.translate.config import BatchCommitConfig, FailureConfig, TranslateConfig
+from spark_events.translate.config import BatchCommitConfig, FailureConfig, TranslateConfig, read
 from spark_events.translate.dispatch_reports import final_report, reporter_status
 from spark_events.translate.enrichers import FailureContext, TypeEnricher
+from spark_events.translate.failures import Diagnostics
 from spark_events.translate.translator import Translator
 
 TEXT = (ROOT / "docs" / "events.md").read_text(encoding="utf-8")
@@ -124,13 +128,13 @@ def story() -> list[Event]:
         4, 1, {"mailbox-full": 1}, held=1, spooled=1, failures=0, hung=0, latency=0.0, oldest_age=0.0, breaker=""
     )
     drafts = [
-        reporter_status("audit", "closed", "open", "5 failures in a row", START),
+        reporter_status("audit", "closed", "open", "its events are held for 30 s: OSError: no", START),
         final_report(account({"audit": books}), {"illegal": 0, "defective": 0, "unknown": 0, "dropped": 0}, START),
     ]
     added = {"kind": "added", "event": enriched(), "at": START}
     asked = Translator(TranslateConfig())
     events += told(asked, [application_start(), query_started("r1", "q1", name="clicks"), added])
-    return events + [ended.emit(draft) for draft in drafts]
+    return [*events, *(ended.emit(draft) for draft in drafts), event_for("page")]
 
 
 def enriched() -> dict[str, Any]:
@@ -205,3 +209,17 @@ def test_every_event_has_its_heading_and_its_scopes(events: list[Event]) -> None
         line = re.search(r"^Scopes?: (.+)\.$", sections()[name], re.MULTILINE)
         assert line is not None, name
         assert set(re.findall(r"`([^`]+)`", line[1])) == {e.class_scope for e in events if e.name == name}
+
+
+def test_the_failure_enricher_of_the_documentation_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is printed: its code, and the setting."""
+    code = re.search(r"```python\n(# owners\.py\n.*?)```", TEXT, re.DOTALL)
+    setting = re.search(r"`(events\.failure\.enrichers)=([^`]+)`", TEXT)
+    assert code is not None
+    assert setting is not None
+    (tmp_path / "owners.py").write_text(code[1], encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    diagnostics = Diagnostics(read(Settings.of({setting[1]: setting[2]})).failure.enrichers)
+    attributes = diagnostics.of_text("a.B: payment 1003 has no currency").attributes
+    assert attributes["failure.label.owner"] == "payments"
+    assert "failure.label.owner" not in diagnostics.of_text("a.B: disk full").attributes

@@ -73,10 +73,10 @@ def micro_batch(df: DataFrame, batch_id: Any, query: Any) -> MicroBatch:
         raise InvalidPlanError(f"query is {query!r}; allowed: a name that stays the same over restarts")
     if is_connect(df):
         streams = _CONNECT_WORKER in os.environ
-        if batch_id is None and streams:
+        if streams and (batch_id is None or query is None):
             raise InvalidPlanError(
-                "with Spark Connect, Spark does not tell which batch this is: give batch_id=batch_id, as foreachBatch "
-                "gave it, and query='a name of yours', which keeps idempotency keys apart"
+                "with Spark Connect, Spark does not tell which query and batch this is: give batch_id=batch_id, as "
+                "foreachBatch gave it, and query='a name of yours', which keeps idempotency keys apart"
             )
         return MicroBatch(query or "", batch_id, streams=streams)
     context = df.sparkSession.sparkContext

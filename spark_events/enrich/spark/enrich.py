@@ -32,9 +32,10 @@ def enrich(
 ) -> DataFrame:
     """Calls an async function for every row when the DataFrame is computed, and adds what it returns.
 
-    Lazy, as every transformation: computed twice, it calls twice, and a row that fails makes Spark repeat its task up
-    to ``spark.task.maxFailures`` times. :func:`enrich_batch` does neither. For ``DataFrame.transform``, and for streams
-    without ``foreachBatch``. The idea is Flink's stateless ordered async I/O (FLINK-38605).
+    Lazy, as every transformation: computed twice, it calls twice, and a row that fails makes Spark run its task again,
+    up to ``spark.task.maxFailures`` times in all (in local mode once). :func:`enrich_batch` does neither. For
+    ``DataFrame.transform``, and for streams without ``foreachBatch``. The idea is Flink's stateless ordered async I/O
+    (FLINK-38605).
 
     Args:
         df: batch or streaming, classic or Connect.
@@ -139,8 +140,9 @@ def enrich_batch(
             (Spark 4); ``reliable`` in the checkpoint directory (slower; survives every executor).
         replay_store: the address of a folder that all executors reach: answers of a batch that fails are kept there,
             and its replay makes the calls that are missing. Default: none.
-        batch_id: as ``foreachBatch`` gave it; needed with Connect, and in threads that inherit nothing of Spark's.
-        query: a name that stays the same over restarts; needed there, too.
+        batch_id: as ``foreachBatch`` gave it; needed there with Connect, in threads that inherit nothing of Spark's,
+            and with ``replay_store`` outside of a stream.
+        query: a name that stays the same over restarts; needed wherever ``batch_id`` is.
         tell_workers: whether the driver opens a port while the batch runs, over which its tasks hear at once when it is
             given up. Without, and with Connect, they go on calling until Spark kills them, two to four seconds.
 

@@ -69,10 +69,12 @@ refused = str(folder / "refused")
 
 
 def process(df, batch_id):
-    try:
-        enrich_batch(df, lookup, **common)
-    except InvalidPlanError as error:
-        Path(refused).write_text(str(error), encoding="utf-8")
+    for told in ({}, {"batch_id": batch_id}, {"query": "connected"}):
+        try:
+            enrich_batch(df, lookup, **common, **told)
+        except InvalidPlanError as error:
+            with Path(refused).open("a", encoding="utf-8") as file:
+                file.write(f"{error}\n")
     made = enrich_batch(df, lookup, **common, batch_id=batch_id, query="connected")
     made.write.mode("overwrite").json(f"{sink}/{batch_id}")
 

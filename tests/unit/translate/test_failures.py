@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import spark_events
 from spark_events import Event, Severity
 from spark_events.bridge.records import (
     Decoder,
@@ -22,6 +23,7 @@ from spark_events.translate.failures import MESSAGE_LIMIT, SUMMARY_LIMIT, Diagno
 from spark_events.translate.translator import Translator
 
 FIXTURES = Path(__file__).parent / "fixtures"
+PACKAGE = Path(spark_events.__file__).parent
 TRACE_LIMIT = 16_384
 
 
@@ -244,6 +246,66 @@ def test_of_a_group_of_exceptions_one_is_the_cause() -> None:
     assert found.attributes["failure.root_cause"] == "ValueError: payment 1003 has no currency"
     assert found.attributes["failure.location"] == "/app/book.py:16 in pay"
     assert found.attributes["failure.label.type"] == "USER"
+
+
+RAISED = """org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "/app/job.py", line 20, in process
+    out = enrich_batch(df, lookup, output="country string")
+  File "{file}", line 54, in run
+    raise RuntimeError("not the user's")
+RuntimeError: not the user's
+"""
+SHIPPED = "/tmp/spark-1f/userFiles-2e/spark_events-0.1.0.zip/"
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        f"{SHIPPED}spark_events/enrich/spark/partition.py",
+        f"{SHIPPED}spark_events_vendored/tenacity/__init__.py",
+        "/x/spark_events/enrich/spark/partition.py",
+        "/x/deps.zip/spark_events/pipeline.py",
+        r"C:\x\spark_events\event\model.py",
+    ],
+)
+def test_no_line_of_this_package_is_the_user_s_own(file: str) -> None:
+    """Wherever it lies, as a checkout or shipped to executors."""
+    found = Diagnostics().of_text(RAISED.format(file=file))
+    assert found.attributes["failure.location"] == "/app/job.py:20 in process"
+
+
+def test_all_files_of_this_package_are_known_as_such() -> None:
+    """A folder that is added to it, too."""
+    files = [f"/x/spark_events/{path.relative_to(PACKAGE).as_posix()}" for path in PACKAGE.rglob("*.py")]
+    places = {file: Diagnostics().of_text(RAISED.format(file=file)).attributes["failure.location"] for file in files}
+    assert places == dict.fromkeys(files, "/app/job.py:20 in process")
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "/home/me/my_spark_events_jobs/job.py",
+        "/home/me/spark_events/job.py",
+        "/home/me/spark_events/jobs/enrich.py",
+        "/home/me/spark_events/examples/payments.py",
+        "/home/me/my_spark_events/event/orders.py",
+        "/home/me/spark_events.zip/orders.py",
+        "/home/me/spark_events.py",
+    ],
+)
+def test_a_folder_of_that_name_may_hold_the_user_s_own_code(file: str) -> None:
+    """Only the package's files are left out."""
+    assert Diagnostics().of_text(RAISED.format(file=file)).attributes["failure.location"] == f"{file}:54 in run"
+
+
+def test_no_line_of_the_jar_is_the_user_s_own() -> None:
+    """A call of the user's that it has refused: the place is that call."""
+    trace = (
+        "java.lang.IllegalArgumentException: severity: given LOUD, allowed is one of TRACE\n"
+        "\tat io.sparkevents.EventBuilder.severity(EventBuilder.java:43)\n"
+        "\tat com.acme.Orders$.main(Orders.scala:5)\n"
+    )
+    assert Diagnostics().of_text(trace).attributes["failure.location"] == "Orders.scala:5 in com.acme.Orders$.main"
 
 
 def test_a_call_of_which_nothing_is_said_is_its_own_cause() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from spark_events.enrich.spark.batches import MicroBatch, micro_batch
 from spark_events.enrich.spark.release import Held
+from spark_events.errors import InvalidPlanError
 
 #: Of a kind whose query nobody watches.
 DF = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})()
@@ -93,3 +94,15 @@ def test_with_connect_the_server_s_own_process_runs_streams(monkeypatch: pytest.
     if streams:
         monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost")
     assert micro_batch(DF, 1, "q") == MicroBatch("q", 1, streams=streams)
+
+
+@pytest.mark.parametrize(("batch_id", "query"), [(None, None), (3, None), (None, "q")])
+def test_a_stream_over_connect_is_told_its_batch_and_its_query(
+    monkeypatch: pytest.MonkeyPatch, batch_id: int | None, query: str | None
+) -> None:
+    """With a batch alone, the third batch of every query would have the same idempotency keys. A batch job need not."""
+    monkeypatch.delenv("SPARK_CONNECT_LOCAL_URL", raising=False)
+    assert micro_batch(DF, batch_id, query) == MicroBatch(query or "", batch_id, streams=False)
+    monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost")
+    with pytest.raises(InvalidPlanError, match=r"give batch_id=batch_id.* and query='a name of yours'"):
+        micro_batch(DF, batch_id, query)
