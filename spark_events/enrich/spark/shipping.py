@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import io
 import tempfile
 import threading
 import weakref
@@ -24,6 +26,7 @@ _lock = threading.Lock()
 #: To whom it has been shipped. Weakly held: a session that is stopped is nobody's any more.
 _shipped: weakref.WeakSet[Any] = weakref.WeakSet()
 _folder: tempfile.TemporaryDirectory[str] | None = None
+_archive: Path | None = None
 
 
 def ship(df: DataFrame) -> None:
@@ -50,23 +53,38 @@ def ship(df: DataFrame) -> None:
 
 
 def archive() -> Path:
-    """This package's Python files and tenacity's, as one zip; made once a process."""
-    global _folder  # noqa: PLW0603
-    if _folder is None:
+    """This package's Python files and tenacity's, as one zip; made once a process.
+
+    Other files have another name: in a Connect session its client and the Python that the server starts for
+    foreachBatch both ship theirs, and Spark refuses a name that has other content already.
+    """
+    global _folder, _archive  # noqa: PLW0603
+    if _archive is None or not _archive.exists():
+        content = _zipped(_PACKAGE)
         _folder = tempfile.TemporaryDirectory(prefix="spark-events-")
-    path = Path(_folder.name) / f"spark_events-{__version__}.zip"
-    if not path.exists():
-        partial = path.with_suffix(".part")
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as made:
-            _add(made, _PACKAGE, "spark_events")
-            _add(made, _folder_of("tenacity"), f"{VENDORED}/tenacity")
-        partial.replace(path)
-    return path
+        _archive = Path(_folder.name) / f"spark_events-{__version__}-{_digest(content)}.zip"
+        _archive.write_bytes(content)
+    return _archive
+
+
+def _zipped(package: Path) -> bytes:
+    """Of the same files the same bytes."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as made:
+        _add(made, package, "spark_events")
+        _add(made, _folder_of("tenacity"), f"{VENDORED}/tenacity")
+    return content.getvalue()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=4).hexdigest()
 
 
 def _add(made: zipfile.ZipFile, folder: Path, name: str) -> None:
     for file in sorted(folder.rglob("*.py")):
-        made.write(file, f"{name}/{file.relative_to(folder).as_posix()}")
+        # Without its time: it says when it was installed.
+        entry = zipfile.ZipInfo(f"{name}/{file.relative_to(folder).as_posix()}")
+        made.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
 
 
 def _folder_of(package: str) -> Path:

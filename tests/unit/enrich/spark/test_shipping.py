@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
+from spark_events.enrich.spark import shipping
 from spark_events.enrich.spark.shipping import archive
 
 
@@ -32,3 +36,18 @@ def test_the_engine_and_the_shipped_tenacity_import_from_the_archive_alone() -> 
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(archive()))
+
+
+def test_the_same_files_are_the_same_archive_whenever_they_were_installed(tmp_path: Path) -> None:
+    """Two installations may share a Connect session, where a name is taken again only with the same content."""
+    package = Path(shipping.__file__).parents[2]
+    one, another = tmp_path / "one", tmp_path / "another"
+    for copy in (one, another):
+        shutil.copytree(package, copy, ignore=shutil.ignore_patterns("*.jar", "__pycache__"))
+    for file in another.rglob("*.py"):
+        os.utime(file, (1, 1))
+    content = shipping._zipped(package)
+    assert shipping._zipped(one) == shipping._zipped(another) == content
+    assert shipping._digest(content) in archive().name
+    (another / "_version.py").write_text('__version__ = "another"\n', "utf-8")
+    assert shipping._digest(shipping._zipped(another)) not in archive().name
