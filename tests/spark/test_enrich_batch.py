@@ -410,6 +410,7 @@ def test_a_rate_is_the_whole_job_s(spark: SparkSession, service: EnrichService) 
     assert 119 / (began[-1] - began[0]) <= 60 * 1.25
 
 
+@pytest.mark.any_spark
 def test_a_million_rows_in_one_partition(spark: SparkSession) -> None:
     """They go through in pieces."""
 
