@@ -231,9 +231,9 @@ class Clerk:
 
     def _inherit(self, database: Database) -> None:
         with self._is_busy():
-            apart = self._opening.find_apart()
+            apart = self._opening.find_apart(database)
             # These take the room that is left for others.
-            orphans = [] if apart else self._opening.find_orphans()
+            orphans = [] if apart else self._opening.find_orphans(database)
         if apart or orphans:
             with self._is_busy(may_be_passed=False, takes_long=True):
                 if apart:

@@ -163,6 +163,11 @@ class Database:
             return False
 
     @property
+    def room(self) -> int:
+        """Bytes that may still be used; those of rows that have gone are used again, whatever the file's size."""
+        return max(0, self._max_pages - self._used_pages()) * _PAGE_BYTES
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is no row."""
         return self.connection.execute("SELECT 1 FROM events LIMIT 1").fetchone() is None

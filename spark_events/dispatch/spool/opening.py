@@ -111,16 +111,9 @@ class Opening:
         self.was_open = True
         return opened
 
-    def find_apart(self) -> list[Path]:
-        """Looks whether what was set aside can be read now, and there is room for it.
-
-        Raises:
-            OSError: the own file cannot be looked at.
-        """
-        assert self._claim is not None
-        if not self._apart.is_left:
-            return []
-        return self._apart.find(min(_MOST_INHERITED, self._config.max_size - self._claim.size()), self._on_progress)
+    def find_apart(self, database: Database) -> list[Path]:
+        """Looks whether what was set aside can be read now, and there is room for it."""
+        return self._apart.find(min(_MOST_INHERITED, database.room), self._on_progress)
 
     def recover(
         self, database: Database, found: list[Path], standing: Standing, opened: Callable[[Opened], None]
@@ -129,10 +122,10 @@ class Opening:
         with self._takeover(database, standing, opened) as takeover:
             self._salvaged += self._apart.take(found, takeover)
 
-    def find_orphans(self) -> list[Claim]:
+    def find_orphans(self, database: Database) -> list[Claim]:
         """Looks whether rivals have died and left what there is room for; it is ours then, to be inherited."""
         assert self._claim is not None
-        return self._orphans.find(self._claim, _MOST_INHERITED, self._config.max_size, self._on_progress)
+        return self._orphans.find(self._claim, _MOST_INHERITED, database.room, self._on_progress)
 
     def inherit(
         self, database: Database, found: list[Claim], standing: Standing, opened: Callable[[Opened], None]

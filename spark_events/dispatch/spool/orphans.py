@@ -38,18 +38,17 @@ class Orphans:
         # Those of living drivers, and when each was found without an owner.
         self._expecting: dict[Path, float] = {}
 
-    def find(self, own: Claim, most: int, max_bytes: int, on_progress: Callable[[], None]) -> list[Claim]:
+    def find(self, own: Claim, most: int, room: int, on_progress: Callable[[], None]) -> list[Claim]:
         """Looks for them; those that are returned can be read, and belong to this process now.
 
         Args:
             own: the spool that they are to go to.
             most: those that are larger stay where they are, in bytes.
-            max_bytes: how large the own spool may become by them.
+            room: how much there is in it for all of them.
             on_progress: called now and then, as long as the disk answers.
         """
         found: list[Claim] = []
         try:
-            room = max_bytes - own.size()
             for orphan in self._free(own):
                 # Where it is, it is safe; here it would make others go, or keep them waiting for the disk.
                 size = self._size(orphan, min(most, room), on_progress)

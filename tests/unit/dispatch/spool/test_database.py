@@ -167,6 +167,18 @@ def test_the_disk_gets_back_what_is_not_needed(path: Path, database: Database) -
     assert path.stat().st_size <= 1.2 * MEGABYTE
 
 
+def test_room_is_what_rows_leave_and_have_left(path: Path, database: Database) -> None:
+    """Not what the file leaves, which is as large as it ever was."""
+    at_first = database.room
+    assert 0.9 * MEGABYTE < at_first < MEGABYTE
+    written = database.append(rows(*range(1_500), size=500), (), 0)
+    assert database.room < 0.1 * MEGABYTE
+    database.append((), list(written.added), 0)
+    assert database.room >= at_first - 4096
+    database.close()
+    assert path.stat().st_size > 0.9 * MEGABYTE
+
+
 @pytest.mark.parametrize("damage", ["garbage", "header", "version", "columns", "tables"])
 def test_a_file_that_is_no_spool_is_damaged(path: Path, damage: str) -> None:
     """It will not become one by waiting, and is told from a disk that does not work."""

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from spark_events.dispatch.spool.config import SpoolConfig
 from spark_events.dispatch.spool.drivers import is_alive, line_of
 from spark_events.dispatch.spool.files import claim
 from spark_events.dispatch.spool.orphans import Orphans
@@ -90,7 +89,7 @@ def test_a_sidecar_that_is_dead_is_waited_for_as_long_as_its_driver_may_start_an
     looking = Orphans("audit", lambda: now)
 
     def seen() -> bool:
-        found = looking.find(mine, MANY, SpoolConfig().max_size, lambda: None)
+        found = looking.find(mine, MANY, MANY, lambda: None)
         for one in found:
             one.release()
         return bool(found)
@@ -118,9 +117,9 @@ def test_a_driver_that_dies_while_its_sidecar_is_waited_for_is_not_waited_for(
     mine, theirs = claim(tmp_path, "shop", "audit", MINE), claim(tmp_path, "shop", "audit", line_of(another.pid))
     theirs.release()
     looking = Orphans("audit")
-    assert not looking.find(mine, MANY, SpoolConfig().max_size, lambda: None)
+    assert not looking.find(mine, MANY, MANY, lambda: None)
     ended(another)
-    (found,) = looking.find(mine, MANY, SpoolConfig().max_size, lambda: None)
+    (found,) = looking.find(mine, MANY, MANY, lambda: None)
     assert found.path == theirs.path
     found.release()
     mine.release()

@@ -810,6 +810,20 @@ def test_what_there_is_no_room_for_stays_where_it_is_safe(owner: Open, monkeypat
     third.close()
 
 
+def test_a_spool_that_was_full_once_has_room_again(owner: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large its file has become: what was delivered has left its pages to others."""
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
+    first = owner(max_size=1)
+    while not first.counts().dropped:
+        first.write(*range(100), filler="x" * 400)
+    first.deliver(first.counts().spooled)
+    eventually(lambda: not first.spool.has_to_write())
+    second = owner(max_size=1)
+    second.write(10, 11)
+    second.close()
+    assert first.deliver(2) == [10, 11]
+
+
 def test_a_neighbour_that_cannot_be_looked_at_is_nobody_s_trouble(owner: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another user's, say, in one directory: one's own spool works all the same."""
     monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
