@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["BEFORE_ALL", "Appended", "DamagedError", "Database", "Extent", "NewRow", "Row", "connect"]
+from spark_events.dispatch.spool.connection import connect
+
+__all__ = ["BEFORE_ALL", "Appended", "DamagedError", "Database", "Extent", "NewRow", "Row"]
 
 #: No row has an identifier as low as this.
 BEFORE_ALL = -(2**62)
@@ -31,8 +33,6 @@ _LOG_PAGES = 1_000
 _SPARE_PAGES = 256
 #: How long somebody who reads one's own file is waited for, in seconds.
 _LOCKED_SECONDS = 1.0
-#: After so many steps of SQLite's own machine, some hundred rows, it is told that it gets on.
-_STEPS = 1_000
 _CHUNK_BYTES = 1 << 20
 
 
@@ -78,22 +78,6 @@ class Extent(NamedTuple):
     rows: int
     first: int
     last: int
-
-
-def connect(path: Path, on_progress: Callable[[], None], patience: float = 0.0) -> sqlite3.Connection:
-    """A connection that has the file to itself.
-
-    One process has it, as its lock says: so no shared memory is needed, which some disks cannot give.
-
-    Args:
-        path: the file.
-        on_progress: called now and then while something takes long, as long as the disk answers.
-        patience: how long somebody who reads it all the same is waited for, in seconds.
-    """
-    db = sqlite3.connect(path, isolation_level=None, timeout=patience)
-    db.set_progress_handler(on_progress, _STEPS)
-    db.execute("PRAGMA locking_mode = EXCLUSIVE")
-    return db
 
 
 class Database:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from spark_events.dispatch.spool.database import Database, NewRow
 from spark_events.dispatch.spool.drivers import is_alive, line_of
-from spark_events.dispatch.spool.files import claim
+from spark_events.dispatch.spool.files import Claim, claim
 from spark_events.dispatch.spool.orphans import Orphans
 
 MINE = line_of(os.getpid())
@@ -22,6 +23,12 @@ def another() -> Iterator[subprocess.Popen[bytes]]:
     """The process of another driver."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         yield process
+
+
+def fill(owned: Claim) -> None:
+    database = Database(owned.path, False, MANY)
+    database.append([NewRow(1, "1", 1, 0.0, b"{}")], (), 0)
+    database.close()
 
 
 def ended(process: subprocess.Popen[bytes]) -> None:
@@ -87,12 +94,13 @@ def test_a_sidecar_that_is_dead_is_waited_for_as_long_as_its_driver_may_start_an
     mine, line = claim(tmp_path, "shop", "audit", MINE), line_of(another.pid)
     theirs = claim(tmp_path, "shop", "audit", line)
     looking = Orphans("audit", lambda: now)
+    fill(theirs)
 
     def seen() -> bool:
-        found = looking.find(mine, MANY, MANY, lambda: None)
-        for one in found:
-            one.release()
-        return bool(found)
+        found = looking.find(mine, MANY, lambda: None)
+        if found is not None:
+            found.close()
+        return found is not None
 
     theirs.release()
     assert not seen()
@@ -115,11 +123,12 @@ def test_a_driver_that_dies_while_its_sidecar_is_waited_for_is_not_waited_for(
     tmp_path: Path, another: subprocess.Popen[bytes]
 ) -> None:
     mine, theirs = claim(tmp_path, "shop", "audit", MINE), claim(tmp_path, "shop", "audit", line_of(another.pid))
+    fill(theirs)
     theirs.release()
     looking = Orphans("audit")
-    assert not looking.find(mine, MANY, MANY, lambda: None)
+    assert looking.find(mine, MANY, lambda: None) is None
     ended(another)
-    (found,) = looking.find(mine, MANY, MANY, lambda: None)
-    assert found.path == theirs.path
-    found.release()
+    found = looking.find(mine, MANY, lambda: None)
+    assert found is not None
+    found.close()
     mine.release()

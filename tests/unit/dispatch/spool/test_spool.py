@@ -22,7 +22,7 @@ from spark_events.dispatch.spool import attempts, clerk, config, files, opening,
 from spark_events.dispatch.spool import database as database_module
 from spark_events.dispatch.spool import spool as spool_module
 from spark_events.dispatch.spool.database import Appended, Database, NewRow
-from spark_events.dispatch.spool.salvage import Salvage
+from spark_events.dispatch.spool.inflow import Slice
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.store import Entry
 
@@ -748,13 +748,13 @@ def test_many_that_were_left_cost_no_more_descriptors_than_one(owner: Open, monk
         one.close()
     had: list[int] = []
     others = len(files._descriptors)
-    add = takeover.Takeover.add_file
+    add = takeover.Takeover.add
 
-    def add_file(self: takeover.Takeover, path: Path) -> Salvage:
+    def counted(self: takeover.Takeover, piece: Slice) -> None:
         had.append(len(files._descriptors) - others)
-        return add(self, path)
+        add(self, piece)
 
-    monkeypatch.setattr(takeover.Takeover, "add_file", add_file)
+    monkeypatch.setattr(takeover.Takeover, "add", counted)
     assert owner().deliver(4) == [0, 1, 2, 3]
     # One's own, and the one that is being taken in.
     assert had == [2, 2, 2]
@@ -799,7 +799,7 @@ def test_what_there_is_no_room_for_stays_where_it_is_safe(owner: Open, monkeypat
     second.write(10, 11)
     monkeypatch.setattr(opening, "_MOST_INHERITED", second.file.stat().st_size - 1)
     second.close()
-    looked = counting(monkeypatch, opening.Opening, "find_orphans")
+    looked = counting(monkeypatch, opening.Opening, "look")
     # The second look begins when the first has ended.
     eventually(lambda: len(looked) > 1)
     assert first.counts().accepted == 0
@@ -1095,7 +1095,7 @@ def test_what_was_taken_and_cannot_be_put_away_is_not_taken_again(
     monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
     third = owner()
     assert third.deliver(1) == [10]
-    looked = counting(monkeypatch, opening.Opening, "find_orphans")
+    looked = counting(monkeypatch, opening.Opening, "look")
     eventually(lambda: len(looked) > 3)
     third.write(11)
     assert third.deliver(1) == [11]

@@ -1,0 +1,64 @@
+"""How a file is opened: one's own, or another's, which may be in use, damaged or away."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+__all__ = ["UnreadableError", "connect", "open_file"]
+
+#: After so many steps of SQLite's own machine, some hundred rows, it is told that it gets on.
+_STEPS = 1_000
+
+
+class UnreadableError(sqlite3.OperationalError):
+    """A file cannot be had at this moment, which says nothing of what is in it."""
+
+
+def connect(path: Path, on_progress: Callable[[], None], patience: float = 0.0) -> sqlite3.Connection:
+    """A connection that has the file to itself.
+
+    One process has it, as its lock says: so no shared memory is needed, which some disks cannot give.
+
+    Args:
+        path: the file.
+        on_progress: called now and then while something takes long, as long as the disk answers.
+        patience: how long somebody who reads it all the same is waited for, in seconds.
+    """
+    db = sqlite3.connect(path, isolation_level=None, timeout=patience)
+    db.set_progress_handler(on_progress, _STEPS)
+    db.execute("PRAGMA locking_mode = EXCLUSIVE")
+    return db
+
+
+@contextlib.contextmanager
+def open_file(path: Path, on_progress: Callable[[], None]) -> Iterator[sqlite3.Connection]:
+    """A file of which at least the beginning can be read, or of which it is known that it is damaged.
+
+    Raises:
+        UnreadableError: it cannot be had now.
+    """
+    # The one before it may have kept us waiting until we gave up.
+    on_progress()
+    try:
+        db = connect(path, on_progress)
+    except sqlite3.OperationalError as error:
+        raise UnreadableError(f"{path}: {error}") from error
+    try:
+        _read_the_first_page(db, path)
+        yield db
+    finally:
+        db.close()
+
+
+def _read_the_first_page(db: sqlite3.Connection, path: Path) -> None:
+    try:
+        db.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.OperationalError as error:
+        # Locked, no descriptors left, a disk that has gone away: to take that for damage would give up what is sound.
+        raise UnreadableError(f"{path}: {error}") from error
+    except sqlite3.DatabaseError:
+        # What can still be read is for the salvage to find out.
+        return

@@ -1,0 +1,114 @@
+"""What comes from another file into a spool that is in use: a slice at a time, and its own events between two."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from spark_events.dispatch.spool.database import BEFORE_ALL, Database, NewRow
+from spark_events.dispatch.spool.salvage import Salvage
+
+__all__ = ["Came", "Heir", "Inflow", "Slice", "slices_of"]
+
+
+class Slice(NamedTuple):
+    """Rows of another file, in their order.
+
+    Attributes:
+        rows: with the places that they have there.
+        last: up to that place everything has been read there.
+        lost: so many more were there, and cannot be read.
+    """
+
+    rows: list[NewRow]
+    last: int
+    lost: int
+
+
+def slices_of(salvage: Salvage, but: frozenset[int] = frozenset()) -> Iterator[Slice]:
+    """What can be read, but for rows with these places."""
+    last, lost = BEFORE_ALL, 0
+    for rows in salvage:
+        last = rows[-1].id if rows else last
+        yield Slice([row for row in rows if row.id not in but], last, salvage.lost - lost)
+        lost = salvage.lost
+    if salvage.lost > lost:
+        yield Slice([], last, salvage.lost - lost)
+
+
+class Came(NamedTuple):
+    """What a slice has changed.
+
+    Attributes:
+        rows: so many were not known here, whatever has become of them.
+        unread: so many more are on disk alone.
+        dropped: how many were given up, of those that came or of others, by reason.
+        is_own: whether they were in an earlier file of the same spool.
+    """
+
+    rows: int
+    unread: int
+    dropped: Mapping[str, int]
+    is_own: bool
+
+
+class Heir(Protocol):
+    """Who gets it: see :class:`~spark_events.dispatch.spool.spool.Spool`."""
+
+    @property
+    def read_through(self) -> int: ...
+    def reserve(self, count: int) -> int: ...
+    def inherited(self, came: Came) -> None: ...
+
+
+class Inflow:
+    """Remembers how far it is, whatever fails meanwhile: nothing that has come comes again.
+
+    Args:
+        slices: whoever asks it for the next has taken the last one in.
+        size: of the other file, in bytes.
+        is_own: whether that is an earlier file of the same spool.
+    """
+
+    def __init__(self, slices: Generator[Slice], size: int, is_own: bool) -> None:
+        self.is_own = is_own
+        self._slices = slices
+        # What is still to come needs no more than that: a file is larger than the events in it.
+        self._left = size
+        self._next: Slice | None = None
+
+    def advance(self) -> bool:
+        """Reads the next slice, if the last was taken; False when there is none."""
+        if self._next is None:
+            self._next = next(self._slices, None)
+        return self._next is not None
+
+    def fits(self, room: int) -> bool:
+        """Whether what is still to come finds room and makes nobody else go."""
+        return self._left <= room
+
+    def take(self, database: Database, heir: Heir) -> None:
+        """Takes the slice in, behind all that is here.
+
+        Raises:
+            sqlite3.Error: the own file cannot be used; the slice comes later.
+        """
+        assert self._next is not None
+        # Whatever becomes of this, nobody else gets these places.
+        first = heir.reserve(len(self._next.rows))
+        rows = [row._replace(id=place) for place, row in enumerate(self._next.rows, first)]
+        appended = database.append(rows, (), heir.read_through)
+        lost, shed = self._next.lost, appended.shed
+        came = Came(
+            len(rows) - len(appended.duplicates) + lost,
+            len(appended.added) - len(shed.difference(row.id for row in rows)),
+            {"spool-corrupt": lost, "spool-full": len(shed)},
+            self.is_own,
+        )
+        heir.inherited(came)
+        self._left -= sum(len(row.event) for row in rows)
+        self._next = None
+
+    def close(self) -> None:
+        """What has not come stays where it is."""
+        self._slices.close()

@@ -1,0 +1,144 @@
+"""What a spool that is in use takes over from those whose owners have died: slice by slice, and each event once."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from fakes import eventually
+
+from spark_events.dispatch.spool import opening
+from spark_events.dispatch.spool.database import Appended, Database, NewRow
+
+from .conftest import Open, Owner
+
+#: One's own events have such numbers.
+OWN = 100_000
+SLICE = 500
+
+
+class AttentiveDatabase(Database):
+    """A real one that tells when a slice from elsewhere is about to be written."""
+
+    on_slice: Callable[[], None] = staticmethod(lambda: None)
+
+    def append(self, rows: Sequence[NewRow], done: Sequence[int], protected: int) -> Appended:
+        if any(b'"filler"' in row.event for row in rows):
+            type(self).on_slice()
+        return super().append(rows, done, protected)
+
+
+@pytest.fixture
+def attentive(monkeypatch: pytest.MonkeyPatch) -> type[AttentiveDatabase]:
+    """The spools of this test have such a one."""
+
+    class Attentive(AttentiveDatabase):
+        pass
+
+    monkeypatch.setattr(opening, "Database", Attentive)
+    return Attentive
+
+
+def leave(one: Owner, slices: int) -> None:
+    """So many are on disk, from 0 on, and their owner is gone."""
+    for start in range(0, slices * SLICE, SLICE):
+        one.write(*range(start, start + SLICE), filler="x")
+    one.close()
+
+
+def look(one: Owner) -> None:
+    """Now, not in some seconds; it is woken by an event of its own."""
+    one.clerk._look_again_at = 0.0
+    one.put(OWN)
+
+
+def of(told: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Those of others, and one's own."""
+    return [n for n in told if n < OWN], [n for n in told if n >= OWN]
+
+
+def test_own_events_are_written_between_two_slices_and_none_is_shed(
+    owner: Open, attentive: type[AttentiveDatabase]
+) -> None:
+    """However much others have left, and however much comes meanwhile. Each keeps its order."""
+    first, second = owner(), owner()
+    leave(second, 10)
+    own = itertools.count(OWN + 1, SLICE)
+
+    def on_slice() -> None:
+        start = next(own)
+        first.put(*range(start, start + SLICE))
+
+    attentive.on_slice = staticmethod(on_slice)
+    look(first)
+    told = of(first.deliver(20 * SLICE + 1))
+    assert told == (list(range(10 * SLICE)), list(range(OWN, OWN + 10 * SLICE + 1)))
+    assert (first.counts().accepted, first.counts().dropped) == (20 * SLICE + 1, {})
+    first.close()
+    assert not second.file.exists()
+
+
+def test_the_end_is_not_spent_on_what_others_have_left(owner: Open, attentive: type[AttentiveDatabase]) -> None:
+    """What has not come is left to the next; it is neither delivered twice nor out of order."""
+    first, second, slices = owner(), owner(), itertools.count(1)
+    leave(second, 4)
+    ends = threading.Thread(target=first.close)
+
+    def on_slice() -> None:
+        if next(slices) == 2:
+            ends.start()
+            eventually(lambda: first.spool._closing)
+
+    attentive.on_slice = staticmethod(on_slice)
+    look(first)
+    eventually(lambda: first.spool._closed)
+    ends.join()
+    assert next(slices) == 3
+    assert (first.counts().spooled, first.counts().dropped) == (2 * SLICE + 1, {})
+    third = owner()
+    assert of(third.deliver(4 * SLICE + 1)) == (list(range(4 * SLICE)), [OWN])
+    third.close()
+    assert third.counts().accepted == 4 * SLICE + 1
+    assert not second.file.exists()
+
+
+def test_a_spool_that_is_opened_at_the_end_alone_takes_nothing_over(
+    owner: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is time for one's own events."""
+    first, second = owner(), owner()
+    first.close()
+    leave(second, 1)
+    claim, clerks = opening.claim, list[Any]()
+
+    def away(*which: Any) -> Any:
+        if not any(one._ends for one in clerks):
+            raise OSError("the disk is away")
+        return claim(*which)
+
+    monkeypatch.setattr(opening, "claim", away)
+    third = owner()
+    clerks.append(third.clerk)
+    third.put(OWN)
+    third.close()
+    assert (third.counts().accepted, third.counts().spooled) == (1, 1)
+    assert of(owner().deliver(SLICE + 1)) == (list(range(SLICE)), [OWN])
+
+
+def test_a_file_that_is_begun_again_in_a_life_does_not_wait_for_what_others_have_left(
+    owner: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That comes slice by slice afterwards, or with the next start where there is too much of it."""
+    monkeypatch.setattr(opening, "_MOST_INHERITED", 0)
+    first, second = owner(), owner()
+    leave(second, 1)
+    shutil.rmtree(first.file.parent)
+    first.write(OWN)
+    assert first.deliver(1) == [OWN]
+    assert first.counts().accepted == 1
+    first.close()
+    assert owner().deliver(SLICE) == list(range(SLICE))
