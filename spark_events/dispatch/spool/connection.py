@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-__all__ = ["UnreadableError", "connect", "open_file"]
+__all__ = ["UnreadableError", "connect", "is_sound", "open_file", "remove_through"]
 
 #: After so many steps of SQLite's own machine, some hundred rows, it is told that it gets on.
 _STEPS = 1_000
@@ -31,6 +31,23 @@ def connect(path: Path, on_progress: Callable[[], None], patience: float = 0.0) 
     db.set_progress_handler(on_progress, _STEPS)
     db.execute("PRAGMA locking_mode = EXCLUSIVE")
     return db
+
+
+def is_sound(db: sqlite3.Connection) -> bool:
+    """Whether a file may be written: one that is damaged might be damaged more."""
+    try:
+        return bool(db.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
+    except sqlite3.Error:
+        return False
+
+
+def remove_through(db: sqlite3.Connection, last: int) -> bool:
+    """Removes the rows up to that identifier; whether that worked."""
+    try:
+        db.execute("DELETE FROM events WHERE id <= ?", (last,))
+    except sqlite3.Error:
+        return False
+    return True
 
 
 @contextlib.contextmanager

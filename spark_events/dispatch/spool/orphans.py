@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spark_events.dispatch.spool import files
 from spark_events.dispatch.spool.attempts import Attempts
-from spark_events.dispatch.spool.connection import open_file
+from spark_events.dispatch.spool.connection import is_sound, open_file, remove_through
 from spark_events.dispatch.spool.database import BEFORE_ALL
 from spark_events.dispatch.spool.drivers import is_alive
 from spark_events.dispatch.spool.files import Claim
@@ -58,7 +58,7 @@ class Orphans:
                 if size is None:
                     orphan.release()
                     continue
-                inflow = Inflow(self._slices(orphan, on_progress), size, is_own=False)
+                inflow = Inflow(self._slices(orphan, on_progress, removes=True), size, is_own=False)
                 found = inflow if inflow.advance() else None
         except OSError as error:
             self._attempts.say(_UNSEEN, error)
@@ -105,21 +105,29 @@ class Orphans:
             self._attempts.say(_UNSEEN, error)
 
     def _adopt(self, orphan: Claim, takeover: Takeover) -> None:
-        with contextlib.closing(self._slices(orphan, takeover.on_progress)) as slices:
+        with contextlib.closing(self._slices(orphan, takeover.on_progress, removes=False)) as slices:
             for piece in slices:
                 takeover.add(piece)
 
-    def _slices(self, orphan: Claim, on_progress: Callable[[], None]) -> Generator[Slice]:
-        """All that is in it; nothing is left of it when the last was taken, and it is free when this is closed."""
+    def _slices(self, orphan: Claim, on_progress: Callable[[], None], removes: bool) -> Generator[Slice]:
+        """All that is in it; nothing is left of it when the last was taken, and it is free when this is closed.
+
+        Args:
+            orphan: what a dead process has left.
+            on_progress: called now and then, as long as the disk answers.
+            removes: whether each slice goes when it was taken, and not only the file when all were.
+        """
         # Whether there is a file whose events are here already.
         is_taken = False
         try:
             for path in orphan.databases():
                 with open_file(path, on_progress) as db:
                     salvage = Salvage(db, BEFORE_ALL)
+                    may_be_written = removes and is_sound(db)
                     for piece in slices_of(salvage):
                         yield piece
-                        is_taken = True
+                        # Nobody delivers it again, should this process die now.
+                        is_taken = not (may_be_written and salvage.is_whole and remove_through(db, piece.last))
                 if path == orphan.path and salvage.is_whole:
                     continue
                 if path == orphan.path:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,6 +106,84 @@ def test_the_end_is_not_spent_on_what_others_have_left(owner: Open, attentive: t
     third.close()
     assert third.counts().accepted == 4 * SLICE + 1
     assert not second.file.exists()
+
+
+def full_after_one_slice(attentive: type[AttentiveDatabase]) -> Callable[[], None]:
+    """The disk is, until what is returned is called."""
+    slices = itertools.count(1)
+
+    def on_slice() -> None:
+        if next(slices) > 1:
+            raise sqlite3.OperationalError("database or disk is full")
+
+    def empty() -> None:
+        attentive.on_slice = staticmethod(lambda: None)
+
+    attentive.on_slice = staticmethod(on_slice)
+    return empty
+
+
+def test_what_was_taken_over_before_the_disk_was_full_is_not_taken_over_again(
+    owner: Open, attentive: type[AttentiveDatabase]
+) -> None:
+    """Though it was delivered and removed meanwhile: it goes on where it was."""
+    first, second = owner(), owner()
+    leave(second, 3)
+    empty = full_after_one_slice(attentive)
+    look(first)
+    assert of(first.deliver(SLICE + 1)) == (list(range(SLICE)), [OWN])
+    eventually(lambda: not first.spool.has_to_write())
+    empty()
+    look(first)
+    assert of(first.deliver(2 * SLICE + 1)) == (list(range(SLICE, 3 * SLICE)), [OWN])
+    assert first.counts().accepted == 3 * SLICE + 2
+    first.close()
+    assert not second.file.exists()
+
+
+def test_what_was_taken_over_is_delivered_by_nobody_else_should_this_process_be_killed(
+    owner: Open, attentive: type[AttentiveDatabase], tmp_path: Path
+) -> None:
+    """In the middle of a takeover, too: it is removed where it was before it is delivered."""
+    first, second = owner(), owner()
+    leave(second, 3)
+    full_after_one_slice(attentive)
+    look(first)
+    assert of(first.deliver(SLICE + 1)) == (list(range(SLICE)), [OWN])
+    eventually(lambda: not first.spool.has_to_write())
+    # As a kill would leave it.
+    parent = first.file.parent.parent
+    shutil.copytree(parent, tmp_path / "killed" / parent.name)
+    attentive.on_slice = staticmethod(lambda: None)
+    third = owner(tmp_path / "killed")
+    assert third.deliver(2 * SLICE) == list(range(SLICE, 3 * SLICE))
+    assert third.counts().accepted == 2 * SLICE
+
+
+def test_a_damaged_file_is_taken_over_once_and_not_written(
+    owner: Open, attentive: type[AttentiveDatabase], tmp_path: Path
+) -> None:
+    """It is kept for a person as it was found."""
+    first, second = owner(), owner()
+    leave(second, 3)
+    content = bytearray(second.file.read_bytes())
+    # The last page that has events.
+    spoilt = content.rindex(b'"filler"') // 4096 * 4096
+    content[spoilt : spoilt + 4096] = b"\xff" * 4096
+    second.file.write_bytes(content)
+    empty = full_after_one_slice(attentive)
+    look(first)
+    assert of(first.deliver(SLICE + 1)) == (list(range(SLICE)), [OWN])
+    eventually(lambda: not first.spool.has_to_write())
+    empty()
+    look(first)
+    lost = eventually(lambda: first.counts().dropped)["spool-corrupt"]
+    told, _ = of(first.deliver(2 * SLICE + 1 - lost))
+    assert told == sorted(set(told))
+    eventually(lambda: not second.file.exists())
+    assert first.counts().accepted == 3 * SLICE + 2
+    (kept,) = tmp_path.glob("*/*.corrupt-*/events.db")
+    assert kept.read_bytes() == content
 
 
 def test_a_spool_that_is_opened_at_the_end_alone_takes_nothing_over(
