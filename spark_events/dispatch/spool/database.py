@@ -192,8 +192,19 @@ class Database:
         self.connection.executemany("INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?, ?)", rows)
         if self.connection.total_changes - before == len(rows):
             return frozenset()
-        query = "SELECT 1 FROM events WHERE id = ?"
-        return frozenset(row.id for row in rows if self.connection.execute(query, (row.id,)).fetchone() is None)
+        places = {row.id: self._place_of(row) for row in rows}
+        if None in places.values():
+            # To take that for a duplicate would lose it without a word.
+            raise DamagedError("the place of a row is another's")
+        return frozenset(wanted for wanted, place in places.items() if place != wanted)
+
+    def _place_of(self, row: NewRow) -> int | None:
+        found = self.connection.execute("SELECT id FROM events WHERE event_id = ?", (row.event_id,)).fetchone()
+        return None if found is None else int(found[0])
+
+    def found(self, rows: Sequence[NewRow]) -> frozenset[int]:
+        """The identifiers of those that are there."""
+        return frozenset(row.id for row in rows if self._place_of(row) == row.id)
 
     def has_others_at(self, rows: Sequence[NewRow]) -> bool:
         """Whether one of the places belongs to another event."""

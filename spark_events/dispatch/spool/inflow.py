@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Generator, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-from spark_events.dispatch.spool.database import BEFORE_ALL, Database, NewRow
+from spark_events.dispatch.spool.database import BEFORE_ALL, Appended, Database, NewRow
 from spark_events.dispatch.spool.salvage import Salvage
 
 __all__ = ["Came", "Heir", "Inflow", "Slice", "slices_of"]
@@ -97,7 +98,13 @@ class Inflow:
         # Whatever becomes of this, nobody else gets these places.
         first = heir.reserve(len(self._next.rows))
         rows = [row._replace(id=place) for place, row in enumerate(self._next.rows, first)]
-        appended = database.append(rows, (), heir.read_through)
+        try:
+            appended = database.append(rows, (), heir.read_through)
+        except sqlite3.Error:
+            # A commit may have been made though it failed.
+            if not (there := database.found(rows)):
+                raise
+            appended = Appended(there, frozenset(row.id for row in rows) - there, frozenset())
         lost, shed = self._next.lost, appended.shed
         came = Came(
             len(rows) - len(appended.duplicates) + lost,

@@ -76,6 +76,14 @@ def test_a_write_that_was_made_and_not_heard_of_is_no_duplicate(database: Databa
     assert ids(database) == [1, 2, 3]
 
 
+def test_a_place_that_is_another_s_makes_no_duplicate(database: Database) -> None:
+    """It would be taken for written, and lost."""
+    database.append(rows(1, 2), (), 0)
+    with pytest.raises(DamagedError, match="another's"):
+        database.append([row._replace(id=2) for row in rows(3)], (), 0)
+    assert ids(database) == [1, 2]
+
+
 def test_rows_that_are_done_go_in_the_same_transaction(database: Database) -> None:
     """What replaces them and what they were are never both there."""
     database.append(rows(1, 2, 3), (), 0)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import eventually
+from fakes import PATIENCE, eventually
 
 from spark_events.dispatch.spool import opening
-from spark_events.dispatch.spool.database import Appended, Database, NewRow
+from spark_events.dispatch.spool.database import Appended, Database, Extent, NewRow
 
 from .conftest import Open, Owner
 
@@ -137,6 +137,43 @@ def test_what_was_taken_over_before_the_disk_was_full_is_not_taken_over_again(
     look(first)
     assert of(first.deliver(2 * SLICE + 1)) == (list(range(SLICE, 3 * SLICE)), [OWN])
     assert first.counts().accepted == 3 * SLICE + 2
+    first.close()
+    assert not second.file.exists()
+
+
+@pytest.mark.parametrize("is_made", [True, False], ids=["made", "not made"])
+def test_own_events_get_places_of_their_own_whatever_fails_in_a_takeover(
+    owner: Open, monkeypatch: pytest.MonkeyPatch, is_made: bool
+) -> None:
+    """Also where nobody can count what is there, and where a commit is made and said to have failed."""
+    slices, failed, works = itertools.count(1), threading.Event(), threading.Event()
+
+    class Failing(Database):
+        def append(self, rows: Sequence[NewRow], done: Sequence[int], protected: int) -> Appended:
+            fails = any(b'"filler"' in row.event for row in rows) and next(slices) == 2
+            if not fails or is_made:
+                appended = super().append(rows, done, protected)
+            if fails:
+                failed.set()
+                raise sqlite3.OperationalError("disk I/O error")
+            return appended
+
+        def extent(self, *after: int) -> Extent:
+            if failed.is_set() and not works.is_set():
+                raise sqlite3.OperationalError("disk I/O error")
+            return super().extent(*after)
+
+    monkeypatch.setattr(opening, "Database", Failing)
+    first, second = owner(), owner()
+    leave(second, 3)
+    look(first)
+    assert failed.wait(PATIENCE)
+    first.write(*range(OWN + 1, OWN + 100))
+    works.set()
+    look(first)
+    told, own = of(first.deliver(3 * SLICE + 101))
+    assert (told, own) == (list(range(3 * SLICE)), [*range(OWN, OWN + 100), OWN])
+    assert (first.counts().accepted, first.counts().spooled) == (3 * SLICE + 101, 0)
     first.close()
     assert not second.file.exists()
 
