@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-__all__ = ["UnreadableError", "connect", "is_sound", "open_file", "remove_through"]
+__all__ = ["UnreadableError", "connect", "is_new", "is_sound", "open_file", "remove_through"]
 
 #: After so many steps of SQLite's own machine, some hundred rows, it is told that it gets on.
 _STEPS = 1_000
@@ -31,6 +31,17 @@ def connect(path: Path, on_progress: Callable[[], None], patience: float = 0.0) 
     db.set_progress_handler(on_progress, _STEPS)
     db.execute("PRAGMA locking_mode = EXCLUSIVE")
     return db
+
+
+def is_new(db: sqlite3.Connection) -> bool:
+    """Whether nothing has ever been in it: whoever had it died before its tables were made."""
+    try:
+        (pages,), (tables,) = (
+            db.execute(query).fetchone() for query in ("PRAGMA page_count", "SELECT COUNT(*) FROM sqlite_master")
+        )
+    except sqlite3.Error:
+        return False
+    return bool(pages <= 1 and not tables)
 
 
 def is_sound(db: sqlite3.Connection) -> bool:

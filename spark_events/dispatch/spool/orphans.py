@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spark_events.dispatch.spool import files
 from spark_events.dispatch.spool.attempts import Attempts
-from spark_events.dispatch.spool.connection import is_sound, open_file, remove_through
+from spark_events.dispatch.spool.connection import is_new, is_sound, open_file, remove_through
 from spark_events.dispatch.spool.database import BEFORE_ALL
 from spark_events.dispatch.spool.drivers import is_alive
 from spark_events.dispatch.spool.files import Claim
@@ -122,13 +122,14 @@ class Orphans:
         try:
             for path in orphan.databases():
                 with open_file(path, on_progress) as db:
+                    was_new = is_new(db)
                     salvage = Salvage(db, BEFORE_ALL)
                     may_be_written = removes and is_sound(db)
                     for piece in slices_of(salvage):
                         yield piece
                         # Nobody delivers it again, should this process die now.
                         is_taken = not (may_be_written and salvage.is_whole and remove_through(db, piece.last))
-                if path == orphan.path and salvage.is_whole:
+                if path == orphan.path and (salvage.is_whole or was_new):
                     continue
                 if path == orphan.path:
                     orphan.set_aside()

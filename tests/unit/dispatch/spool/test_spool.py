@@ -904,6 +904,47 @@ def test_a_damaged_orphan_is_kept_and_counted(owner: Open, tmp_path: Path) -> No
     assert kept(tmp_path) == ["audit.1.corrupt"]
 
 
+@pytest.mark.parametrize("steps", [0, 1], ids=["no byte", "no table"])
+def test_an_owner_that_was_killed_before_it_had_tables_is_gone_without_a_word(
+    owner: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, steps: int
+) -> None:
+    """Nothing had been acknowledged; there is nothing for a person to look at."""
+    first, second = owner(), owner()
+    first.write(0)
+    second.close()
+    first.close()
+    second.file.parent.mkdir()
+    second.file.touch()
+    if steps:
+        db = sqlite3.connect(second.file)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.close()
+        assert second.file.stat().st_size == 4096
+    third = owner()
+    assert third.deliver(1) == [0]
+    third.close()
+    assert list(tmp_path.iterdir()) == []
+    assert "damaged" not in caplog.text
+
+
+def test_a_file_that_has_lost_its_tables_is_kept(owner: Open, tmp_path: Path) -> None:
+    """There were some: it is larger than a new one."""
+    first, second = owner(), owner()
+    first.write(0)
+    second.write(*range(1, 100))
+    second.close()
+    first.close()
+    db = sqlite3.connect(second.file)
+    db.execute("PRAGMA writable_schema = ON")
+    db.execute("DELETE FROM sqlite_master")
+    db.commit()
+    db.close()
+    third = owner()
+    assert third.deliver(1) == [0]
+    third.close()
+    assert kept(tmp_path) == ["audit.1.corrupt"]
+
+
 def tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be read is tried again at every look."""
     monkeypatch.setattr(attempts, "_FIRST_SECONDS", 0.0)
