@@ -8,7 +8,7 @@ from pathlib import Path
 from spark_events.dispatch.spool import files
 from spark_events.dispatch.spool.attempts import Attempts
 from spark_events.dispatch.spool.connection import UnreadableError, open_file
-from spark_events.dispatch.spool.inflow import Inflow, Slice, slices_of
+from spark_events.dispatch.spool.inflow import Heir, Inflow, Slice, Trail, slices_of
 from spark_events.dispatch.spool.salvage import Salvage
 from spark_events.dispatch.spool.takeover import Takeover
 
@@ -38,12 +38,13 @@ class Apart:
         """Whether there is one."""
         return bool(self._left)
 
-    def find(self, most: int, on_progress: Callable[[], None]) -> Inflow | None:
+    def find(self, most: int, on_progress: Callable[[], None], heir: Heir) -> Inflow | None:
         """Looks whether one can be read now.
 
         Args:
             most: those that are larger stay where they are, in bytes.
             on_progress: called now and then, as long as the disk answers.
+            heir: who gets it.
         """
         for path in filter(self._attempts.is_due, list(self._left)):
             try:
@@ -51,7 +52,7 @@ class Apart:
             except OSError as error:
                 self._attempts.failed(path, _UNREADABLE, error)
                 continue
-            inflow = Inflow(self._slices(path, on_progress), size, is_own=True)
+            inflow = Inflow(self._slices(path, on_progress), size, Trail(heir), is_own=True)
             if size <= most and inflow.advance():
                 return inflow
         return None

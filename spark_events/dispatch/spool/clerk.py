@@ -219,13 +219,12 @@ class Clerk:
         if is_found := self._look(database):
             with self._is_busy(may_be_passed=False, takes_long=True):
                 self._opening.inherit(database, self._desk)
-            # Where they were they are removed before they are read here.
             is_found = self._look(database)
         return is_found
 
     def _look(self, database: Database) -> bool:
         with self._is_busy(takes_long=True):
-            is_found = self._opening.look(database)
+            is_found = self._opening.look(database, self._desk)
         if not self._opening.is_behind:
             self._desk.nothing_is_apart()
         return is_found

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from spark_events.dispatch.spool.database import Appended, Extent
 from spark_events.dispatch.spool.inflow import Heir
-from spark_events.dispatch.spool.window import Standing, Waiting
+from spark_events.dispatch.spool.window import Waiting
 
 __all__ = ["Desk", "DiskWorker"]
 
@@ -16,7 +16,6 @@ class Desk(Heir, Protocol):
 
     @property
     def is_crowded(self) -> bool: ...
-    def standing(self) -> Standing: ...
     def await_work(self, writes: bool, reads: bool, timeout: float | None) -> bool: ...
     def opened(self, unread: Extent, lost: int, shed: int, is_behind: bool) -> None: ...
     def nothing_is_apart(self) -> None: ...

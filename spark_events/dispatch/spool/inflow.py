@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
+from spark_events.dispatch.spool.connection import remove_through
 from spark_events.dispatch.spool.database import BEFORE_ALL, Appended, Database, NewRow
 from spark_events.dispatch.spool.salvage import Salvage
+from spark_events.dispatch.spool.window import Standing
 
-__all__ = ["Came", "Heir", "Inflow", "Slice", "slices_of"]
+__all__ = ["Came", "Heir", "Inflow", "Slice", "Trail", "slices_of"]
 
 
 class Slice(NamedTuple):
@@ -58,8 +61,39 @@ class Heir(Protocol):
 
     @property
     def read_through(self) -> int: ...
+    def standing(self) -> Standing: ...
     def reserve(self, count: int) -> int: ...
     def inherited(self, came: Came) -> None: ...
+
+
+class Trail:
+    """What has come and is still there. It goes there when it is settled here: no death and no end delivers it again.
+
+    Not before: should this process die then, whoever found the rest first would deliver it before what had come.
+    """
+
+    def __init__(self, heir: Heir) -> None:
+        self._heir = heir
+        self._db: sqlite3.Connection | None = None
+        # By row, its place here and there.
+        self._places: deque[tuple[int, int]] = deque()
+
+    def follow(self, db: sqlite3.Connection | None) -> None:
+        """Another file: what has come of the last one is all there was; None, where it may not be written."""
+        self._db = db
+        self._places.clear()
+
+    def note(self, rows: list[NewRow], first: int) -> None:
+        """These have places here from that one on."""
+        self._places.extend((here, row.id) for here, row in enumerate(rows, first))
+
+    def remove_settled(self) -> None:
+        """Removes what need not be there any more."""
+        settled, last = self._heir.standing().settled_through, None
+        while self._places and self._places[0][0] <= settled:
+            last = self._places.popleft()[1]
+        if self._db is not None and last is not None:
+            remove_through(self._db, last)
 
 
 class Inflow:
@@ -68,11 +102,13 @@ class Inflow:
     Args:
         slices: whoever asks it for the next has taken the last one in.
         size: of the other file, in bytes.
+        trail: knows what of it is settled.
         is_own: whether that is an earlier file of the same spool.
     """
 
-    def __init__(self, slices: Generator[Slice], size: int, is_own: bool) -> None:
+    def __init__(self, slices: Generator[Slice], size: int, trail: Trail, is_own: bool) -> None:
         self.is_own = is_own
+        self._trail = trail
         self._slices = slices
         # What is still to come needs no more than that: a file is larger than the events in it.
         self._left = size
@@ -80,6 +116,7 @@ class Inflow:
 
     def advance(self) -> bool:
         """Reads the next slice, if the last was taken; False when there is none."""
+        self._trail.remove_settled()
         if self._next is None:
             self._next = next(self._slices, None)
         return self._next is not None
@@ -113,9 +150,11 @@ class Inflow:
             self.is_own,
         )
         heir.inherited(came)
+        self._trail.note(self._next.rows, first)
         self._left -= sum(len(row.event) for row in rows)
         self._next = None
 
     def close(self) -> None:
         """What has not come stays where it is."""
+        self._trail.remove_settled()
         self._slices.close()

@@ -117,18 +117,18 @@ class Opening:
         """Whether rows of an earlier file of this spool are still to come."""
         return self._apart.is_left
 
-    def look(self, database: Database) -> bool:
+    def look(self, database: Database, heir: Heir) -> bool:
         """Looks whether what was set aside can be had now, or rivals have died; whether a slice of that is to come.
 
-        What rivals have left is ours then, until all of it has come. Those that have come are removed where they were.
+        What rivals have left is ours then, until all of it has come.
         """
         assert self._claim is not None
         room = database.room
         if self._inflow is None or not self._inflow.advance():
             most = min(_MOST_INHERITED, room)
             # What was set aside takes the room that is left for others.
-            self._inflow = self._apart.find(most, self._on_progress) or self._orphans.find(
-                self._claim, most, self._on_progress
+            self._inflow = self._apart.find(most, self._on_progress, heir) or self._orphans.find(
+                self._claim, most, self._on_progress, heir
             )
         return self._inflow is not None and self._inflow.fits(room)
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from spark_events.dispatch.spool import files
 from spark_events.dispatch.spool.attempts import Attempts
-from spark_events.dispatch.spool.connection import is_new, is_sound, open_file, remove_through
+from spark_events.dispatch.spool.connection import is_new, is_sound, open_file
 from spark_events.dispatch.spool.database import BEFORE_ALL
 from spark_events.dispatch.spool.drivers import is_alive
 from spark_events.dispatch.spool.files import Claim
-from spark_events.dispatch.spool.inflow import Inflow, Slice, slices_of
+from spark_events.dispatch.spool.inflow import Heir, Inflow, Slice, Trail, slices_of
 from spark_events.dispatch.spool.salvage import Salvage, say_kept
 from spark_events.dispatch.spool.takeover import Takeover
 
@@ -42,13 +42,14 @@ class Orphans:
         # Those of living drivers, and when each was found without an owner.
         self._expecting: dict[Path, float] = {}
 
-    def find(self, own: Claim, most: int, on_progress: Callable[[], None]) -> Inflow | None:
+    def find(self, own: Claim, most: int, on_progress: Callable[[], None], heir: Heir) -> Inflow | None:
         """Looks for one that can be read; it belongs to this process from then on, until it is closed or has come.
 
         Args:
             own: the spool that it is to go to.
             most: those that are larger stay where they are, in bytes.
             on_progress: called now and then, as long as the disk answers.
+            heir: who gets it.
         """
         found = None
         try:
@@ -58,7 +59,8 @@ class Orphans:
                 if size is None:
                     orphan.release()
                     continue
-                inflow = Inflow(self._slices(orphan, on_progress, removes=True), size, is_own=False)
+                trail = Trail(heir)
+                inflow = Inflow(self._slices(orphan, on_progress, trail), size, trail, is_own=False)
                 found = inflow if inflow.advance() else None
         except OSError as error:
             self._attempts.say(_UNSEEN, error)
@@ -105,18 +107,12 @@ class Orphans:
             self._attempts.say(_UNSEEN, error)
 
     def _adopt(self, orphan: Claim, takeover: Takeover) -> None:
-        with contextlib.closing(self._slices(orphan, takeover.on_progress, removes=False)) as slices:
+        with contextlib.closing(self._slices(orphan, takeover.on_progress)) as slices:
             for piece in slices:
                 takeover.add(piece)
 
-    def _slices(self, orphan: Claim, on_progress: Callable[[], None], removes: bool) -> Generator[Slice]:
-        """All that is in it; nothing is left of it when the last was taken, and it is free when this is closed.
-
-        Args:
-            orphan: what a dead process has left.
-            on_progress: called now and then, as long as the disk answers.
-            removes: whether each slice goes when it was taken, and not only the file when all were.
-        """
+    def _slices(self, orphan: Claim, on_progress: Callable[[], None], trail: Trail | None = None) -> Generator[Slice]:
+        """All that is in it; nothing is left of it when the last was taken, and it is free when this is closed."""
         # Whether there is a file whose events are here already.
         is_taken = False
         try:
@@ -124,11 +120,13 @@ class Orphans:
                 with open_file(path, on_progress) as db:
                     was_new = is_new(db)
                     salvage = Salvage(db, BEFORE_ALL)
-                    may_be_written = removes and is_sound(db)
+                    if trail is not None:
+                        trail.follow(db if is_sound(db) else None)
                     for piece in slices_of(salvage):
                         yield piece
-                        # Nobody delivers it again, should this process die now.
-                        is_taken = not (may_be_written and salvage.is_whole and remove_through(db, piece.last))
+                        is_taken = True
+                if trail is not None:
+                    trail.follow(None)
                 if path == orphan.path and (salvage.is_whole or was_new):
                     continue
                 if path == orphan.path:

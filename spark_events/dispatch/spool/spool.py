@@ -204,7 +204,8 @@ class Spool:
     def standing(self) -> Standing:
         """What of the file is in memory."""
         with self._lock:
-            return Standing(self.read_through, self._next_id, frozenset(one.id for one in self._writing))
+            writing = frozenset(one.id for one in self._writing)
+            return Standing(self._window.settled_through, self.read_through, self._next_id, writing)
 
     def opened(self, unread: Extent, lost: int, shed: int, is_behind: bool) -> None:
         """So much is on disk alone: what was there before, and what has come of it again.

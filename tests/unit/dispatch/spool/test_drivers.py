@@ -12,7 +12,9 @@ import pytest
 from spark_events.dispatch.spool.database import Database, NewRow
 from spark_events.dispatch.spool.drivers import is_alive, line_of
 from spark_events.dispatch.spool.files import Claim, claim
+from spark_events.dispatch.spool.inflow import Came
 from spark_events.dispatch.spool.orphans import Orphans
+from spark_events.dispatch.spool.window import Standing
 
 MINE = line_of(os.getpid())
 MANY = 1 << 30
@@ -23,6 +25,21 @@ def another() -> Iterator[subprocess.Popen[bytes]]:
     """The process of another driver."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         yield process
+
+
+class Nobody:
+    """Gets nothing."""
+
+    read_through = 0
+
+    def standing(self) -> Standing:
+        return Standing(0, 0, 1, frozenset())
+
+    def reserve(self, count: int) -> int:
+        raise NotImplementedError
+
+    def inherited(self, came: Came) -> None:
+        raise NotImplementedError
 
 
 def fill(owned: Claim) -> None:
@@ -97,7 +114,7 @@ def test_a_sidecar_that_is_dead_is_waited_for_as_long_as_its_driver_may_start_an
     fill(theirs)
 
     def seen() -> bool:
-        found = looking.find(mine, MANY, lambda: None)
+        found = looking.find(mine, MANY, lambda: None, Nobody())
         if found is not None:
             found.close()
         return found is not None
@@ -126,9 +143,9 @@ def test_a_driver_that_dies_while_its_sidecar_is_waited_for_is_not_waited_for(
     fill(theirs)
     theirs.release()
     looking = Orphans("audit")
-    assert looking.find(mine, MANY, lambda: None) is None
+    assert looking.find(mine, MANY, lambda: None, Nobody()) is None
     ended(another)
-    found = looking.find(mine, MANY, lambda: None)
+    found = looking.find(mine, MANY, lambda: None, Nobody())
     assert found is not None
     found.close()
     mine.release()

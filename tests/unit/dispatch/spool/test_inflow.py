@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from fakes import PATIENCE, eventually
 
-from spark_events.dispatch.spool import opening
+from spark_events.dispatch.spool import opening, salvage
 from spark_events.dispatch.spool.database import Appended, Database, Extent, NewRow
 
-from .conftest import Open, Owner
+from .conftest import Open, Owner, counting
 
 #: One's own events have such numbers.
 OWN = 100_000
@@ -82,6 +82,49 @@ def test_own_events_are_written_between_two_slices_and_none_is_shed(
     assert (first.counts().accepted, first.counts().dropped) == (20 * SLICE + 1, {})
     first.close()
     assert not second.file.exists()
+
+
+def test_own_events_come_first_where_many_wait(owner: Open, attentive: type[AttentiveDatabase]) -> None:
+    """What others have left is safe where it is."""
+    first, second = owner(), owner()
+    leave(second, 3)
+    held: list[int] = []
+    attentive.on_slice = staticmethod(lambda: held.append(first.counts().held))
+    first.clerk._look_again_at = 0.0
+    first.put(*range(OWN, OWN + 1_000))
+    assert of(first.deliver(3 * SLICE + 1_000)) == (list(range(3 * SLICE)), list(range(OWN, OWN + 1_000)))
+    assert len(held) == 3
+    assert max(held) <= 512
+
+
+def test_what_finds_no_room_any_more_waits_for_it(
+    owner: Open, attentive: type[AttentiveDatabase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One's own have taken it meanwhile; none of them has to go for what is safe where it is."""
+    monkeypatch.setattr(salvage, "_SLICE", 50)
+    first, second = owner(max_size=1), owner()
+    second.write(*range(300), filler="x")
+    second.close()
+    slices = itertools.count(1)
+
+    def on_slice() -> None:
+        if next(slices) == 2:
+            first.put(*range(OWN + 1, OWN + 111), text="x" * 1_000)
+
+    attentive.on_slice = staticmethod(on_slice)
+    looked = counting(monkeypatch, opening.Opening, "look")
+    look(first)
+    eventually(lambda: first.counts().spooled == 211)
+    waits = len(looked)
+    look(first)
+    eventually(lambda: len(looked) > waits)
+    assert first.spool.wait_until_answered(PATIENCE)
+    assert (first.counts().spooled, first.counts().dropped) == (212, {})
+    first.deliver(212)
+    eventually(lambda: not first.spool.has_to_write())
+    look(first)
+    assert of(first.deliver(201))[0] == list(range(100, 300))
+    assert first.counts().dropped == {}
 
 
 def test_the_end_is_not_spent_on_what_others_have_left(owner: Open, attentive: type[AttentiveDatabase]) -> None:
@@ -187,6 +230,8 @@ def test_what_was_taken_over_is_delivered_by_nobody_else_should_this_process_be_
     full_after_one_slice(attentive)
     look(first)
     assert of(first.deliver(SLICE + 1)) == (list(range(SLICE)), [OWN])
+    look(first)
+    assert first.deliver(1) == [OWN]
     eventually(lambda: not first.spool.has_to_write())
     # As a kill would leave it.
     parent = first.file.parent.parent
@@ -195,6 +240,29 @@ def test_what_was_taken_over_is_delivered_by_nobody_else_should_this_process_be_
     third = owner(tmp_path / "killed")
     assert third.deliver(2 * SLICE) == list(range(SLICE, 3 * SLICE))
     assert third.counts().accepted == 2 * SLICE
+
+
+@pytest.mark.parametrize("ends", ["killed", "closed"])
+def test_what_was_taken_over_and_not_delivered_keeps_its_order(
+    owner: Open, attentive: type[AttentiveDatabase], tmp_path: Path, ends: str
+) -> None:
+    """Whoever comes next may find what had not come before he finds what had."""
+    first, second = owner(), owner()
+    leave(first, 3)
+    full_after_one_slice(attentive)
+    look(second)
+    assert second.deliver(10) == list(range(10))
+    eventually(lambda: second.counts().spooled == SLICE - 10 + 1)
+    parent = second.file.parent.parent
+    if ends == "closed":
+        second.close()
+    shutil.copytree(parent, tmp_path / ends / parent.name)
+    attentive.on_slice = staticmethod(lambda: None)
+    third = owner(tmp_path / ends)
+    assert third.file.parent.name == first.file.parent.name
+    told, own = of(third.deliver(third.counts().accepted))
+    assert told == list(range(10 if ends == "closed" else 0, 3 * SLICE))
+    assert own == [OWN]
 
 
 def test_a_damaged_file_is_taken_over_once_and_not_written(

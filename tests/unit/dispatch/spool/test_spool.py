@@ -26,7 +26,7 @@ from spark_events.dispatch.spool.inflow import Slice
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.store import Entry
 
-from .conftest import Open
+from .conftest import Open, counting
 
 
 class SickDatabase(Database):
@@ -71,19 +71,6 @@ def corrupt(path: Path) -> None:
     middle = pages[len(pages) // 2]
     content[middle : middle + 4096] = b"\xff" * 4096
     path.write_bytes(content)
-
-
-def counting(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[None]:
-    """Grows with every call of that method, which does what it does."""
-    calls: list[None] = []
-    method = getattr(owner, name)
-
-    def called(*arguments: Any, **options: Any) -> Any:
-        calls.append(None)
-        return method(*arguments, **options)
-
-    monkeypatch.setattr(owner, name, called)
-    return calls
 
 
 def kept(folder: Path) -> list[str]:
