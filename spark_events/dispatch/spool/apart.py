@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 from spark_events.dispatch.spool import files
 from spark_events.dispatch.spool.attempts import Attempts
+from spark_events.dispatch.spool.connection import UnreadableError, open_file
+from spark_events.dispatch.spool.inflow import Heir, Inflow, Slice, Trail, slices_of
 from spark_events.dispatch.spool.salvage import Salvage
-from spark_events.dispatch.spool.takeover import Takeover, UnreadableError, probe
+from spark_events.dispatch.spool.takeover import Takeover
 
 __all__ = ["Apart"]
 
@@ -20,65 +22,78 @@ class Apart:
 
     Args:
         reporter: its name in the configuration.
+
+    Attributes:
+        salvaged: those that have been read, and by what.
     """
 
     def __init__(self, reporter: str) -> None:
         self._attempts = Attempts(reporter)
-        # Up to where rows were with the reporter when it was set aside, and which were about to be written.
+        # Up to where rows were with the reporter when it was set aside, or are here; which were about to be written.
         self._left: dict[Path, tuple[int, frozenset[int]]] = {}
+        self.salvaged: list[tuple[Path, Salvage]] = []
 
     @property
     def is_left(self) -> bool:
         """Whether there is one."""
         return bool(self._left)
 
-    def find(self, most: int, on_progress: Callable[[], None]) -> list[Path]:
-        """Looks which can be read now.
+    def find(self, most: int, on_progress: Callable[[], None], heir: Heir) -> Inflow | None:
+        """Looks whether one can be read now.
 
         Args:
             most: those that are larger stay where they are, in bytes.
             on_progress: called now and then, as long as the disk answers.
+            heir: who gets it.
         """
-        return [path for path in self._left if self._can_be_taken(path, most, on_progress)]
+        for path in filter(self._attempts.is_due, list(self._left)):
+            try:
+                size = files.size_of(path.parent)
+            except OSError as error:
+                self._attempts.failed(path, _UNREADABLE, error)
+                continue
+            inflow = Inflow(self._slices(path, on_progress), size, Trail(heir), is_own=True)
+            if size <= most and inflow.advance():
+                return inflow
+        return None
 
-    def _can_be_taken(self, path: Path, most: int, on_progress: Callable[[], None]) -> bool:
-        if not self._attempts.is_due(path):
-            return False
+    def _slices(self, path: Path, on_progress: Callable[[], None]) -> Generator[Slice]:
         try:
-            if files.size_of(path.parent) > most:
-                return False
-            probe(path, on_progress)
-        except (OSError, UnreadableError) as error:
+            with open_file(path, on_progress) as db:
+                after, but = self._left[path]
+                salvage = Salvage(db, after)
+                for piece in slices_of(salvage, but):
+                    yield piece
+                    self._left[path] = max(after, piece.last), but
+        except UnreadableError as error:
             self._attempts.failed(path, _UNREADABLE, error)
-            return False
-        return True
+        else:
+            self._taken(path, salvage)
 
-    def take_all(self, paths: Sequence[Path], takeover: Takeover) -> list[tuple[Path, Salvage]]:
-        """Takes in all that there are, into a file that is begun; returns those that could be read.
+    def take_all(self, paths: Sequence[Path], takeover: Takeover) -> None:
+        """Takes in all that there are, into a file that is begun.
 
         Raises:
             sqlite3.Error: that file cannot be used.
         """
         # What somebody has removed is not waited for.
         self._left = {path: self._left[path] for path in paths if path in self._left}
-        return self.take(paths, takeover)
-
-    def take(self, paths: Sequence[Path], takeover: Takeover) -> list[tuple[Path, Salvage]]:
-        """The same, into a file that is used."""
-        taken = []
+        self.salvaged = []
         for path in paths:
             try:
-                taken.append((path, self._take(path, takeover)))
+                self._take(path, takeover)
             except UnreadableError as error:
                 self._left.setdefault(path, (takeover.after, takeover.writing))
                 self._attempts.failed(path, _UNREADABLE, error)
-        return taken
 
-    def _take(self, path: Path, takeover: Takeover) -> Salvage:
-        if path not in self._left:
-            return takeover.keep_file(path)
-        # Their places are taken: others have come meanwhile.
-        salvage = takeover.add_file(path, *self._left[path])
+    def _take(self, path: Path, takeover: Takeover) -> None:
+        if path in self._left:
+            # Their places are taken: others have come meanwhile.
+            self._taken(path, takeover.add_file(path, *self._left[path]))
+        else:
+            self.salvaged.append((path, takeover.keep_file(path)))
+
+    def _taken(self, path: Path, salvage: Salvage) -> None:
         del self._left[path]
         self._attempts.succeeded(path)
-        return salvage
+        self.salvaged.append((path, salvage))

@@ -8,18 +8,18 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from typing import Protocol
 
 import msgspec
 
 from spark_events.dispatch.spool.config import SpoolConfig
-from spark_events.dispatch.spool.database import Appended, DamagedError, Database, Extent, NewRow, Row
-from spark_events.dispatch.spool.opening import Opened, Opening
-from spark_events.dispatch.spool.window import Standing, Waiting
+from spark_events.dispatch.spool.database import DamagedError, Database, NewRow, Row
+from spark_events.dispatch.spool.desk import Desk
+from spark_events.dispatch.spool.opening import Opening
+from spark_events.dispatch.spool.window import Waiting
 from spark_events.dispatch.waiting import worth_of
 from spark_events.event import decode_event, encode_event
 
-__all__ = ["Clerk", "Desk"]
+__all__ = ["Clerk"]
 
 _LOG = logging.getLogger(__name__)
 #: So many events are written in one transaction.
@@ -32,27 +32,6 @@ _HANG_SECONDS = 3.0
 _RIVALS_SECONDS = 5.0
 #: At the end everything that is left is tried so often.
 _LAST_TURNS = 3
-
-
-class Desk(Protocol):
-    """What the clerk works on: see :class:`~spark_events.dispatch.spool.spool.Spool`."""
-
-    @property
-    def read_through(self) -> int: ...
-    @property
-    def is_crowded(self) -> bool: ...
-    def standing(self) -> Standing: ...
-    def await_work(self, writes: bool, reads: bool, timeout: float | None) -> bool: ...
-    def opened(self, unread: Extent, lost: int, shed: int, is_behind: bool) -> None: ...
-    def inherited(self, unread: Extent, lost: int, shed: int) -> None: ...
-    def to_write(self, most: int) -> list[Waiting]: ...
-    def has_to_write(self) -> bool: ...
-    def to_remove(self) -> list[int]: ...
-    def written(self, given: list[Waiting], appended: Appended, removed: int) -> None: ...
-    def pass_by(self) -> None: ...
-    def to_read(self) -> int: ...
-    def was_read(self, found: list[Waiting], unreadable: list[int]) -> None: ...
-    def was_damaged(self) -> None: ...
 
 
 class Clerk:
@@ -86,6 +65,7 @@ class Clerk:
         self._hangs = False
         self._full = False
         self._look_again_at = 0.0
+        self._ends = False
         self._thread = threading.Thread(target=self._run, name=f"spark-events-spool-{reporter}", daemon=True)
 
     @property
@@ -137,6 +117,7 @@ class Clerk:
         self.turn()
         while self._desk.await_work(self._retry_at is None, self._reads, self._patience()):
             self.turn()
+        self._ends = True
         for _ in range(_LAST_TURNS):
             # Whatever has failed before: this is the last chance.
             self._retry_at = None
@@ -152,7 +133,7 @@ class Clerk:
     def _patience(self) -> float:
         if self._retry_at is not None:
             return max(0.0, self._retry_at - time.monotonic())
-        return _RIVALS_SECONDS
+        return max(0.0, self._look_again_at - time.monotonic())
 
     def turn(self) -> None:
         """One round of work, whether or not the disk works; for the thread."""
@@ -220,32 +201,33 @@ class Clerk:
         if self._database is None:
             # Once events have places behind others, they wait for those, however long a disk takes to open.
             with self._is_busy(may_be_passed=not self._opening.was_open, takes_long=True):
-                opened = self._opening.open(self._desk.standing())
+                opened = self._opening.open(self._desk.standing(), adopts=not self._ends)
             self._database = opened.database
-            self._opened(opened)
+            self._desk.opened(opened.unread, opened.lost, opened.shed, opened.is_behind)
             self._look_again_at = time.monotonic() + _RIVALS_SECONDS
-        elif time.monotonic() >= self._look_again_at:
+        elif time.monotonic() >= self._look_again_at and not self._ends:
             self._look_again_at = time.monotonic() + _RIVALS_SECONDS
-            self._inherit(self._database)
+            if self._inherit(self._database):
+                self._look_again_at = 0.0
         return self._database
 
-    def _inherit(self, database: Database) -> None:
-        with self._is_busy():
-            apart = self._opening.find_apart()
-            # These take the room that is left for others.
-            orphans = [] if apart else self._opening.find_orphans()
-        if apart or orphans:
+    def _inherit(self, database: Database) -> bool:
+        """Takes in a slice of what others have left; whether there is another."""
+        if self._desk.is_crowded or self._desk.standing().writing:
+            # One's own come first.
+            return True
+        if is_found := self._look(database):
             with self._is_busy(may_be_passed=False, takes_long=True):
-                if apart:
-                    self._opening.recover(database, apart, self._desk.standing(), self._opened)
-                else:
-                    self._opening.inherit(database, orphans, self._desk.standing(), self._inherited)
+                self._opening.inherit(database, self._desk)
+            is_found = self._look(database)
+        return is_found
 
-    def _opened(self, opened: Opened) -> None:
-        self._desk.opened(opened.unread, opened.lost, opened.shed, opened.is_behind)
-
-    def _inherited(self, opened: Opened) -> None:
-        self._desk.inherited(opened.unread, opened.lost, opened.shed)
+    def _look(self, database: Database) -> bool:
+        with self._is_busy(takes_long=True):
+            is_found = self._opening.look(database, self._desk)
+        if not self._opening.is_behind:
+            self._desk.nothing_is_apart()
+        return is_found
 
     def _write(self, database: Database) -> None:
         waiting = self._desk.to_write(_BATCH)

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["BEFORE_ALL", "Appended", "DamagedError", "Database", "Extent", "NewRow", "Row", "connect"]
+from spark_events.dispatch.spool.connection import connect
+
+__all__ = ["BEFORE_ALL", "Appended", "DamagedError", "Database", "Extent", "NewRow", "Row"]
 
 #: No row has an identifier as low as this.
 BEFORE_ALL = -(2**62)
@@ -31,8 +33,6 @@ _LOG_PAGES = 1_000
 _SPARE_PAGES = 256
 #: How long somebody who reads one's own file is waited for, in seconds.
 _LOCKED_SECONDS = 1.0
-#: After so many steps of SQLite's own machine, some hundred rows, it is told that it gets on.
-_STEPS = 1_000
 _CHUNK_BYTES = 1 << 20
 
 
@@ -78,22 +78,6 @@ class Extent(NamedTuple):
     rows: int
     first: int
     last: int
-
-
-def connect(path: Path, on_progress: Callable[[], None], patience: float = 0.0) -> sqlite3.Connection:
-    """A connection that has the file to itself.
-
-    One process has it, as its lock says: so no shared memory is needed, which some disks cannot give.
-
-    Args:
-        path: the file.
-        on_progress: called now and then while something takes long, as long as the disk answers.
-        patience: how long somebody who reads it all the same is waited for, in seconds.
-    """
-    db = sqlite3.connect(path, isolation_level=None, timeout=patience)
-    db.set_progress_handler(on_progress, _STEPS)
-    db.execute("PRAGMA locking_mode = EXCLUSIVE")
-    return db
 
 
 class Database:
@@ -163,6 +147,11 @@ class Database:
             return False
 
     @property
+    def room(self) -> int:
+        """Bytes that may still be used; those of rows that have gone are used again, whatever the file's size."""
+        return max(0, self._max_pages - self._used_pages()) * _PAGE_BYTES
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is no row."""
         return self.connection.execute("SELECT 1 FROM events LIMIT 1").fetchone() is None
@@ -203,8 +192,19 @@ class Database:
         self.connection.executemany("INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?, ?)", rows)
         if self.connection.total_changes - before == len(rows):
             return frozenset()
-        query = "SELECT 1 FROM events WHERE id = ?"
-        return frozenset(row.id for row in rows if self.connection.execute(query, (row.id,)).fetchone() is None)
+        places = {row.id: self._place_of(row) for row in rows}
+        if None in places.values():
+            # To take that for a duplicate would lose it without a word.
+            raise DamagedError("the place of a row is another's")
+        return frozenset(wanted for wanted, place in places.items() if place != wanted)
+
+    def _place_of(self, row: NewRow) -> int | None:
+        found = self.connection.execute("SELECT id FROM events WHERE event_id = ?", (row.event_id,)).fetchone()
+        return None if found is None else int(found[0])
+
+    def found(self, rows: Sequence[NewRow]) -> frozenset[int]:
+        """The identifiers of those that are there."""
+        return frozenset(row.id for row in rows if self._place_of(row) == row.id)
 
     def has_others_at(self, rows: Sequence[NewRow]) -> bool:
         """Whether one of the places belongs to another event."""

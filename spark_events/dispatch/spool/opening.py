@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import NamedTuple
 
 from spark_events.dispatch.spool.apart import Apart
 from spark_events.dispatch.spool.config import SpoolConfig, directory_of
 from spark_events.dispatch.spool.database import BEFORE_ALL, Database, Extent
 from spark_events.dispatch.spool.files import Claim, claim
+from spark_events.dispatch.spool.inflow import Heir, Inflow
 from spark_events.dispatch.spool.orphans import Orphans
-from spark_events.dispatch.spool.salvage import Salvage, say_kept
+from spark_events.dispatch.spool.salvage import say_kept
 from spark_events.dispatch.spool.takeover import Takeover
 from spark_events.dispatch.spool.window import Standing
 
 __all__ = ["Opened", "Opening"]
 
 _LOG = logging.getLogger(__name__)
-#: A spool that is larger is left to a start: while it is taken in, nothing else is written down.
+#: A spool that is larger is left to a start, which is quicker: in a life it comes slice by slice.
 _MOST_INHERITED = 16 << 20
 
 
@@ -73,14 +72,16 @@ class Opening:
         self._apart = Apart(reporter)
         self._claim: Claim | None = None
         self._removed: Database | None = None
-        self._salvaged: list[tuple[Path, Salvage]] = []
+        # What is on its way into the file that is used.
+        self._inflow: Inflow | None = None
         self.was_open = False
 
-    def open(self, standing: Standing) -> Opened:
+    def open(self, standing: Standing, adopts: bool) -> Opened:
         """Opens the spool, with everything that is left of others.
 
         Args:
             standing: what is in memory.
+            adopts: whether there is time for what others have left.
 
         Raises:
             sqlite3.Error: the file cannot be used.
@@ -95,7 +96,7 @@ class Opening:
         try:
             next_id = max(standing.next_id, database.extent().last + 1)
             takeover = Takeover(database, after, next_id, standing.writing, self._on_progress)
-            self._take(takeover)
+            self._take(takeover, adopts)
             # What was lost while this process knew of it is missed by it; of the rest only a salvage can tell.
             lost = 0 if self.was_open else takeover.lost
             opened = Opened(database, database.extent(after), lost, takeover.shed, self._apart.is_left)
@@ -111,66 +112,48 @@ class Opening:
         self.was_open = True
         return opened
 
-    def find_apart(self) -> list[Path]:
-        """Looks whether what was set aside can be read now, and there is room for it.
+    @property
+    def is_behind(self) -> bool:
+        """Whether rows of an earlier file of this spool are still to come."""
+        return self._apart.is_left
 
-        Raises:
-            OSError: the own file cannot be looked at.
+    def look(self, database: Database, heir: Heir) -> bool:
+        """Looks whether what was set aside can be had now, or rivals have died; whether a slice of that is to come.
+
+        What rivals have left is ours then, until all of it has come.
         """
         assert self._claim is not None
-        if not self._apart.is_left:
-            return []
-        return self._apart.find(min(_MOST_INHERITED, self._config.max_size - self._claim.size()), self._on_progress)
+        room = database.room
+        if self._inflow is None or not self._inflow.advance():
+            most = min(_MOST_INHERITED, room)
+            # What was set aside takes the room that is left for others.
+            self._inflow = self._apart.find(most, self._on_progress, heir) or self._orphans.find(
+                self._claim, most, self._on_progress, heir
+            )
+        return self._inflow is not None and self._inflow.fits(room)
 
-    def recover(
-        self, database: Database, found: list[Path], standing: Standing, opened: Callable[[Opened], None]
-    ) -> None:
-        """What was set aside comes behind what is here; as :meth:`inherit`."""
-        with self._takeover(database, standing, opened) as takeover:
-            self._salvaged += self._apart.take(found, takeover)
-
-    def find_orphans(self) -> list[Claim]:
-        """Looks whether rivals have died and left what there is room for; it is ours then, to be inherited."""
-        assert self._claim is not None
-        return self._orphans.find(self._claim, _MOST_INHERITED, self._config.max_size, self._on_progress)
-
-    def inherit(
-        self, database: Database, found: list[Claim], standing: Standing, opened: Callable[[Opened], None]
-    ) -> None:
-        """What rivals left comes behind what is here.
-
-        Args:
-            database: open.
-            found: what they left.
-            standing: what is in memory; nothing may be added to it until this returns.
-            opened: told what has come, if anything has, also where the disk was full before all had.
+    def inherit(self, database: Database, heir: Heir) -> None:
+        """The slice comes behind what is here; nobody else may get places meanwhile.
 
         Raises:
-            sqlite3.Error: the file cannot be used.
+            sqlite3.Error: the file cannot be used; the slice comes later.
         """
-        with self._takeover(database, standing, opened) as takeover:
-            self._orphans.adopt(found, takeover)
+        assert self._inflow is not None
+        self._inflow.take(database, heir)
 
-    @contextlib.contextmanager
-    def _takeover(self, database: Database, standing: Standing, opened: Callable[[Opened], None]) -> Iterator[Takeover]:
-        takeover = Takeover(database, standing.read_through, standing.next_id, standing.writing, self._on_progress)
-        was_left = self._apart.is_left
-        try:
-            yield takeover
-        finally:
-            # The places of what has come are taken: who writes next must know that, whatever has failed since.
-            if takeover.rows or takeover.lost or was_left != self._apart.is_left:
-                unread = database.extent(standing.read_through)
-                opened(Opened(database, unread, takeover.lost, takeover.shed, self._apart.is_left))
-
-    def _take(self, takeover: Takeover) -> None:
+    def _take(self, takeover: Takeover, adopts: bool) -> None:
         assert self._claim is not None
         if self._removed is not None:
             takeover.keep(self._removed.connection)
             self._removed.close()
             self._removed = None
-        self._salvaged = self._apart.take_all(self._claim.damaged(), takeover)
-        self._orphans.adopt_all(self._claim, takeover)
+        if self._inflow is not None and self._inflow.is_own:
+            # With the rest of it.
+            self._inflow.close()
+            self._inflow = None
+        self._apart.take_all(self._claim.damaged(), takeover)
+        if adopts and not self.was_open:
+            self._orphans.adopt_all(self._claim, takeover)
 
     def put_away(self) -> None:
         """What was in memory is on disk again: what was set aside is not needed any more.
@@ -178,10 +161,11 @@ class Opening:
         Raises:
             OSError: it cannot be renamed.
         """
-        while self._salvaged and self._claim is not None:
-            path, salvage = self._salvaged[0]
+        salvaged = self._apart.salvaged
+        while salvaged and self._claim is not None:
+            path, salvage = salvaged[0]
             say_kept(self._reporter, salvage, self._claim.put_away(path))
-            del self._salvaged[0]
+            del salvaged[0]
 
     def set_aside(self) -> None:
         """The file is damaged.
@@ -201,6 +185,8 @@ class Opening:
 
     def leave(self, database: Database | None) -> None:
         """Nothing is left behind but what is to be delivered."""
+        if self._inflow is not None:
+            self._inflow.close()
         if database is None:
             if self._claim is not None:
                 self._claim.release()

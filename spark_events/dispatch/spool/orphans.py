@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 from spark_events.dispatch.spool import files
 from spark_events.dispatch.spool.attempts import Attempts
+from spark_events.dispatch.spool.connection import is_new, is_sound, open_file
+from spark_events.dispatch.spool.database import BEFORE_ALL
 from spark_events.dispatch.spool.drivers import is_alive
 from spark_events.dispatch.spool.files import Claim
-from spark_events.dispatch.spool.salvage import say_kept
-from spark_events.dispatch.spool.takeover import Takeover, UnreadableError, probe
+from spark_events.dispatch.spool.inflow import Heir, Inflow, Slice, Trail, slices_of
+from spark_events.dispatch.spool.salvage import Salvage, say_kept
+from spark_events.dispatch.spool.takeover import Takeover
 
 __all__ = ["Orphans"]
 
@@ -38,26 +42,26 @@ class Orphans:
         # Those of living drivers, and when each was found without an owner.
         self._expecting: dict[Path, float] = {}
 
-    def find(self, own: Claim, most: int, max_bytes: int, on_progress: Callable[[], None]) -> list[Claim]:
-        """Looks for them; those that are returned can be read, and belong to this process now.
+    def find(self, own: Claim, most: int, on_progress: Callable[[], None], heir: Heir) -> Inflow | None:
+        """Looks for one that can be read; it belongs to this process from then on, until it is closed or has come.
 
         Args:
-            own: the spool that they are to go to.
+            own: the spool that it is to go to.
             most: those that are larger stay where they are, in bytes.
-            max_bytes: how large the own spool may become by them.
             on_progress: called now and then, as long as the disk answers.
+            heir: who gets it.
         """
-        found: list[Claim] = []
+        found = None
         try:
-            room = max_bytes - own.size()
             for orphan in self._free(own):
-                # Where it is, it is safe; here it would make others go, or keep them waiting for the disk.
-                size = self._size(orphan, min(most, room), on_progress)
+                # Where it is, it is safe; here it would make others go.
+                size = None if found else self._size(orphan, most)
                 if size is None:
                     orphan.release()
-                else:
-                    room -= size
-                    found.append(orphan)
+                    continue
+                trail = Trail(heir)
+                inflow = Inflow(self._slices(orphan, on_progress, trail), size, trail, is_own=False)
+                found = inflow if inflow.advance() else None
         except OSError as error:
             self._attempts.say(_UNSEEN, error)
         return found
@@ -74,20 +78,16 @@ class Orphans:
             else:
                 yield orphan
 
-    def _size(self, orphan: Claim, most: int, on_progress: Callable[[], None]) -> int | None:
-        """In bytes, of one that is no larger and can be read."""
+    def _size(self, orphan: Claim, most: int) -> int | None:
+        """In bytes, of one that is no larger and may be tried."""
         if not self._attempts.is_due(orphan.folder):
             return None
         try:
             size = orphan.size()
-            if size > most:
-                return None
-            for path in orphan.databases():
-                probe(path, on_progress)
-        except (OSError, UnreadableError) as error:
+        except OSError as error:
             self._attempts.failed(orphan.folder, _UNREADABLE, error)
             return None
-        return size
+        return size if size <= most else None
 
     def adopt_all(self, own: Claim, takeover: Takeover) -> None:
         """Takes in all that there are, however large; what cannot be had stays where it is.
@@ -106,28 +106,28 @@ class Orphans:
         except OSError as error:
             self._attempts.say(_UNSEEN, error)
 
-    def adopt(self, found: list[Claim], takeover: Takeover) -> None:
-        """Takes in what was found; what cannot be had stays where it is.
-
-        Raises:
-            sqlite3.Error: the own file cannot be used.
-        """
-        left = list(found)
-        try:
-            while left:
-                self._adopt(left.pop(0), takeover)
-        finally:
-            for orphan in left:
-                orphan.release()
-
     def _adopt(self, orphan: Claim, takeover: Takeover) -> None:
+        with contextlib.closing(self._slices(orphan, takeover.on_progress)) as slices:
+            for piece in slices:
+                takeover.add(piece)
+
+    def _slices(self, orphan: Claim, on_progress: Callable[[], None], trail: Trail | None = None) -> Generator[Slice]:
+        """All that is in it; nothing is left of it when the last was taken, and it is free when this is closed."""
         # Whether there is a file whose events are here already.
         is_taken = False
         try:
             for path in orphan.databases():
-                salvage = takeover.add_file(path)
-                is_taken = True
-                if path == orphan.path and salvage.is_whole:
+                with open_file(path, on_progress) as db:
+                    was_new = is_new(db)
+                    salvage = Salvage(db, BEFORE_ALL)
+                    if trail is not None:
+                        trail.follow(db if is_sound(db) else None)
+                    for piece in slices_of(salvage):
+                        yield piece
+                        is_taken = True
+                if trail is not None:
+                    trail.follow(None)
+                if path == orphan.path and (salvage.is_whole or was_new):
                     continue
                 if path == orphan.path:
                     orphan.set_aside()
@@ -136,13 +136,13 @@ class Orphans:
                 is_taken = False
             orphan.delete()
             self._attempts.succeeded(orphan.folder)
-        except (OSError, UnreadableError) as error:
+        except GeneratorExit:
+            orphan.release()
+            raise
+        except Exception as error:
             if is_taken:
                 # It stays with this process: whoever took it again would deliver it again, every few seconds.
                 self._attempts.say(_UNREMOVABLE, error)
             else:
                 orphan.release()
                 self._attempts.failed(orphan.folder, _UNREADABLE, error)
-        except BaseException:
-            orphan.release()
-            raise

@@ -15,10 +15,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from spark_events.dispatch.mailbox import Mailbox
 from spark_events.dispatch.spool.database import Appended, Extent
+from spark_events.dispatch.spool.desk import DiskWorker
+from spark_events.dispatch.spool.inflow import Came
 from spark_events.dispatch.spool.window import Standing, Waiting, Window
 from spark_events.dispatch.store import Counts, Entry, dropped_of
 from spark_events.event import Event
@@ -39,16 +40,6 @@ _QUICK_SECONDS = 0.25
 _LAST_CHANCE_SECONDS = 0.5
 
 
-class _Clerk(Protocol):
-    """Who works for the disk, as the others see him."""
-
-    @property
-    def is_failing(self) -> bool: ...
-    def start(self) -> None: ...
-    def check(self) -> None: ...
-    def join(self, timeout: float) -> None: ...
-
-
 class Spool:
     """What the threads share: the mailbox in front, the window behind, and the account of everything.
 
@@ -63,7 +54,7 @@ class Spool:
     def __init__(
         self,
         capacity: int,
-        clerk: Callable[[Spool], _Clerk],
+        clerk: Callable[[Spool], DiskWorker],
         wake: Callable[[], None],
         on_progress: Callable[[], None],
         max_bytes: int = _WINDOW * _WINDOW_SHARE,
@@ -79,10 +70,8 @@ class Spool:
         self._writing: list[Waiting] = []
         self._window = Window()
         self._done: list[int] = []
-        # Events that are on disk alone.
-        self._unread = 0
-        # And those of a file that was set aside and cannot be read yet.
-        self._apart = 0
+        # Events that are on disk alone; and those of a file that was set aside and cannot be read yet.
+        self._unread = self._apart = 0
         self._adopted = 0
         self._duplicates = 0
         self._delivered = 0
@@ -215,7 +204,8 @@ class Spool:
     def standing(self) -> Standing:
         """What of the file is in memory."""
         with self._lock:
-            return Standing(self.read_through, self._next_id, frozenset(one.id for one in self._writing))
+            writing = frozenset(one.id for one in self._writing)
+            return Standing(self._window.settled_through, self.read_through, self._next_id, writing)
 
     def opened(self, unread: Extent, lost: int, shed: int, is_behind: bool) -> None:
         """So much is on disk alone: what was there before, and what has come of it again.
@@ -229,25 +219,36 @@ class Spool:
         with self._lock:
             missing = self._unread + self._apart - unread.rows - lost - shed
             self._apart = max(0, missing) if is_behind else 0
-            self._dropped["spool-corrupt"] += max(0, missing) - self._apart
             self._adopted += max(0, -missing)
-            self._settle_places(unread, lost, shed)
+            self._dropped.update({"spool-corrupt": max(0, missing) - self._apart + lost, "spool-full": shed})
+            self._unread = unread.rows
+            self._next_id = max(self._next_id, unread.last + 1)
+            if unread.rows and self.read_through >= unread.first:
+                # They had passed by before it could be known that others were there.
+                self._window.move_before(unread.first)
+            self._progress.notify_all()
 
-    def inherited(self, unread: Extent, lost: int, shed: int) -> None:
-        """The same, of what has come from elsewhere."""
+    def inherited(self, came: Came) -> None:
+        """A slice has come from elsewhere."""
         with self._lock:
-            self._adopted += max(0, unread.rows + lost + shed - self._unread)
-            self._settle_places(unread, lost, shed)
+            # Those of an earlier file were accepted by this process, as far as it knew of them.
+            known = min(self._apart, came.rows) if came.is_own else 0
+            self._apart -= known
+            self._adopted += came.rows - known
+            self._unread += came.unread
+            self._dropped.update(came.dropped)
 
-    def _settle_places(self, unread: Extent, lost: int, shed: int) -> None:
-        self._dropped["spool-corrupt"] += lost
-        self._dropped["spool-full"] += shed
-        self._unread = unread.rows
-        self._next_id = max(self._next_id, unread.last + 1)
-        if unread.rows and self.read_through >= unread.first:
-            # They had passed by before it could be known that others were there.
-            self._window.move_before(unread.first)
-        self._progress.notify_all()
+    def nothing_is_apart(self) -> None:
+        """All that was set aside has been read: what has not come of it is lost."""
+        with self._lock:
+            self._dropped["spool-corrupt"] += self._apart
+            self._apart = 0
+
+    def reserve(self, count: int) -> int:
+        """The first of so many places behind all others."""
+        with self._lock:
+            self._next_id += count
+            return self._next_id - count
 
     def to_write(self, most: int) -> list[Waiting]:
         """Events that are on no disk yet: what has passed it by and is still here, then what is new."""
@@ -258,8 +259,7 @@ class Spool:
             return [*self._window.unwritten(), *self._writing]
 
     def _numbered(self, entries: list[Entry]) -> list[Waiting]:
-        now, first = time.time(), self._next_id
-        self._next_id += len(entries)
+        now, first = time.time(), self.reserve(len(entries))
         return [Waiting(place, entry.event, now, entry.record) for place, entry in enumerate(entries, first)]
 
     def has_to_write(self) -> bool:

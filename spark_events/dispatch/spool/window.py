@@ -16,11 +16,13 @@ class Standing(NamedTuple):
     """What of a file is in memory, for whoever makes another of it.
 
     Attributes:
+        settled_through: nothing any more up to that place, and nothing of the file.
         read_through: everything up to that place.
         next_id: places from there on are free.
         writing: places of what is being written, whether or not it has been.
     """
 
+    settled_through: int
     read_through: int
     next_id: int
     writing: frozenset[int]
@@ -70,6 +72,11 @@ class Window:
     def stored(self) -> int:
         """How many of all are on disk as well."""
         return len(self.taken) + len(self._waiting) - self.passing
+
+    @property
+    def settled_through(self) -> int:
+        """Up to that place everything has come to its end; what is on disk alone comes later."""
+        return next((one.id - 1 for one in (*self.taken[:1], *self._waiting)), self.read_through)
 
     def oldest(self, otherwise: float) -> float:
         """When the first of all was accepted."""

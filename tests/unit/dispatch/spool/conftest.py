@@ -76,6 +76,19 @@ class Owner:
         return claimed.path
 
 
+def counting(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[None]:
+    """Grows with every call of that method, which does what it does."""
+    calls: list[None] = []
+    method = getattr(owner, name)
+
+    def called(*arguments: Any, **options: Any) -> Any:
+        calls.append(None)
+        return method(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, called)
+    return calls
+
+
 @pytest.fixture
 def closed() -> Iterator[Path]:
     """A directory in which nothing may be made; for root, for whom there are no permissions, as somebody else."""

@@ -76,6 +76,14 @@ def test_a_write_that_was_made_and_not_heard_of_is_no_duplicate(database: Databa
     assert ids(database) == [1, 2, 3]
 
 
+def test_a_place_that_is_another_s_makes_no_duplicate(database: Database) -> None:
+    """It would be taken for written, and lost."""
+    database.append(rows(1, 2), (), 0)
+    with pytest.raises(DamagedError, match="another's"):
+        database.append([row._replace(id=2) for row in rows(3)], (), 0)
+    assert ids(database) == [1, 2]
+
+
 def test_rows_that_are_done_go_in_the_same_transaction(database: Database) -> None:
     """What replaces them and what they were are never both there."""
     database.append(rows(1, 2, 3), (), 0)
@@ -165,6 +173,18 @@ def test_the_disk_gets_back_what_is_not_needed(path: Path, database: Database) -
         database.shrink()
     database.close()
     assert path.stat().st_size <= 1.2 * MEGABYTE
+
+
+def test_room_is_what_rows_leave_and_have_left(path: Path, database: Database) -> None:
+    """Not what the file leaves, which is as large as it ever was."""
+    at_first = database.room
+    assert 0.9 * MEGABYTE < at_first < MEGABYTE
+    written = database.append(rows(*range(1_500), size=500), (), 0)
+    assert database.room < 0.1 * MEGABYTE
+    database.append((), list(written.added), 0)
+    assert database.room >= at_first - 4096
+    database.close()
+    assert path.stat().st_size > 0.9 * MEGABYTE
 
 
 @pytest.mark.parametrize("damage", ["garbage", "header", "version", "columns", "tables"])

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from spark_events.dispatch.spool.config import SpoolConfig
+from spark_events.dispatch.spool.database import Database, NewRow
 from spark_events.dispatch.spool.drivers import is_alive, line_of
-from spark_events.dispatch.spool.files import claim
+from spark_events.dispatch.spool.files import Claim, claim
+from spark_events.dispatch.spool.inflow import Came
 from spark_events.dispatch.spool.orphans import Orphans
+from spark_events.dispatch.spool.window import Standing
 
 MINE = line_of(os.getpid())
 MANY = 1 << 30
@@ -23,6 +25,27 @@ def another() -> Iterator[subprocess.Popen[bytes]]:
     """The process of another driver."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         yield process
+
+
+class Nobody:
+    """Gets nothing."""
+
+    read_through = 0
+
+    def standing(self) -> Standing:
+        return Standing(0, 0, 1, frozenset())
+
+    def reserve(self, count: int) -> int:
+        raise NotImplementedError
+
+    def inherited(self, came: Came) -> None:
+        raise NotImplementedError
+
+
+def fill(owned: Claim) -> None:
+    database = Database(owned.path, False, MANY)
+    database.append([NewRow(1, "1", 1, 0.0, b"{}")], (), 0)
+    database.close()
 
 
 def ended(process: subprocess.Popen[bytes]) -> None:
@@ -88,12 +111,13 @@ def test_a_sidecar_that_is_dead_is_waited_for_as_long_as_its_driver_may_start_an
     mine, line = claim(tmp_path, "shop", "audit", MINE), line_of(another.pid)
     theirs = claim(tmp_path, "shop", "audit", line)
     looking = Orphans("audit", lambda: now)
+    fill(theirs)
 
     def seen() -> bool:
-        found = looking.find(mine, MANY, SpoolConfig().max_size, lambda: None)
-        for one in found:
-            one.release()
-        return bool(found)
+        found = looking.find(mine, MANY, lambda: None, Nobody())
+        if found is not None:
+            found.close()
+        return found is not None
 
     theirs.release()
     assert not seen()
@@ -116,11 +140,12 @@ def test_a_driver_that_dies_while_its_sidecar_is_waited_for_is_not_waited_for(
     tmp_path: Path, another: subprocess.Popen[bytes]
 ) -> None:
     mine, theirs = claim(tmp_path, "shop", "audit", MINE), claim(tmp_path, "shop", "audit", line_of(another.pid))
+    fill(theirs)
     theirs.release()
     looking = Orphans("audit")
-    assert not looking.find(mine, MANY, SpoolConfig().max_size, lambda: None)
+    assert looking.find(mine, MANY, lambda: None, Nobody()) is None
     ended(another)
-    (found,) = looking.find(mine, MANY, SpoolConfig().max_size, lambda: None)
-    assert found.path == theirs.path
-    found.release()
+    found = looking.find(mine, MANY, lambda: None, Nobody())
+    assert found is not None
+    found.close()
     mine.release()

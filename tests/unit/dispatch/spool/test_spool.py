@@ -22,11 +22,11 @@ from spark_events.dispatch.spool import attempts, clerk, config, files, opening,
 from spark_events.dispatch.spool import database as database_module
 from spark_events.dispatch.spool import spool as spool_module
 from spark_events.dispatch.spool.database import Appended, Database, NewRow
-from spark_events.dispatch.spool.salvage import Salvage
+from spark_events.dispatch.spool.inflow import Slice
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.store import Entry
 
-from .conftest import Open
+from .conftest import Open, counting
 
 
 class SickDatabase(Database):
@@ -71,19 +71,6 @@ def corrupt(path: Path) -> None:
     middle = pages[len(pages) // 2]
     content[middle : middle + 4096] = b"\xff" * 4096
     path.write_bytes(content)
-
-
-def counting(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[None]:
-    """Grows with every call of that method, which does what it does."""
-    calls: list[None] = []
-    method = getattr(owner, name)
-
-    def called(*arguments: Any, **options: Any) -> Any:
-        calls.append(None)
-        return method(*arguments, **options)
-
-    monkeypatch.setattr(owner, name, called)
-    return calls
 
 
 def kept(folder: Path) -> list[str]:
@@ -748,13 +735,13 @@ def test_many_that_were_left_cost_no_more_descriptors_than_one(owner: Open, monk
         one.close()
     had: list[int] = []
     others = len(files._descriptors)
-    add = takeover.Takeover.add_file
+    add = takeover.Takeover.add
 
-    def add_file(self: takeover.Takeover, path: Path) -> Salvage:
+    def counted(self: takeover.Takeover, piece: Slice) -> None:
         had.append(len(files._descriptors) - others)
-        return add(self, path)
+        add(self, piece)
 
-    monkeypatch.setattr(takeover.Takeover, "add_file", add_file)
+    monkeypatch.setattr(takeover.Takeover, "add", counted)
     assert owner().deliver(4) == [0, 1, 2, 3]
     # One's own, and the one that is being taken in.
     assert had == [2, 2, 2]
@@ -799,7 +786,7 @@ def test_what_there_is_no_room_for_stays_where_it_is_safe(owner: Open, monkeypat
     second.write(10, 11)
     monkeypatch.setattr(opening, "_MOST_INHERITED", second.file.stat().st_size - 1)
     second.close()
-    looked = counting(monkeypatch, opening.Opening, "find_orphans")
+    looked = counting(monkeypatch, opening.Opening, "look")
     # The second look begins when the first has ended.
     eventually(lambda: len(looked) > 1)
     assert first.counts().accepted == 0
@@ -808,6 +795,20 @@ def test_what_there_is_no_room_for_stays_where_it_is_safe(owner: Open, monkeypat
     third = owner()
     assert third.deliver(2) == [10, 11]
     third.close()
+
+
+def test_a_spool_that_was_full_once_has_room_again(owner: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large its file has become: what was delivered has left its pages to others."""
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
+    first = owner(max_size=1)
+    while not first.counts().dropped:
+        first.write(*range(100), filler="x" * 400)
+    first.deliver(first.counts().spooled)
+    eventually(lambda: not first.spool.has_to_write())
+    second = owner(max_size=1)
+    second.write(10, 11)
+    second.close()
+    assert first.deliver(2) == [10, 11]
 
 
 def test_a_neighbour_that_cannot_be_looked_at_is_nobody_s_trouble(owner: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -886,6 +887,47 @@ def test_a_damaged_orphan_is_kept_and_counted(owner: Open, tmp_path: Path) -> No
     assert counts.accepted == 501
     assert 0 < counts.dropped["spool-corrupt"] < 20
     third.deliver(501 - counts.dropped["spool-corrupt"])
+    third.close()
+    assert kept(tmp_path) == ["audit.1.corrupt"]
+
+
+@pytest.mark.parametrize("steps", [0, 1], ids=["no byte", "no table"])
+def test_an_owner_that_was_killed_before_it_had_tables_is_gone_without_a_word(
+    owner: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, steps: int
+) -> None:
+    """Nothing had been acknowledged; there is nothing for a person to look at."""
+    first, second = owner(), owner()
+    first.write(0)
+    second.close()
+    first.close()
+    second.file.parent.mkdir()
+    second.file.touch()
+    if steps:
+        db = sqlite3.connect(second.file)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.close()
+        assert second.file.stat().st_size == 4096
+    third = owner()
+    assert third.deliver(1) == [0]
+    third.close()
+    assert list(tmp_path.iterdir()) == []
+    assert "damaged" not in caplog.text
+
+
+def test_a_file_that_has_lost_its_tables_is_kept(owner: Open, tmp_path: Path) -> None:
+    """There were some: it is larger than a new one."""
+    first, second = owner(), owner()
+    first.write(0)
+    second.write(*range(1, 100))
+    second.close()
+    first.close()
+    db = sqlite3.connect(second.file)
+    db.execute("PRAGMA writable_schema = ON")
+    db.execute("DELETE FROM sqlite_master")
+    db.commit()
+    db.close()
+    third = owner()
+    assert third.deliver(1) == [0]
     third.close()
     assert kept(tmp_path) == ["audit.1.corrupt"]
 
@@ -1081,7 +1123,7 @@ def test_what_was_taken_and_cannot_be_put_away_is_not_taken_again(
     monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
     third = owner()
     assert third.deliver(1) == [10]
-    looked = counting(monkeypatch, opening.Opening, "find_orphans")
+    looked = counting(monkeypatch, opening.Opening, "look")
     eventually(lambda: len(looked) > 3)
     third.write(11)
     assert third.deliver(1) == [11]

@@ -1,0 +1,160 @@
+"""What comes from another file into a spool that is in use: a slice at a time, and its own events between two."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from spark_events.dispatch.spool.connection import remove_through
+from spark_events.dispatch.spool.database import BEFORE_ALL, Appended, Database, NewRow
+from spark_events.dispatch.spool.salvage import Salvage
+from spark_events.dispatch.spool.window import Standing
+
+__all__ = ["Came", "Heir", "Inflow", "Slice", "Trail", "slices_of"]
+
+
+class Slice(NamedTuple):
+    """Rows of another file, in their order.
+
+    Attributes:
+        rows: with the places that they have there.
+        last: up to that place everything has been read there.
+        lost: so many more were there, and cannot be read.
+    """
+
+    rows: list[NewRow]
+    last: int
+    lost: int
+
+
+def slices_of(salvage: Salvage, but: frozenset[int] = frozenset()) -> Iterator[Slice]:
+    """What can be read, but for rows with these places."""
+    last, lost = BEFORE_ALL, 0
+    for rows in salvage:
+        last = rows[-1].id if rows else last
+        yield Slice([row for row in rows if row.id not in but], last, salvage.lost - lost)
+        lost = salvage.lost
+    if salvage.lost > lost:
+        yield Slice([], last, salvage.lost - lost)
+
+
+class Came(NamedTuple):
+    """What a slice has changed.
+
+    Attributes:
+        rows: so many were not known here, whatever has become of them.
+        unread: so many more are on disk alone.
+        dropped: how many were given up, of those that came or of others, by reason.
+        is_own: whether they were in an earlier file of the same spool.
+    """
+
+    rows: int
+    unread: int
+    dropped: Mapping[str, int]
+    is_own: bool
+
+
+class Heir(Protocol):
+    """Who gets it: see :class:`~spark_events.dispatch.spool.spool.Spool`."""
+
+    @property
+    def read_through(self) -> int: ...
+    def standing(self) -> Standing: ...
+    def reserve(self, count: int) -> int: ...
+    def inherited(self, came: Came) -> None: ...
+
+
+class Trail:
+    """What has come and is still there. It goes there when it is settled here: no death and no end delivers it again.
+
+    Not before: should this process die then, whoever found the rest first would deliver it before what had come.
+    """
+
+    def __init__(self, heir: Heir) -> None:
+        self._heir = heir
+        self._db: sqlite3.Connection | None = None
+        # By row, its place here and there.
+        self._places: deque[tuple[int, int]] = deque()
+
+    def follow(self, db: sqlite3.Connection | None) -> None:
+        """Another file: what has come of the last one is all there was; None, where it may not be written."""
+        self._db = db
+        self._places.clear()
+
+    def note(self, rows: list[NewRow], first: int) -> None:
+        """These have places here from that one on."""
+        self._places.extend((here, row.id) for here, row in enumerate(rows, first))
+
+    def remove_settled(self) -> None:
+        """Removes what need not be there any more."""
+        settled, last = self._heir.standing().settled_through, None
+        while self._places and self._places[0][0] <= settled:
+            last = self._places.popleft()[1]
+        if self._db is not None and last is not None:
+            remove_through(self._db, last)
+
+
+class Inflow:
+    """Remembers how far it is, whatever fails meanwhile: nothing that has come comes again.
+
+    Args:
+        slices: whoever asks it for the next has taken the last one in.
+        size: of the other file, in bytes.
+        trail: knows what of it is settled.
+        is_own: whether that is an earlier file of the same spool.
+    """
+
+    def __init__(self, slices: Generator[Slice], size: int, trail: Trail, is_own: bool) -> None:
+        self.is_own = is_own
+        self._trail = trail
+        self._slices = slices
+        # What is still to come needs no more than that: a file is larger than the events in it.
+        self._left = size
+        self._next: Slice | None = None
+
+    def advance(self) -> bool:
+        """Reads the next slice, if the last was taken; False when there is none."""
+        self._trail.remove_settled()
+        if self._next is None:
+            self._next = next(self._slices, None)
+        return self._next is not None
+
+    def fits(self, room: int) -> bool:
+        """Whether what is still to come finds room and makes nobody else go."""
+        return self._left <= room
+
+    def take(self, database: Database, heir: Heir) -> None:
+        """Takes the slice in, behind all that is here.
+
+        Raises:
+            sqlite3.Error: the own file cannot be used; the slice comes later.
+        """
+        assert self._next is not None
+        # Whatever becomes of this, nobody else gets these places.
+        first = heir.reserve(len(self._next.rows))
+        rows = [row._replace(id=place) for place, row in enumerate(self._next.rows, first)]
+        try:
+            appended = database.append(rows, (), heir.read_through)
+        except sqlite3.Error:
+            # A commit may have been made though it failed.
+            if not (there := database.found(rows)):
+                raise
+            appended = Appended(there, frozenset(row.id for row in rows) - there, frozenset())
+        lost, shed = self._next.lost, appended.shed
+        came = Came(
+            len(rows) - len(appended.duplicates) + lost,
+            len(appended.added) - len(shed.difference(row.id for row in rows)),
+            {"spool-corrupt": lost, "spool-full": len(shed)},
+            self.is_own,
+        )
+        heir.inherited(came)
+        self._trail.note(self._next.rows, first)
+        self._left -= sum(len(row.event) for row in rows)
+        self._next = None
+
+    def close(self) -> None:
+        """What has not come stays where it is."""
+        self._trail.remove_settled()
+        self._slices.close()
