@@ -38,11 +38,10 @@ class Apart:
         """Whether there is one."""
         return bool(self._left)
 
-    def find(self, most: int, on_progress: Callable[[], None], heir: Heir) -> Inflow | None:
+    def find(self, on_progress: Callable[[], None], heir: Heir) -> Inflow | None:
         """Looks whether one can be read now.
 
         Args:
-            most: those that are larger stay where they are, in bytes.
             on_progress: called now and then, as long as the disk answers.
             heir: who gets it.
         """
@@ -53,7 +52,7 @@ class Apart:
                 self._attempts.failed(path, _UNREADABLE, error)
                 continue
             inflow = Inflow(self._slices(path, on_progress), size, Trail(heir), is_own=True)
-            if size <= most and inflow.advance():
+            if inflow.advance():
                 return inflow
         return None
 

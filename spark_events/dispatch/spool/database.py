@@ -147,6 +147,11 @@ class Database:
             return False
 
     @property
+    def capacity(self) -> int:
+        """Bytes that all rows together may use."""
+        return self._max_pages * _PAGE_BYTES
+
+    @property
     def room(self) -> int:
         """Bytes that may still be used; those of rows that have gone are used again, whatever the file's size."""
         return max(0, self._max_pages - self._used_pages()) * _PAGE_BYTES

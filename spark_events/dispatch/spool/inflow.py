@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
@@ -13,6 +14,9 @@ from spark_events.dispatch.spool.salvage import Salvage
 from spark_events.dispatch.spool.window import Standing
 
 __all__ = ["Came", "Heir", "Inflow", "Slice", "Trail", "slices_of"]
+
+#: What a row takes besides its event, about: its identifiers, twice, and its share of a page that is not full.
+_ROW_BYTES = 256
 
 
 class Slice(NamedTuple):
@@ -112,6 +116,7 @@ class Inflow:
         self._slices = slices
         # What is still to come needs no more than that: a file is larger than the events in it.
         self._left = size
+        self._allowed = 0
         self._next: Slice | None = None
 
     def advance(self) -> bool:
@@ -121,20 +126,35 @@ class Inflow:
             self._next = next(self._slices, None)
         return self._next is not None
 
-    def fits(self, room: int) -> bool:
-        """Whether what is still to come finds room and makes nobody else go."""
-        return self._left <= room
+    def fits(self, room: int, total: int) -> bool:
+        """Whether some of it can come now, and makes nobody else go.
+
+        All that is still to come finds room; or the half of the spool that is for others is not full.
+
+        Args:
+            room: bytes that are free.
+            total: bytes of the spool.
+        """
+        self._allowed = room if self._left <= room else room - total // 2
+        return self._next is not None and self._fitting(self._next.rows[:1]) == len(self._next.rows[:1])
+
+    def _fitting(self, rows: list[NewRow]) -> int:
+        """How many of them, from the first on, may come."""
+        sizes = itertools.accumulate(len(row.event) + _ROW_BYTES for row in rows)
+        return sum(1 for size in sizes if size <= self._allowed)
 
     def take(self, database: Database, heir: Heir) -> None:
-        """Takes the slice in, behind all that is here.
+        """Takes the slice in, behind all that is here, or as much of it as :meth:`fits`.
 
         Raises:
             sqlite3.Error: the own file cannot be used; the slice comes later.
         """
         assert self._next is not None
+        count = self._fitting(self._next.rows)
+        coming = self._next.rows[:count]
         # Whatever becomes of this, nobody else gets these places.
-        first = heir.reserve(len(self._next.rows))
-        rows = [row._replace(id=place) for place, row in enumerate(self._next.rows, first)]
+        first = heir.reserve(count)
+        rows = [row._replace(id=place) for place, row in enumerate(coming, first)]
         try:
             appended = database.append(rows, (), heir.read_through)
         except sqlite3.Error:
@@ -150,9 +170,10 @@ class Inflow:
             self.is_own,
         )
         heir.inherited(came)
-        self._trail.note(self._next.rows, first)
+        self._trail.note(coming, first)
         self._left -= sum(len(row.event) for row in rows)
-        self._next = None
+        rest = self._next.rows[count:]
+        self._next = self._next._replace(rows=rest, lost=0) if rest else None
 
     def close(self) -> None:
         """What has not come stays where it is."""

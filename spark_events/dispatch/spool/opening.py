@@ -19,8 +19,6 @@ from spark_events.dispatch.spool.window import Standing
 __all__ = ["Opened", "Opening"]
 
 _LOG = logging.getLogger(__name__)
-#: A spool that is larger is left to a start, which is quicker: in a life it comes slice by slice.
-_MOST_INHERITED = 16 << 20
 
 
 class Opened(NamedTuple):
@@ -123,14 +121,12 @@ class Opening:
         What rivals have left is ours then, until all of it has come.
         """
         assert self._claim is not None
-        room = database.room
         if self._inflow is None or not self._inflow.advance():
-            most = min(_MOST_INHERITED, room)
             # What was set aside takes the room that is left for others.
-            self._inflow = self._apart.find(most, self._on_progress, heir) or self._orphans.find(
-                self._claim, most, self._on_progress, heir
+            self._inflow = self._apart.find(self._on_progress, heir) or self._orphans.find(
+                self._claim, self._on_progress, heir
             )
-        return self._inflow is not None and self._inflow.fits(room)
+        return self._inflow is not None and self._inflow.fits(database.room, database.capacity)
 
     def inherit(self, database: Database, heir: Heir) -> None:
         """The slice comes behind what is here; nobody else may get places meanwhile.

@@ -42,20 +42,18 @@ class Orphans:
         # Those of living drivers, and when each was found without an owner.
         self._expecting: dict[Path, float] = {}
 
-    def find(self, own: Claim, most: int, on_progress: Callable[[], None], heir: Heir) -> Inflow | None:
+    def find(self, own: Claim, on_progress: Callable[[], None], heir: Heir) -> Inflow | None:
         """Looks for one that can be read; it belongs to this process from then on, until it is closed or has come.
 
         Args:
             own: the spool that it is to go to.
-            most: those that are larger stay where they are, in bytes.
             on_progress: called now and then, as long as the disk answers.
             heir: who gets it.
         """
         found = None
         try:
             for orphan in self._free(own):
-                # Where it is, it is safe; here it would make others go.
-                size = None if found else self._size(orphan, most)
+                size = None if found else self._size(orphan)
                 if size is None:
                     orphan.release()
                     continue
@@ -78,19 +76,18 @@ class Orphans:
             else:
                 yield orphan
 
-    def _size(self, orphan: Claim, most: int) -> int | None:
-        """In bytes, of one that is no larger and may be tried."""
+    def _size(self, orphan: Claim) -> int | None:
+        """In bytes, of one that may be tried."""
         if not self._attempts.is_due(orphan.folder):
             return None
         try:
-            size = orphan.size()
+            return orphan.size()
         except OSError as error:
             self._attempts.failed(orphan.folder, _UNREADABLE, error)
             return None
-        return size if size <= most else None
 
     def adopt_all(self, own: Claim, takeover: Takeover) -> None:
-        """Takes in all that there are, however large; what cannot be had stays where it is.
+        """Takes in all for which there is room; the others come slice by slice, as room is made for them.
 
         Args:
             own: the spool that they go to.
@@ -102,7 +99,12 @@ class Orphans:
         try:
             # One by one: each costs a descriptor as long as it is here.
             for orphan in self._free(own):
-                self._adopt(orphan, takeover)
+                size = self._size(orphan)
+                # Where it is, it is safe; here it would make others go.
+                if size is None or size > takeover.database.room:
+                    orphan.release()
+                else:
+                    self._adopt(orphan, takeover)
         except OSError as error:
             self._attempts.say(_UNSEEN, error)
 

@@ -114,7 +114,7 @@ def test_a_sidecar_that_is_dead_is_waited_for_as_long_as_its_driver_may_start_an
     fill(theirs)
 
     def seen() -> bool:
-        found = looking.find(mine, MANY, lambda: None, Nobody())
+        found = looking.find(mine, lambda: None, Nobody())
         if found is not None:
             found.close()
         return found is not None
@@ -143,9 +143,9 @@ def test_a_driver_that_dies_while_its_sidecar_is_waited_for_is_not_waited_for(
     fill(theirs)
     theirs.release()
     looking = Orphans("audit")
-    assert looking.find(mine, MANY, lambda: None, Nobody()) is None
+    assert looking.find(mine, lambda: None, Nobody()) is None
     ended(another)
-    found = looking.find(mine, MANY, lambda: None, Nobody())
+    found = looking.find(mine, lambda: None, Nobody())
     assert found is not None
     found.close()
     mine.release()

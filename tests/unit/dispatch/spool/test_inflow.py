@@ -318,7 +318,7 @@ def test_a_file_that_is_begun_again_in_a_life_does_not_wait_for_what_others_have
     owner: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That comes slice by slice afterwards, or with the next start where there is too much of it."""
-    monkeypatch.setattr(opening, "_MOST_INHERITED", 0)
+    monkeypatch.setattr(opening.Orphans, "find", lambda *_: None)
     first, second = owner(), owner()
     leave(second, 1)
     shutil.rmtree(first.file.parent)

@@ -780,21 +780,49 @@ def test_what_one_leaves_that_came_later_is_found_by_one_that_lives(
 
 
 def test_what_there_is_no_room_for_stays_where_it_is_safe(owner: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would make others go, or keep them waiting; the next start takes all of it."""
+    """Here it would make others go; it comes as soon as there is room."""
     monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
-    first, second = owner(), owner()
-    second.write(10, 11)
-    monkeypatch.setattr(opening, "_MOST_INHERITED", second.file.stat().st_size - 1)
+    first, second = owner(max_size=1), owner()
+    first.write(*range(120), text="x" * 1_000)
+    second.write(*range(1_000, 1_200), text="x" * 1_000)
     second.close()
     looked = counting(monkeypatch, opening.Opening, "look")
     # The second look begins when the first has ended.
     eventually(lambda: len(looked) > 1)
-    assert first.counts().accepted == 0
+    assert (first.counts().accepted, first.counts().dropped) == (120, {})
     assert second.file.exists()
+    assert first.deliver(320) == [*range(120), *range(1_000, 1_200)]
+    assert (first.counts().accepted, first.counts().dropped) == (320, {})
+    eventually(lambda: not second.file.exists())
+
+
+def test_the_first_to_start_sheds_nothing_of_what_others_have_left(owner: Open) -> None:
+    """The drivers of a machine that was started again: each had filled its spool, and comes for it."""
+    before = [owner(max_size=1) for _ in range(3)]
+    for start, one in enumerate(before):
+        one.write(*range(1_000 * start, 1_000 * start + 150), text="x" * 1_000)
+    for one in before:
+        one.close()
+    after = [owner(max_size=1) for _ in range(3)]
+    for start, one in enumerate(after):
+        assert (one.counts().spooled, one.counts().dropped) == (150, {})
+        assert one.deliver(150) == list(range(1_000 * start, 1_000 * start + 150))
+
+
+def test_what_is_larger_than_a_whole_spool_comes_as_room_is_made_for_it(
+    owner: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit was another, or its file has grown."""
+    first, second = owner(), owner()
+    for start in (0, 600):
+        second.write(*range(start, start + 600), text="x" * 1_000)
     first.close()
-    third = owner()
-    assert third.deliver(2) == [10, 11]
-    third.close()
+    second.close()
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
+    third = owner(max_size=1)
+    assert third.deliver(1_200) == list(range(1_200))
+    assert (third.counts().accepted, third.counts().dropped) == (1_200, {})
+    eventually(lambda: not second.file.exists())
 
 
 def test_a_spool_that_was_full_once_has_room_again(owner: Open, monkeypatch: pytest.MonkeyPatch) -> None:
