@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,8 @@ class Mapper:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """In Spark's task thread."""
+        # Before the imports, which take a second in a new process: what a rate limit waits for goes on meanwhile.
+        began = time.monotonic()
         find_tenacity()
         # The engine needs tenacity, so it cannot be imported before.
         from spark_events.enrich.spark.partition import Partition
@@ -46,7 +49,7 @@ class Mapper:
             # Made once, but computed in every micro-batch anew, or whenever somebody looks: a destination that was down
             # then may be back.
             definition = dataclasses.replace(definition, batch=f"{definition.batch}/{stage}")
-        yield from Partition(self.task, plan, definition, number, scope).run(batches)
+        yield from Partition(self.task, plan, definition, number, scope, began).run(batches)
 
 
 def _plan(pickled: bytes) -> Plan:
