@@ -13,16 +13,24 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from spark.enriching import by_value, session
+from spark.harness import spark_version
 
 from spark_events import enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
+SETTINGS = {
+    "spark.python.worker.reuse": "false",
+    # Longer than any test: it is warned of, and does nothing.
+    "spark.python.worker.killOnIdleTimeout": "true",
+    "spark.python.worker.idleTimeoutSeconds": "10min",
+}
+
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     by_value(__name__)
-    with session(tmp_path_factory.mktemp("spark"), **{"spark.python.worker.reuse": "false"}) as made:
+    with session(tmp_path_factory.mktemp("spark"), **SETTINGS) as made:
         yield made
 
 
@@ -71,3 +79,23 @@ def test_a_task_that_fails_closes_it_too(spark: SparkSession, tmp_path: Path) ->
     with pytest.raises(Exception, match="refused"):
         df.collect()
     assert [line.split()[0] for line in log.read_text(encoding="utf-8").splitlines()] == ["opened", "closed"]
+
+
+@pytest.mark.skipif(spark_version() < (4, 1), reason="no such setting before Spark 4.1")
+def test_workers_that_are_killed_when_idle_are_warned_of_as_the_session_has_it(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark's own setting, and the one that a SQL session may have instead."""
+    df = spark.range(1)
+    own = "spark.sql.execution.pyspark.udf.idleTimeoutSeconds"
+    with caplog.at_level(logging.WARNING, "spark_events"):
+        enrich(df, answered, output="answer long", total_timeout=599)
+        assert "killOnIdleTimeout" not in caplog.text
+        enrich(df, answered, output="answer long", total_timeout=600)
+        assert "for 600 s (idleTimeoutSeconds)" in caplog.text
+        spark.conf.set(own, "60")
+        try:
+            enrich(df, answered, output="answer long", total_timeout=60)
+        finally:
+            spark.conf.unset(own)
+    assert "for 60 s (idleTimeoutSeconds)" in caplog.text

@@ -82,6 +82,43 @@ def test_workers_that_would_have_kept_nothing_are_not_warned_of(caplog: pytest.L
     assert caplog.messages == []
 
 
+SESSION, APPLICATION = "spark.sql.execution.pyspark.udf", "spark.python.worker"
+
+
+@pytest.mark.parametrize(
+    ("kills", "idle", "total", "told"),
+    [
+        ("true", "60", 120.0, "60 s (idleTimeoutSeconds), and total_timeout is 120 s;"),
+        ("TRUE", "2min", 120.0, "120 s (idleTimeoutSeconds), and total_timeout is 120 s;"),
+        ("true", "120000ms", 120.0, "120 s (idleTimeoutSeconds), and total_timeout is 120 s;"),
+        ("true", "1h", None, "3600 s (idleTimeoutSeconds), and total_timeout is None;"),
+        ("true", "121s", 120.0, None),
+        ("true", "0", 120.0, None),
+        ("true", "0ms", None, None),
+        ("true", "soon", 120.0, None),
+        ("true", None, 120.0, None),
+        ("false", "60", 120.0, None),
+        (None, "60", 120.0, None),
+    ],
+)
+@pytest.mark.parametrize("prefix", [SESSION, APPLICATION])
+def test_workers_that_are_killed_while_they_wait_for_calls_are_warned_of(
+    caplog: pytest.LogCaptureFixture, prefix: str, kills: str | None, idle: str | None, total: float, told: str | None
+) -> None:
+    given = {f"{prefix}.killOnIdleTimeout": kills, f"{prefix}.idleTimeoutSeconds": idle}
+    caution(frame({key: value for key, value in given.items() if value is not None}), Plan(fn, total_timeout=total))
+    assert bool(caplog.messages) == (told is not None)
+    assert told is None or told in caplog.text
+
+
+def test_what_the_session_says_of_idle_workers_wins(caplog: pytest.LogCaptureFixture) -> None:
+    """As to Spark."""
+    killed = {f"{APPLICATION}.killOnIdleTimeout": "true", f"{APPLICATION}.idleTimeoutSeconds": "5"}
+    for own in ({f"{SESSION}.killOnIdleTimeout": "false"}, {f"{SESSION}.idleTimeoutSeconds": "600s"}):
+        caution(frame({**killed, **own}), Plan(fn))
+    assert caplog.messages == []
+
+
 def test_each_is_told_once_an_application(caplog: pytest.LogCaptureFixture) -> None:
     """A stream asks again in every micro-batch."""
     df = frame({**NO_REUSE, "spark.speculation": "true"})
