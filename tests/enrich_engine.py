@@ -49,14 +49,20 @@ class Run:
     Args:
         fn: the function.
         made: what :func:`definition` made; None: a new one.
-        rate: see the engine.
+        rate, began: see the engine.
         plan: arguments of the plan.
     """
 
     def __init__(
-        self, fn: Callable[..., Any], *, made: Definition | None = None, rate: float | None = None, **plan: Any
+        self,
+        fn: Callable[..., Any],
+        *,
+        made: Definition | None = None,
+        rate: float | None = None,
+        began: float | None = None,
+        **plan: Any,
     ) -> None:
-        self.engine = Engine(Plan(fn, **plan), made or definition(), rate)
+        self.engine = Engine(Plan(fn, **plan), made or definition(), rate, began=began)
 
     def of(self, chunks: Iterable[Chunk] | Sequence[Any]) -> list[Any]:
         """The answers, of chunks or of rows, in order; that the chunks came back in theirs is checked."""

@@ -32,7 +32,7 @@ class Definition:
 
     Attributes:
         calls: of the function and its answers' schema: the Retry-After gate is kept by it, and together with the rate
-            its limit, so that the first attempts of tasks that follow each other are spaced as well.
+            its limit, so that the attempts of tasks that follow each other here are looked at together.
         answers: of that, the resource, and the names and types of the columns that make a request: the cache is kept
             by it. A request itself has values alone, of which 1, 1.0 and true are equal.
         resource: of the function that opens the resource: the open resource is kept by it.
@@ -52,12 +52,17 @@ def assemble(
     process: Process,
     resource: Any,
     rate: float | None,
+    began: float,
     counts: Counts,
     hot: HotKeys,
     signals: Signals,
     misfit: Misfit | None,
 ) -> Pool:
-    """The pool of one run, with all that the plan asks for; on the loop."""
+    """The pool of one run, with all that the plan asks for; on the loop. Its task began at that moment."""
+    limit = None
+    if rate is not None:
+        limit = process.rates.get((definition.calls, rate), lambda: RateLimit(rate))
+        limit.begin(began)
     breaker = None
     if plan.circuit_breaker is not None:
         config = plan.circuit_breaker
@@ -67,7 +72,7 @@ def assemble(
         _invoker(plan, resource),
         _acceptor(plan, misfit),
         process.gates.get(definition.calls, Gate),
-        process.rates.get((definition.calls, rate), lambda: RateLimit(rate)) if rate is not None else None,
+        limit,
         breaker,
         counts,
     )

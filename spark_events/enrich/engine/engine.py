@@ -52,17 +52,26 @@ class Engine:
     Args:
         plan: what the user asked for.
         definition: what may be kept in this process.
-        rate: attempts a second that this task may make; None: no limit.
+        rate: attempts a second that this task may make, the first one 1 / rate seconds after its beginning, for a task
+            before it may have made one a moment ago; None: no limit.
         misfit: why what the function gave is no answer. It is asked, on the loop, only where that matters at once: for
             the rows behind it with the same key, and for the cache. None: whatever it gives is one.
+        began: when the task began, of ``time.monotonic``; None: now.
     """
 
     def __init__(
-        self, plan: Plan, definition: Definition, rate: float | None = None, misfit: Misfit | None = None
+        self,
+        plan: Plan,
+        definition: Definition,
+        rate: float | None = None,
+        misfit: Misfit | None = None,
+        *,
+        began: float | None = None,
     ) -> None:
         self._plan = plan
         self._definition = definition
         self._rate = rate
+        self._began = time.monotonic() if began is None else began
         self._misfit = misfit
         self._counts = Counts()
         self._hot = HotKeys(plan.max_in_flight)
@@ -244,6 +253,7 @@ class Engine:
             process,
             resource,
             self._rate,
+            self._began,
             self._counts,
             self._hot,
             signals,

@@ -18,6 +18,10 @@ class RateLimit:
     for a second, and whoever would be one too many waits on. It is kept from task to task: the moments that a task had
     reserved and did not use when it ended are given back, so that the next one does not wait for nobody.
 
+    A rate is of one place in the cluster, where tasks run one after the other, each in whichever worker process is
+    free. What the task before has done may have been done in another one, that nobody here has heard of. Therefore a
+    task waits out an interval from its own beginning: every attempt of the task before was made until then.
+
     Args:
         rate: attempts a second, above 0; may be a fraction.
         clock: seconds, monotonic.
@@ -30,6 +34,13 @@ class RateLimit:
         self._clock = clock
         self._free = clock()
         self._began: deque[float] = deque([self._free - self._window] * most, maxlen=most)
+
+    def begin(self, moment: float) -> None:
+        """A task has begun, at this moment of ``clock``: its first attempt comes an interval later, if not after that.
+
+        Each task must say so, or its first attempt follows the last one of the task before at once.
+        """
+        self._free = max(self._free, moment + self._interval)
 
     async def wait(self) -> None:
         """Until the next attempt may be made; it counts as begun when this returns."""

@@ -21,7 +21,7 @@ from spark_events.enrich.engine.resources import Resources
 from spark_events.enrich.engine.sharing import Answers
 from spark_events.enrich.engine.watch import Watch
 
-__all__ = ["Kept", "Process", "current_process", "give_up"]
+__all__ = ["Kept", "Process", "close_unused", "current_process", "give_up"]
 
 T = TypeVar("T")
 
@@ -62,14 +62,21 @@ class Process:
 
     def close(self) -> None:
         """Closes the resources, then the loop."""
-        closing = self.background.submit(self.resources.close())
+        self._close_resources(used=True)
+        self.watch.close()
+        self.background.close(_CLOSING_SECONDS)
+
+    def close_unused(self) -> None:
+        """Closes the resources that no task is using: should one come all the same, it opens what it needs anew."""
+        self._close_resources(used=False)
+
+    def _close_resources(self, *, used: bool) -> None:
+        closing = self.background.submit(self.resources.close(used=used))
         try:
             closing.result(_CLOSING_SECONDS)
         except Exception:
             # Whatever a resource does when it is closed, the process ends.
             closing.cancel()
-        self.watch.close()
-        self.background.close(_CLOSING_SECONDS)
 
 
 _process: Process | None = None
@@ -105,7 +112,16 @@ def give_up(process: Process) -> None:
             _process = None
 
 
+def close_unused() -> None:
+    """The last task of this process is over: a worker of Spark's ends without a word, and runs no exit handler."""
+    with _lock:
+        process = _process
+    if process is not None:
+        process.close_unused()
+
+
 def _close() -> None:
+    """At the exit of an interpreter that ends by itself, as Spark's workers do not."""
     global _process
     with _lock:
         process, _process = _process, None

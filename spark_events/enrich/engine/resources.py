@@ -1,4 +1,9 @@
-"""Clients and connection pools: opened once a worker process, kept over tasks and micro-batches, closed at its end."""
+"""Clients and connection pools: opened once a worker process, kept over tasks and micro-batches, closed after a rest.
+
+Not at the process's end: Spark ends its workers by ``os._exit`` or a signal, and no code of ours runs then. What a
+worker has open when its application ends is not closed. Only where it is known that a task is the last one of its
+process is everything closed with the task.
+"""
 
 from __future__ import annotations
 
@@ -121,10 +126,15 @@ class Resources:
         for name in idle[: max(0, len(idle) - _MOST_IDLE)]:
             self._drop(name)
 
-    async def close(self) -> None:
-        """Closes all; waits for them, a bounded time."""
-        for key in list(self._holders):
-            self._drop(key)
+    async def close(self, *, used: bool = True) -> None:
+        """Closes all; waits for them, a bounded time.
+
+        Args:
+            used: also those that a task is using.
+        """
+        for key, holder in list(self._holders.items()):
+            if used or not holder.users:
+                self._drop(key)
         if self._closing:
             await asyncio.wait(self._closing, timeout=_CLOSING_SECONDS)
 

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from spark_events.enrich.plan import Plan
+from spark_events.enrich.spark.cautions import caution
 from spark_events.enrich.spark.closures import definition_of, pickled
 from spark_events.enrich.spark.keys import arranged
 from spark_events.enrich.spark.mapper import Mapper
 from spark_events.enrich.spark.options import Options, plan_of
-from spark_events.enrich.spark.rate import rate_of_a_task, tasks_at_a_time, warn_of_speculation
+from spark_events.enrich.spark.rate import rate_of_a_task, tasks_at_a_time
 from spark_events.enrich.spark.report import COLUMN
 from spark_events.enrich.spark.schema import (
     Output,
@@ -80,7 +81,7 @@ class Request:
         check_collation(df, "coalesce_by", plan.coalesce_by or ())
         if plan.cache is not None and plan.coalesce_by is None:
             check_collation(df, "cache", inputs)
-        warn_of_speculation(df)
+        caution(df, plan)
         ordered = arranged(df, plan.key, sort_within_key)
         rate = rate_of_a_task(plan, tasks_at_a_time(ordered, concurrent_tasks))
         return cls(ordered, plan, made, inputs, identity, failure_column, rate)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pickle
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,8 @@ __all__ = ["Mapper"]
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
+#: As pyspark.daemon asks it: whether this process gets another task. After one that did not end well it gets none.
+_REUSED = "SPARK_REUSE_WORKER"
 
 #: Plans of this process by what they were pickled to. A plan that is unpickled for every task would bring a new
 #: function each time, with module state of its own.
@@ -35,8 +39,11 @@ class Mapper:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """In Spark's task thread."""
+        # Before the imports, which take a second in a new process: what a rate limit waits for goes on meanwhile.
+        began = time.monotonic()
         find_tenacity()
         # The engine needs tenacity, so it cannot be imported before.
+        from spark_events.enrich.engine.process import close_unused
         from spark_events.enrich.spark.partition import Partition
 
         plan = _plan(self.task.pickled)
@@ -46,7 +53,13 @@ class Mapper:
             # Made once, but computed in every micro-batch anew, or whenever somebody looks: a destination that was down
             # then may be back.
             definition = dataclasses.replace(definition, batch=f"{definition.batch}/{stage}")
-        yield from Partition(self.task, plan, definition, number, scope).run(batches)
+        again = False
+        try:
+            yield from Partition(self.task, plan, definition, number, scope, began).run(batches)
+            again = bool(os.environ.get(_REUSED))
+        finally:
+            if not again:
+                close_unused()
 
 
 def _plan(pickled: bytes) -> Plan:

@@ -43,16 +43,19 @@ class Partition:
         definition: what of the process may be used again.
         number: of the partition.
         scope: query and batch, as the task's properties tell it.
+        began: when Spark began with it, of ``time.monotonic``; None: now.
     """
 
-    def __init__(self, task: Task, plan: Plan, definition: Definition, number: int, scope: str) -> None:
+    def __init__(
+        self, task: Task, plan: Plan, definition: Definition, number: int, scope: str, began: float | None = None
+    ) -> None:
         self._task = task
         self._plan = plan
         self._number = number
         self._scope = scope if task.scope is None else task.scope
         self._rows = RowReader(task.input_cols)
         self._writer = AnswerWriter(task.output_schema())
-        self._engine = Engine(plan, definition, task.rate, self._writer.misfit)
+        self._engine = Engine(plan, definition, task.rate, self._writer.misfit, began=began)
         self._tally = Tally(number)
         self._recording: Recording | None = None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from spark_events.errors import InvalidPlanError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["rate_of_a_task", "tasks_at_a_time", "warn_of_speculation"]
+__all__ = ["rate_of_a_task", "tasks_at_a_time"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,13 +38,6 @@ def rate_of_a_task(plan: Plan, tasks: int | None) -> float | None:
         f"{plan.max_in_flight * tasks:,}", f"{plan.max_in_flight:,}", tasks, said,
     )  # fmt: skip
     return rate
-
-
-def warn_of_speculation(df: DataFrame) -> None:
-    """A second copy of a slow task makes all its calls a second time."""
-    with contextlib.suppress(Exception):  # with Connect, a setting of the server may be out of reach
-        if str(df.sparkSession.conf.get("spark.speculation", "false")).lower() == "true":
-            _LOG.warning("spark.speculation is on: Spark may run a task twice, with all its calls; switch it off")
 
 
 def tasks_at_a_time(df: DataFrame, given: Any) -> int | None:

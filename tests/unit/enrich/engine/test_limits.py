@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from enrich_engine import Run, chunks_of, definition
 
+from spark_events.enrich.engine import process
 from spark_events.enrich.engine.chunk import Chunk
 from spark_events.enrich.engine.engine import StoppedError
 from spark_events.enrich.engine.failure import Failure
@@ -92,7 +93,45 @@ def test_the_tasks_of_a_process_share_one_rate() -> None:
     for first, start in enumerate(starts):
         assert_not_early(times[first:], start, 0.1)
     began = time.monotonic()
-    Run(fn, made=made, rate=0.1).of([0])
+    Run(fn, made=made, rate=1).of([0])
+    assert 1 <= time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("processes", [1, 2, 9])
+def test_tasks_that_follow_each_other_are_spaced_whichever_processes_they_run_in(
+    monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    """The same one, two in turn, or each in a new one: none of them knows what the others have done."""
+    workers: list[process.Process] = []
+    for _ in range(processes):
+        monkeypatch.setattr(process, "_process", None)
+        workers.append(process.current_process())
+    times: list[float] = []
+
+    async def fn(row: int) -> int:
+        times.append(time.monotonic())
+        return row
+
+    made = definition()
+    for task in range(9):
+        monkeypatch.setattr(process, "_process", workers[task % processes])
+        before = len(times)
+        start = time.monotonic()
+        assert Run(fn, made=made, rate=20).of([1, 2]) == [1, 2]
+        # From its beginning on, which was after the last attempt of the task before.
+        assert_not_early(times[before:], start + 0.05, 0.05)
+    for worker in workers:
+        worker.close()
+
+
+def test_what_a_task_does_before_its_first_call_counts_as_waiting_for_the_rate() -> None:
+    """To start its process, to open its resource and to read its first rows takes a while anyhow."""
+
+    async def fn(row: int) -> int:
+        return row
+
+    began = time.monotonic()
+    Run(fn, rate=0.1, began=began - 10).of([1])
     assert time.monotonic() - began < 5
 
 

@@ -1,0 +1,101 @@
+"""Workers that Spark does not use again: each task has a new process, the last one to know what it has opened."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from spark.enriching import by_value, session
+from spark.harness import spark_version
+
+from spark_events import enrich, enrich_batch
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+SETTINGS = {
+    "spark.python.worker.reuse": "false",
+    # Longer than any test: it is warned of, and does nothing.
+    "spark.python.worker.killOnIdleTimeout": "true",
+    "spark.python.worker.idleTimeoutSeconds": "10min",
+}
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    by_value(__name__)
+    with session(tmp_path_factory.mktemp("spark"), **SETTINGS) as made:
+        yield made
+
+
+def opener(path: Path) -> Callable[[], Any]:
+    """A resource that writes down what becomes of it, and where."""
+    log = str(path)
+
+    def note(what: str) -> None:
+        with open(log, "a", encoding="utf-8") as file:
+            file.write(f"{what} {os.getpid()}\n")
+
+    @contextlib.asynccontextmanager
+    async def opened() -> AsyncIterator[None]:
+        note("opened")
+        yield
+        note("closed")
+
+    return opened
+
+
+async def answered(row: Any, ctx: Any) -> dict[str, int]:
+    return {"answer": row.id}
+
+
+async def refused(row: Any, ctx: Any) -> dict[str, int]:
+    raise ValueError("refused")
+
+
+def test_every_task_closes_what_it_has_opened(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each in its process, which runs no exit handler; and the driver's log has said that nothing is kept."""
+    log = tmp_path / "log"
+    with caplog.at_level(logging.WARNING, "spark_events"):
+        settled = enrich_batch(spark.range(0, 6, 1, 3), answered, output="answer long", resource=opener(log))
+    assert settled.count() == 6
+    lines = [line.split() for line in log.read_text(encoding="utf-8").splitlines()]
+    assert Counter(what for what, _ in lines) == {"opened": 3, "closed": 3}
+    assert len({process for _, process in lines}) == 3
+    assert [text for text in caplog.messages if "spark.python.worker.reuse is off" in text and "resource" in text]
+
+
+def test_a_task_that_fails_closes_it_too(spark: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    df = enrich(spark.range(0, 2, 1, 1), refused, output="answer long", resource=opener(log), retry=None)
+    with pytest.raises(Exception, match="refused"):
+        df.collect()
+    assert [line.split()[0] for line in log.read_text(encoding="utf-8").splitlines()] == ["opened", "closed"]
+
+
+@pytest.mark.skipif(spark_version() < (4, 1), reason="no such setting before Spark 4.1")
+def test_workers_that_are_killed_when_idle_are_warned_of_as_the_session_has_it(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark's own setting, and the one that a SQL session may have instead."""
+    df = spark.range(1)
+    own = "spark.sql.execution.pyspark.udf.idleTimeoutSeconds"
+    with caplog.at_level(logging.WARNING, "spark_events"):
+        enrich(df, answered, output="answer long", total_timeout=599)
+        assert "killOnIdleTimeout" not in caplog.text
+        enrich(df, answered, output="answer long", total_timeout=600)
+        assert "for 600 s (idleTimeoutSeconds)" in caplog.text
+        spark.conf.set(own, "60")
+        try:
+            enrich(df, answered, output="answer long", total_timeout=60)
+        finally:
+            spark.conf.unset(own)
+    assert "for 60 s (idleTimeoutSeconds)" in caplog.text
