@@ -203,6 +203,7 @@ class Clerk:
             with self._is_busy(may_be_passed=not self._opening.was_open, takes_long=True):
                 opened = self._opening.open(self._desk.standing(), adopts=not self._ends)
             self._database = opened.database
+            self._say_full(opened.shed)
             self._desk.opened(opened.unread, opened.lost, opened.shed, opened.is_behind)
             self._look_again_at = time.monotonic() + _RIVALS_SECONDS
         elif time.monotonic() >= self._look_again_at and not self._ends:
@@ -236,17 +237,20 @@ class Clerk:
             return
         rows = [_row(one) for one in waiting]
         appended = database.append(rows, done, self._desk.read_through)
-        if appended.shed and not self._full:
+        self._say_full(len(appended.shed))
+        self._desk.written(waiting, appended, len(done))
+        if done and database.is_empty:
+            self._full = False
+            database.shrink()
+
+    def _say_full(self, shed: int) -> None:
+        if shed and not self._full:
+            self._full = True
             _LOG.error(
                 "reporter %s: its spool has reached spool.max-size (%d bytes), what is worth least is dropped",
                 self._reporter,
                 self._config.max_size,
             )
-        self._full = self._full or bool(appended.shed)
-        self._desk.written(waiting, appended, len(done))
-        if done and database.is_empty:
-            self._full = False
-            database.shrink()
 
     def _read(self, database: Database) -> None:
         if room := self._desk.to_read():

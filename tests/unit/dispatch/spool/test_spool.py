@@ -809,6 +809,19 @@ def test_the_first_to_start_sheds_nothing_of_what_others_have_left(owner: Open) 
         assert one.deliver(150) == list(range(1_000 * start, 1_000 * start + 150))
 
 
+def test_what_a_smaller_limit_leaves_no_room_for_is_said(owner: Open, caplog: pytest.LogCaptureFixture) -> None:
+    """At the start, too, where it is one's own."""
+    first = owner()
+    first.write(*range(600), text="x" * 1_000)
+    first.close()
+    first.file.parent.rename(f"{first.file.parent}.damaged-1")
+    second = owner(max_size=1)
+    eventually(lambda: second.counts().dropped)
+    assert caplog.text.count("its spool has reached spool.max-size") == 1
+    counts = second.counts()
+    assert counts.spooled + counts.dropped["spool-full"] == 600
+
+
 def test_what_is_larger_than_a_whole_spool_comes_as_room_is_made_for_it(
     owner: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
