@@ -10,8 +10,9 @@ the process. ``python tests/enrich_service.py --log FILE [--port N]`` runs it by
         assert [call.key for call in service.calls()] == [...]
 
 What a step of a rule may hold: ``status``, ``retry_after`` (seconds), ``delay`` (seconds), ``hang`` (never answers),
-``close`` (closes without an answer), ``reset`` (the same, with RST), ``cut`` (half the body, then closes), ``garbage``
-(not JSON), ``nonsense`` (not HTTP), ``body`` (the JSON to answer with).
+``held`` (no answer before :meth:`EnrichService.release`), ``close`` (closes without an answer), ``reset`` (the same,
+with RST), ``cut`` (half the body, then closes), ``garbage`` (not JSON), ``nonsense`` (not HTTP), ``body`` (the JSON to
+answer with).
 """
 
 from __future__ import annotations
@@ -141,6 +142,11 @@ class EnrichService:
         request = urllib.request.Request(f"{self.url}/_script", body, method="POST")
         urllib.request.urlopen(request, timeout=_PATIENCE).close()
 
+    def release(self, keys: str = ".*") -> None:
+        """Lets held calls be answered whose keys match the regular expression, also those that are still to come."""
+        request = urllib.request.Request(f"{self.url}/_release", json.dumps(keys).encode(), method="POST")
+        urllib.request.urlopen(request, timeout=_PATIENCE).close()
+
     def move(self) -> None:
         """Goes to another port, with an empty log and no script; connections that it had are reset.
 
@@ -194,7 +200,19 @@ class _Service:
         self.rules = [(re.compile(one["keys"]), one["steps"], one["forever"], {}) for one in script.get("rules", ())]
         self.limit = script.get("limit")
         self.recent: deque[float] = deque()
+        self.free: list[re.Pattern[str]] = []
+        self.freed = asyncio.Event()
         self.log.write(script=True)
+
+    def release(self, keys: str) -> None:
+        self.free.append(re.compile(keys))
+        self.freed.set()
+        self.freed = asyncio.Event()
+
+    async def held(self, key: str) -> None:
+        """Until it is released."""
+        while not any(pattern.fullmatch(key) for pattern in self.free):
+            await self.freed.wait()
 
     def step(self, key: str) -> dict[str, Any]:
         """What to do with a call for this key."""
@@ -291,6 +309,10 @@ class _Connection(asyncio.Protocol):
             self._service.set(json.loads(body))
             self._send(200, {})
             return
+        if path == "/_release":
+            self._service.release(json.loads(body))
+            self._send(200, {})
+            return
         if path == "/_move":
             self._send(200, {"port": await self._server.move(self)})
             return
@@ -317,6 +339,8 @@ class _Connection(asyncio.Protocol):
         step = service.step(keys[0])
         if step.get("hang"):
             await asyncio.Event().wait()
+        if step.get("held"):
+            await service.held(keys[0])
         if (seconds := service.seconds(step)) > 0:
             await asyncio.sleep(seconds)
         for name in ("close", "reset", "nonsense"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
-from enrich_service import EnrichService
+from enrich_service import Called, EnrichService, rule
 from spark.harness import Lab, Run, file_reporter, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(600)]
@@ -47,11 +48,13 @@ def service(tmp_path: Path) -> Iterator[EnrichService]:
         yield started
 
 
-def start(lab: Lab, service: EnrichService, bare: Path, *arguments: str) -> Run:
+def start(
+    lab: Lab, service: EnrichService, bare: Path, *arguments: str, job: str = "enrich_cluster.py", **settings: str
+) -> Run:
     # The driver's own environment has everything; what it puts on the executors' path must not give it away.
     env = {"PYSPARK_PYTHON": str(bare), "PYSPARK_DRIVER_PYTHON": sys.executable}
-    defaults = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"), "async-queued"), **CLUSTER}
-    return lab.start("enrich_cluster.py", str(service.port), *arguments, defaults=defaults, env=env)
+    defaults = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"), "async-queued"), **CLUSTER, **settings}
+    return lab.start(job, str(service.port), *arguments, defaults=defaults, env=env)
 
 
 def finished(run: Run) -> dict[str, Any]:
@@ -138,6 +141,63 @@ def test_an_executor_that_is_lost_after_its_batch_has_settled_fails_it_and_calls
     assert run.commits("checkpoint") == [0]
     assert re.search(r"Checkpoint block rdd_\d+_\d+ not found", run.log)
     assert Counter(call.key for call in service.calls()) == called == Counter(map(str, range(2 * ROWS)))
+
+
+def replaced(lab: Lab, service: EnrichService, bare: Path, *arguments: str) -> Run:
+    """Two tasks of partition 0 are at work, and each has a call of row 0 that is held; so will be others' calls.
+
+    The executor of partition 1 is killed, and with it what it had of the shuffle: so its stage is attempted anew, with
+    all that is not finished, and partition 0 is still at work on the other executor.
+    """
+    # Both executors are there from the first task on, so each has something of the shuffle.
+    both = {"spark.scheduler.minRegisteredResourcesRatio": "1", "spark.cores.max": "2", "spark.locality.wait": "0s"}
+    run = start(lab, service, bare, *arguments, job="enrich_replaced.py", **both)
+    run.wait_for("two partitions at work", lambda: {"0", "1"} <= {call.key for call in service.calls()}, 300)
+    ((_, lost),) = [trace.stem.split("-")[1:] for trace in run.folder.glob("partition-1-*")]
+    (executor,) = [p for p in psutil.Process(int(lost)).parents() if is_executor(p)]
+    run.signal(executor.pid, signal.SIGKILL)
+    run.wait_for("another attempt at partition 0", lambda: len(calls_of(service, "0")) == 2, 120)
+    return run
+
+
+def calls_of(service: EnrichService, *keys: str) -> list[Called]:
+    return [call for call in service.calls() if call.key in keys]
+
+
+HELD = {"held": True}
+REPLACED_ROWS = 12
+
+
+def test_of_two_results_of_a_partition_one_is_kept(lab: Lab, service: EnrichService, bare: Path) -> None:
+    """Both attempts end, one with a failure; every reader sees the same one."""
+    service.script(rules=[rule("0", HELD, {**HELD, "status": 500}), rule("1|2", forever=HELD)])
+    run = replaced(lab, service, bare)
+    service.release("0")
+    # Executors have one core each: where the other partitions are called, both tasks of this one are over.
+    run.wait_for("the ends of both", lambda: len(calls_of(service, "1")) == 2 and len(calls_of(service, "2")) == 1, 120)
+    assert [call.outcome for call in calls_of(service, "0")] == ["200", "500"]
+    service.release()
+    reads = finished(run)["reads"]
+    for good, dead in reads:
+        assert sorted(good + dead) == list(range(REPLACED_ROWS))
+    assert all(read == reads[0] for read in reads)
+
+
+def test_a_task_that_another_has_replaced_is_told(lab: Lab, service: EnrichService, bare: Path) -> None:
+    """It ends its calls while their answers are still to come, and Spark does not mind."""
+    service.script(rules=[rule("[012]", forever=HELD)])
+    run = replaced(lab, service, bare, "told")
+    run.wait_for("the older to give up its call", lambda: calls_of(service, "0")[0].outcome == "gone", 60)
+    service.release()
+    reads = finished(run)["reads"]
+    assert reads == [[list(range(REPLACED_ROWS)), []]] * len(reads)
+    older, newer = calls_of(service, "0")
+    assert newer.outcome == "200"
+    assert older.ended is not None
+    of_the_key = [call for call in calls_of(service, "0", "3", "6", "9") if (call.ended or 0) > older.ended]
+    for before, after in itertools.pairwise(of_the_key):
+        assert before.ended is not None
+        assert before.ended <= after.began
 
 
 def is_executor(process: psutil.Process) -> bool:

@@ -55,9 +55,10 @@ def run(
         # However this ends: who catches the error has the batch committed all the same.
         held.add(batch, None, replay.clear)
     started = time.monotonic()
-    with told(df, str(batch)), told_to_halt(df, wanted=tell_workers) as halt:
+    with told(df, str(batch)), told_to_halt(df, wanted=tell_workers) as desk:
+        halt = None if desk is None else desk.halt
         lazy = mapped(request, request.task(scope=batch.scope, settles=True, replay=replay, halt=halt))
-        settled = settle(lazy, storage)
+        settled = settle(lazy, storage, desk)
     seconds = time.monotonic() - started
     error = judged(plan, batch, settled.reports)
     _warn(settled.reports)

@@ -1,8 +1,9 @@
 """Workers hear at once that nobody wants their calls any more.
 
 Spark does not tell a Python worker that its job is cancelled: it kills it, two seconds later at the earliest, and until
-then it goes on calling. The driver knows at once, for the action that it waits for fails. So while a batch is enriched
-the driver has a port open, every task holds a connection to it, and over this one word is sent when the batch is over.
+then it goes on calling. Nor does it end a task that a new attempt of its stage has replaced. The driver knows at once:
+the action that it waits for fails, or the new task connects. So while a batch is enriched the driver has a port open,
+every task holds a connection to it, says there which one it is, and is told when it is not wanted any more.
 
 Nothing depends on it: where executors cannot reach that port, what Spark does is all that is done.
 """
@@ -15,16 +16,18 @@ import dataclasses
 import hmac
 import logging
 import secrets
+import struct
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from spark_events.enrich.engine.loop import BackgroundLoop
+from spark_events.enrich.spark.attempt import Attempt
 from spark_events.enrich.spark.batches import is_connect, is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Halt", "halting", "told_to_halt"]
+__all__ = ["Desk", "Halt", "halting", "told_to_halt"]
 
 _LOG = logging.getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
@@ -34,6 +37,14 @@ _CLOSE_SECONDS = 1.0
 #: Spark kills the tasks of a job that has ended after four seconds at the latest.
 _LINGER_SECONDS = 5.0
 
+_ATTEMPT = struct.Struct(">qqqq")
+_PROOF_BYTES = 32
+_NAME_BYTES = _ATTEMPT.size + _PROOF_BYTES
+#: Who has connected has so long to say its name; a task says it with its first packet.
+_NAME_SECONDS = 10.0
+#: So many may be about to; who comes then is sent away.
+_MOST_STRANGERS = 1_000
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Halt:
@@ -42,31 +53,45 @@ class Halt:
     Attributes:
         host: the driver's.
         port: open while the batch runs.
-        word: what is said. Only the driver of this batch knows it, so nobody else who has the port can stop anything.
+        word: by which driver and tasks know each other. It is never sent; what is sent can only be made with it, so
+            nobody else who has the port can stop anything, nor what has heard everything that was said.
     """
 
     host: str
     port: int
     word: bytes
 
+    def name(self, attempt: Attempt) -> bytes:
+        """What a task says first."""
+        packed = _ATTEMPT.pack(*attempt)
+        return packed + self._proof(b"task", packed)
+
+    def answer(self, attempt: Attempt) -> bytes:
+        """What it is told when it is not wanted any more; each is told something else."""
+        return self._proof(b"halt", _ATTEMPT.pack(*attempt))
+
+    def _proof(self, what: bytes, packed: bytes) -> bytes:
+        return hmac.digest(self.word, what + packed, "sha256")
+
     @contextlib.contextmanager
-    def heeded(self, loop: BackgroundLoop, on_halt: Callable[[], None]) -> Iterator[None]:
-        """``on_halt()`` is called on the loop when the word is said; a connection that fails says nothing."""
-        listening = loop.submit(self._listen(on_halt))
+    def heeded(self, loop: BackgroundLoop, attempt: Attempt, on_halt: Callable[[], None]) -> Iterator[None]:
+        """``on_halt()`` is called on the loop when it is told so; a connection that fails says nothing."""
+        listening = loop.submit(self._listen(attempt, on_halt))
         try:
             yield
         finally:
             with contextlib.suppress(RuntimeError):  # the loop has ended with its process
                 listening.cancel()
 
-    async def _listen(self, on_halt: Callable[[], None]) -> None:
+    async def _listen(self, attempt: Attempt, on_halt: Callable[[], None]) -> None:
         try:
             reader, writer = await asyncio.wait_for(asyncio.open_connection(self.host, self.port), _CONNECT_SECONDS)
         except (OSError, asyncio.TimeoutError) as error:
             _LOG.debug("the driver at %s:%d cannot be reached: %s", self.host, self.port, error)
             return
         try:
-            if hmac.compare_digest(await reader.readexactly(_WORD_BYTES), self.word):
+            writer.write(self.name(attempt))
+            if hmac.compare_digest(await reader.readexactly(_PROOF_BYTES), self.answer(attempt)):
                 on_halt()
         except (OSError, asyncio.IncompleteReadError) as error:
             # A driver that has gone, or a firewall that forgets: Spark will tell one from the other.
@@ -75,8 +100,8 @@ class Halt:
             writer.close()
 
 
-def told_to_halt(df: DataFrame, *, wanted: bool = True) -> contextlib.AbstractContextManager[Halt | None]:
-    """Inside, tasks may be given what it returns; at its end they are told. None: this driver cannot tell them."""
+def told_to_halt(df: DataFrame, *, wanted: bool = True) -> contextlib.AbstractContextManager[Desk | None]:
+    """Inside, tasks may be given what its desk has for them; at its end they are told. None: this driver cannot."""
     if not wanted or is_connect(df):
         return contextlib.nullcontext()
     if is_local(df):
@@ -87,7 +112,7 @@ def told_to_halt(df: DataFrame, *, wanted: bool = True) -> contextlib.AbstractCo
 
 
 @contextlib.contextmanager
-def halting(bind: str, host: str) -> Iterator[Halt | None]:
+def halting(bind: str, host: str) -> Iterator[Desk | None]:
     """The driver's side.
 
     Args:
@@ -95,9 +120,9 @@ def halting(bind: str, host: str) -> Iterator[Halt | None]:
         host: the address by which executors reach it.
     """
     background = BackgroundLoop()
-    desk = _Desk()
+    desk = Desk(background)
     try:
-        port = background.submit(desk.open(bind)).result()
+        desk.open(bind, host)
     except OSError as error:
         _LOG.warning("workers cannot be told when a batch is given up, for no port opens at %s: %s", bind, error)
         background.close(_CLOSE_SECONDS)
@@ -105,51 +130,114 @@ def halting(bind: str, host: str) -> Iterator[Halt | None]:
         return
     linger = _LINGER_SECONDS
     try:
-        yield Halt(host, port, desk.word)
+        yield desk
         linger = 0.0
     finally:
-        background.submit(desk.tell()).result()
-        background.submit(desk.close(linger, background.end))
+        desk.over()
+        desk.close(linger)
 
 
-class _Desk:
-    """Where the tasks of one batch wait."""
+class Desk:
+    """Where the tasks of one batch wait.
 
-    def __init__(self) -> None:
-        self.word = secrets.token_bytes(_WORD_BYTES)
+    Attributes:
+        halt: what they are given.
+        repeated: whether it has heard of two attempts at one partition.
+    """
+
+    def __init__(self, background: BackgroundLoop) -> None:
+        self._background = background
+        self.halt = Halt(_LOOPBACK, 0, secrets.token_bytes(_WORD_BYTES))
+        self.repeated = False
+        # What follows is the loop's.
         self._over = False
-        self._waiting: set[asyncio.StreamWriter] = set()
+        self._strangers = 0
+        self._waiting: dict[Attempt, asyncio.StreamWriter] = {}
+        self._attempts: dict[int, list[Attempt]] = {}
+        self._connections: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
-    async def open(self, bind: str) -> int:
-        self._server = await asyncio.start_server(self._wait, bind, 0)
+    def open(self, bind: str, host: str) -> None:
+        """Opens the port.
+
+        Raises:
+            OSError: there is none.
+        """
+        self.halt = dataclasses.replace(self.halt, host=host, port=self._background.submit(self._open(bind)).result())
+
+    def over(self) -> None:
+        """Tells all that wait that nobody wants them any more, and who comes yet."""
+        self._background.submit(self._tell_all()).result()
+
+    def close(self, linger: float) -> None:
+        """Ends the port and the loop, after a while: of a batch that was given up, tasks may just be starting."""
+        self._background.submit(self._close(linger))
+
+    async def _open(self, bind: str) -> int:
+        self._server = await asyncio.start_server(self._met, bind, 0, limit=_NAME_BYTES)
         return int(self._server.sockets[0].getsockname()[1])
 
-    async def _wait(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._waiting.add(writer)
+    async def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections.add(writer)
         try:
-            if self._over:
-                writer.write(self.word)
-            # Nobody has anything to say here; what ends is the connection.
-            while await reader.read(_WORD_BYTES):
-                pass
+            attempt = await self._named(reader)
+            if attempt is not None and attempt not in self._waiting:
+                await self._seated(attempt, reader, writer)
         except OSError:
             pass
         finally:
-            self._waiting.discard(writer)
+            self._connections.discard(writer)
             writer.close()
 
-    async def tell(self) -> None:
-        """Says the word to all that wait, and to who comes yet."""
-        self._over = True
-        for writer in self._waiting:
-            writer.write(self.word)
+    async def _named(self, reader: asyncio.StreamReader) -> Attempt | None:
+        """Who it is; None: no task of this batch."""
+        if self._strangers >= _MOST_STRANGERS:
+            return None
+        self._strangers += 1
+        try:
+            said = await asyncio.wait_for(reader.readexactly(_NAME_BYTES), _NAME_SECONDS)
+        except (asyncio.IncompleteReadError, asyncio.TimeoutError):
+            return None
+        finally:
+            self._strangers -= 1
+        attempt = Attempt(*_ATTEMPT.unpack(said[: _ATTEMPT.size]))
+        return attempt if hmac.compare_digest(said, self.halt.name(attempt)) else None
 
-    async def close(self, linger: float, end: Callable[[], None]) -> None:
-        """Ends the port and the loop, after a while: of a batch that was given up, tasks may just be starting."""
+    async def _seated(self, attempt: Attempt, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._waiting[attempt] = writer
+        try:
+            self._compare(attempt)
+            # It has nothing more to say; what ends is the connection.
+            while await reader.read(_NAME_BYTES):
+                pass
+        finally:
+            del self._waiting[attempt]
+
+    def _compare(self, attempt: Attempt) -> None:
+        """A task has come: it may have replaced another, or another it."""
+        others = self._attempts.setdefault(attempt.partition, [])
+        if attempt not in others:
+            others.append(attempt)
+        self.repeated = self.repeated or len(others) > 1
+        if self._over or any(other.replaces(attempt) for other in others):
+            self._tell(attempt)
+        for other in others:
+            if attempt.replaces(other):
+                self._tell(other)
+
+    def _tell(self, attempt: Attempt) -> None:
+        if attempt in self._waiting:
+            self._waiting[attempt].write(self.halt.answer(attempt))
+
+    async def _tell_all(self) -> None:
+        self._over = True
+        for attempt in self._waiting:
+            self._tell(attempt)
+
+    async def _close(self, linger: float) -> None:
         await asyncio.sleep(linger)
         assert self._server is not None
         self._server.close()
-        for writer in list(self._waiting):
+        for writer in list(self._connections):
             writer.close()
-        asyncio.get_running_loop().call_later(_CLOSE_SECONDS, end)
+        asyncio.get_running_loop().call_later(_CLOSE_SECONDS, self._background.end)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from spark_events.enrich.spark.attempt import Attempt
 from spark_events.enrich.spark.shipped import find_tenacity
 
 if TYPE_CHECKING:
@@ -48,14 +49,14 @@ class Mapper:
 
         plan = _plan(self.task.pickled)
         definition: Definition = pickle.loads(self.task.definition)
-        number, scope, stage = _place()
+        attempt, scope = _place()
         if not self.task.settles:
             # Made once, but computed in every micro-batch anew, or whenever somebody looks: a destination that was down
             # then may be back.
-            definition = dataclasses.replace(definition, batch=f"{definition.batch}/{stage}")
+            definition = dataclasses.replace(definition, batch=f"{definition.batch}/{attempt.stage}")
         again = False
         try:
-            yield from Partition(self.task, plan, definition, number, scope, began).run(batches)
+            yield from Partition(self.task, plan, definition, attempt, scope, began).run(batches)
             again = bool(os.environ.get(_REUSED))
         finally:
             if not again:
@@ -72,13 +73,14 @@ def _plan(pickled: bytes) -> Plan:
     return found
 
 
-def _place() -> tuple[int, str, int]:
-    """The partition's number, the scope as Spark tells it to the task, and the stage: each computation has its own."""
+def _place() -> tuple[Attempt, str]:
+    """Which task this is, whose stage each computation has its own of; and the scope as Spark tells it to the task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     if context is None:
-        return 0, "", 0
+        return Attempt(), ""
     query = context.getLocalProperty(_QUERY_ID) or ""
     batch = context.getLocalProperty(_BATCH_ID) or ""
-    return context.partitionId(), f"{query}/{batch}" if query else "", context.stageId()
+    attempt = Attempt(context.partitionId(), context.stageId(), context.attemptNumber(), context.taskAttemptId())
+    return attempt, f"{query}/{batch}" if query else ""

@@ -22,6 +22,7 @@ from spark_events.enrich.spark.values import hashable, identities_of
 from spark_events.errors import EnrichmentError
 
 if TYPE_CHECKING:
+    from spark_events.enrich.spark.attempt import Attempt
     from spark_events.enrich.spark.replay import Recording
     from spark_events.enrich.spark.task import Task
 
@@ -41,22 +42,29 @@ class Partition:
         task: what is to be done.
         plan: the same, for the engine.
         definition: what of the process may be used again.
-        number: of the partition.
+        attempt: of the partition's, which this one is.
         scope: query and batch, as the task's properties tell it.
         began: when Spark began with it, of ``time.monotonic``; None: now.
     """
 
     def __init__(
-        self, task: Task, plan: Plan, definition: Definition, number: int, scope: str, began: float | None = None
+        self,
+        task: Task,
+        plan: Plan,
+        definition: Definition,
+        attempt: Attempt,
+        scope: str,
+        began: float | None = None,
     ) -> None:
         self._task = task
         self._plan = plan
-        self._number = number
+        self._attempt = attempt
+        self._number = attempt.partition
         self._scope = scope if task.scope is None else task.scope
         self._rows = RowReader(task.input_cols)
         self._writer = AnswerWriter(task.output_schema())
         self._engine = Engine(plan, definition, task.rate, self._writer.misfit, began=began)
-        self._tally = Tally(number)
+        self._tally = Tally(attempt.partition, attempt.stage)
         self._recording: Recording | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -67,7 +75,7 @@ class Partition:
                 self._recording = stack.enter_context(self._task.replay.recording(self._number))
             if self._task.halt is not None:
                 background = current_process().background
-                stack.enter_context(self._task.halt.heeded(background, self._engine.cancel))
+                stack.enter_context(self._task.halt.heeded(background, self._attempt, self._engine.cancel))
             answered = self._engine.run(self._chunks(batches))
             if self._recording is not None:
                 stack.enter_context(self._recording.looking_at(self._engine.unfinished, self._write_early))

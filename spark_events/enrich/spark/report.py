@@ -57,6 +57,7 @@ class Report:
         statistics: what the engine counted, see :mod:`spark_events.enrich.engine.statistics`.
         types: failed rows by the failure's type; the engine does not know of all answers that do not fit.
         troubles: what the task had to do without, a sentence each.
+        stage: the id of the one that it was a task of.
     """
 
     partition: int
@@ -66,27 +67,29 @@ class Report:
     statistics: Mapping[str, Any]
     types: Mapping[str, int]
     troubles: tuple[str, ...] = ()
+    stage: int = 0
 
     def to_bytes(self) -> bytes:
         """For the partition's last row."""
         samples = [(one.partition, one.row, dataclasses.astuple(one.failure)) for one in self.samples]
         counted = dict(self.statistics), dict(self.types)
-        plain = (self.partition, self.rows, self.failed, samples, *counted, self.troubles)
+        plain = (self.partition, self.rows, self.failed, samples, *counted, self.troubles, self.stage)
         return pickle.dumps(plain, protocol=4)
 
     @staticmethod
     def from_bytes(data: bytes) -> Report:
         """What :meth:`to_bytes` made."""
-        partition, rows, failed, samples, statistics, types, troubles = pickle.loads(data)
+        partition, rows, failed, samples, statistics, types, troubles, stage = pickle.loads(data)
         found = tuple(Sample(place, row, Failure(*failure)) for place, row, failure in samples)
-        return Report(partition, rows, failed, found, statistics, types, troubles)
+        return Report(partition, rows, failed, found, statistics, types, troubles, stage)
 
 
 class Tally:
     """Counts the rows of one partition as they go out."""
 
-    def __init__(self, partition: int) -> None:
+    def __init__(self, partition: int, stage: int = 0) -> None:
         self._partition = partition
+        self._stage = stage
         self.rows = 0
         self._failed = 0
         self._samples: list[Sample] = []
@@ -105,7 +108,8 @@ class Tally:
     def report(self, statistics: Mapping[str, Any], troubles: Sequence[str] = ()) -> Report:
         """All of the partition."""
         samples = tuple(self._samples)
-        return Report(self._partition, self.rows, self._failed, samples, statistics, self._types, tuple(troubles))
+        told = tuple(troubles)
+        return Report(self._partition, self.rows, self._failed, samples, statistics, self._types, told, self._stage)
 
 
 def failure_values(failure: Failure) -> dict[str, Any]:

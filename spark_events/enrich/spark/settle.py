@@ -10,15 +10,18 @@ from __future__ import annotations
 import atexit
 import contextlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from spark_events.enrich.spark.batches import is_connect, is_local
+from spark_events.enrich.spark.doubles import may_be_double
 from spark_events.enrich.spark.report import COLUMN, Report
 from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from spark_events.enrich.spark.halting import Desk
 
 __all__ = ["Settled", "Storage", "check_storage", "settle"]
 
@@ -77,30 +80,59 @@ def check_storage(df: DataFrame, storage: Any) -> None:
         raise InvalidPlanError("storage='reliable' needs a folder: call spark.sparkContext.setCheckpointDir(...) first")
 
 
-def settle(lazy: DataFrame, storage: Storage) -> Settled:
+def settle(lazy: DataFrame, storage: Storage, desk: Desk | None = None) -> Settled:
     """Runs every task of the enrichment, and waits.
+
+    Args:
+        lazy: the enrichment.
+        storage: where its result is kept.
+        desk: where its tasks wait to be told that nobody needs them any more.
 
     Raises:
         Exception: what Spark raises when its job fails; nothing is kept then.
     """
+    settled = _stored(lazy, storage, desk)
+    if storage == "reliable" or is_connect(lazy) or is_local(lazy):
+        return settled
+    # One of the two is read, once, and kept: nobody is called for it, and it has no shuffle to be attempted anew for.
+    with _released_if_it_fails(settled):
+        copies = 2 if storage == "replicated" else 1
+        if not may_be_double(lazy.sparkSession, _rdd(settled.df), copies, settled.reports, desk):
+            return settled
+        single = _stored(settled.df, storage, None)
+    settled.release()
+    return single
+
+
+def _stored(lazy: DataFrame, storage: Storage, desk: Desk | None) -> Settled:
     connect = is_connect(lazy)
-    marked, release = _marked(lazy, storage, connect)
-    settled = Settled(marked, release)
-    try:
+    settled = Settled(*_marked(lazy, storage, connect))
+    with _released_if_it_fails(settled):
         if storage == "reliable":
-            _write(marked, _told(marked))
+            _write(settled.df, _told(settled.df))
         elif connect or not is_local(lazy):
             # When a job over it ends, Spark looks for blocks that were lost meanwhile with their executors, computes
             # these again and cuts the plan off. So the reports are read by another job: after that.
             # (`noop` and not `count`: Connect runs a query's own job in a way that leaves the plan uncut.)
-            marked.write.format("noop").mode("overwrite").save()
-        reports = (Report.from_bytes(row.report) for row in _told(marked).collect())
+            settled.df.write.format("noop").mode("overwrite").save()
+        else:
+            desk = None  # the next job is the one that calls
+        if desk is not None:
+            # What is still at work would store another result of what is read now.
+            desk.over()
+        reports = (Report.from_bytes(row.report) for row in _told(settled.df).collect())
         settled.reports = sorted(reports, key=lambda one: one.partition)
+    return settled
+
+
+@contextlib.contextmanager
+def _released_if_it_fails(settled: Settled) -> Iterator[None]:
+    try:
+        yield
     except BaseException:
         with contextlib.suppress(Exception):
-            release()
+            settled.release()
         raise
-    return settled
 
 
 def _told(df: DataFrame) -> DataFrame:

@@ -14,6 +14,7 @@ import pytest
 from spark_events.enrich.engine.engine import Definition
 from spark_events.enrich.plan import Cache, Plan, Retry
 from spark_events.enrich.spark.answers import AnswerWriter
+from spark_events.enrich.spark.attempt import Attempt
 from spark_events.enrich.spark.partition import Partition
 from spark_events.enrich.spark.replay import ReplayStore
 from spark_events.enrich.spark.report import COLUMN, Report
@@ -32,7 +33,9 @@ def _enriched(
 ) -> tuple[pa.Table, Mapping[str, Any]]:
     """The rows with their answers, and what was counted."""
     task = Task(b"", b"", _OUTPUT, input_cols, tuple(batch.schema.names), scope="", settles=True)
-    partition = Partition(task, plan, Definition("calls", "answers", "resource", f"partition {next(_number)}"), 0, "")
+    partition = Partition(
+        task, plan, Definition("calls", "answers", "resource", f"partition {next(_number)}"), Attempt(), ""
+    )
     made = pa.Table.from_batches(list(partition.run(iter([batch]))))
     report = made.column(COLUMN)[-1].as_py()["report"]
     return made, Report.from_bytes(report).statistics
@@ -61,7 +64,9 @@ def test_wide_rows_are_held_by_their_size() -> None:
 def _bodies(plan: Plan, batches: list[pa.RecordBatch], replay: ReplayStore | None = None) -> list[pa.RecordBatch]:
     output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
     task = Task(b"", b"", output, ("id",), ("id",), scope="", settles=True, replay=replay)
-    partition = Partition(task, plan, Definition("calls", "answers", "resource", f"partition {next(_number)}"), 0, "")
+    partition = Partition(
+        task, plan, Definition("calls", "answers", "resource", f"partition {next(_number)}"), Attempt(), ""
+    )
     return list(partition.run(iter(batches)))
 
 
@@ -82,7 +87,9 @@ def test_large_answers_count_against_the_buffer(nested: bool) -> None:
     output = pa.schema([pa.field("text", kind)]).serialize().to_pybytes()
     task = Task(b"", b"", output, ("id",), ("id",), scope="", settles=True)
     plan = Plan(fn, max_in_flight=5, buffer_bytes=1_000_000)
-    partition = Partition(task, plan, Definition("calls", "answers", "resource", f"partition {next(_number)}"), 0, "")
+    partition = Partition(
+        task, plan, Definition("calls", "answers", "resource", f"partition {next(_number)}"), Attempt(), ""
+    )
     rows = 0
     for batch in partition.run(iter([_wide(3_000, 1)])):
         rows += batch.num_rows
@@ -134,7 +141,7 @@ def test_a_task_that_ends_between_parts_keeps_the_answers_of_all(
     store = ReplayStore(f"file://{tmp_path}", "q", 1, output, "d")
     task = Task(b"", b"", output, ("id",), ("id",), scope="", settles=True, replay=store)
     definition = Definition("calls", "answers", "resource", f"partition {next(_number)}")
-    out = Partition(task, Plan(fn, max_in_flight=50), definition, 0, "").run(iter([_wide(50, 1)]))
+    out = Partition(task, Plan(fn, max_in_flight=50), definition, Attempt(), "").run(iter([_wide(50, 1)]))
     next(out)
     out.close()  # type: ignore[attr-defined]
     files = [pa.ipc.open_stream(file.read_bytes()).read_all() for file in tmp_path.rglob("*.arrow")]
@@ -162,7 +169,7 @@ def test_what_the_replay_store_refuses_is_in_the_report(tmp_path: Path) -> None:
     (tmp_path / "store").touch()
     replay = ReplayStore((tmp_path / "store").as_uri(), "q", 1, _OUTPUT, "twice")
     task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="q/1", settles=True, replay=replay)
-    partition = Partition(task, Plan(_twice), Definition("calls", "answers", "resource", "refused"), 0, "")
+    partition = Partition(task, Plan(_twice), Definition("calls", "answers", "resource", "refused"), Attempt(), "")
     made = pa.Table.from_batches(list(partition.run(iter([_wide(3, 1)]))))
     assert made.column("twice").to_pylist() == [0, 2, 4]
     report = Report.from_bytes(made.column(COLUMN)[-1].as_py()["report"])
@@ -181,7 +188,9 @@ def _bought(store: ReplayStore, columns: Mapping[str, list[Any]], **options: Any
     task = Task(b"", b"", output, ("user",), ("order",), scope="q/1", settles=True, replay=store)
     definition = Definition("calls", "answers", "resource", f"partition {next(_number)}")
     batch = pa.RecordBatch.from_pydict(dict(columns))
-    made = pa.Table.from_batches(list(Partition(task, Plan(fn, **options), definition, 0, "").run(iter([batch]))))
+    made = pa.Table.from_batches(
+        list(Partition(task, Plan(fn, **options), definition, Attempt(), "").run(iter([batch])))
+    )
     return made.column("text").to_pylist(), called
 
 
@@ -314,7 +323,7 @@ def test_the_cache_keeps_no_answer_that_does_not_fit(options: dict[str, Any]) ->
     definition = Definition("calls", f"answers {next(_number)}", "resource", f"partition {next(_number)}")
     task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="", settles=True)
     for answers in ([0, None, 4], [0, 2, 4], [0, 2, 4]):
-        made = pa.Table.from_batches(list(Partition(task, plan, definition, 0, "").run(iter([_wide(3, 1)]))))
+        made = pa.Table.from_batches(list(Partition(task, plan, definition, Attempt(), "").run(iter([_wide(3, 1)]))))
         assert made.column("twice").to_pylist() == answers
         wrong = False
     assert called == [0, 1, 2, 1]
