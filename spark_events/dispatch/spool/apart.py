@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
-from spark_events.dispatch.spool import files
 from spark_events.dispatch.spool.attempts import Attempts
 from spark_events.dispatch.spool.connection import UnreadableError, open_file
 from spark_events.dispatch.spool.inflow import Heir, Inflow, Slice, Trail, slices_of
@@ -46,12 +45,7 @@ class Apart:
             heir: who gets it.
         """
         for path in filter(self._attempts.is_due, list(self._left)):
-            try:
-                size = files.size_of(path.parent)
-            except OSError as error:
-                self._attempts.failed(path, _UNREADABLE, error)
-                continue
-            inflow = Inflow(self._slices(path, on_progress), size, Trail(heir), is_own=True)
+            inflow = Inflow(self._slices(path, on_progress), Trail(heir), is_own=True)
             if inflow.advance():
                 return inflow
         return None

@@ -217,6 +217,9 @@ class Clerk:
         if self._desk.is_crowded or self._desk.standing().writing:
             # One's own come first.
             return True
+        if self._desk.has_backlog:
+            # Where it is, it is safe. Should this process die, what has come and is not delivered is in two files.
+            return False
         if is_found := self._look(database):
             with self._is_busy(may_be_passed=False, takes_long=True):
                 self._opening.inherit(database, self._desk)
@@ -260,6 +263,8 @@ class Clerk:
             if not rows:
                 raise DamagedError("rows that were written are not there")
             self._desk.was_read(*_decoded(rows))
+            if self._opening.is_inheriting and not self._desk.has_backlog:
+                self._look_again_at = 0.0
 
     def _works(self) -> None:
         if self.is_failing:

@@ -105,18 +105,16 @@ class Inflow:
 
     Args:
         slices: whoever asks it for the next has taken the last one in.
-        size: of the other file, in bytes.
         trail: knows what of it is settled.
         is_own: whether that is an earlier file of the same spool.
     """
 
-    def __init__(self, slices: Generator[Slice], size: int, trail: Trail, is_own: bool) -> None:
+    def __init__(self, slices: Generator[Slice], trail: Trail, is_own: bool) -> None:
         self.is_own = is_own
         self._trail = trail
         self._slices = slices
-        # What is still to come needs no more than that: a file is larger than the events in it.
-        self._left = size
-        self._allowed = 0
+        # So many rows of the next slice find room.
+        self._fitting = 0
         self._next: Slice | None = None
 
     def advance(self) -> bool:
@@ -126,22 +124,18 @@ class Inflow:
             self._next = next(self._slices, None)
         return self._next is not None
 
-    def fits(self, room: int, total: int) -> bool:
-        """Whether some of it can come now, and makes nobody else go.
+    def fits(self, database: Database) -> bool:
+        """Whether some of the slice can come now, and makes nobody else go.
 
-        All that is still to come finds room; or the half of the spool that is for others is not full.
-
-        Args:
-            room: bytes that are free.
-            total: bytes of the spool.
+        One that finds no room though there is nothing else comes alone, to be given up there, and counted.
         """
-        self._allowed = room if self._left <= room else room - total // 2
-        return self._next is not None and self._fitting(self._next.rows[:1]) == len(self._next.rows[:1])
-
-    def _fitting(self, rows: list[NewRow]) -> int:
-        """How many of them, from the first on, may come."""
+        rows = [] if self._next is None else self._next.rows
         sizes = itertools.accumulate(len(row.event) + _ROW_BYTES for row in rows)
-        return sum(1 for size in sizes if size <= self._allowed)
+        room = database.room
+        self._fitting = sum(1 for size in sizes if size <= room)
+        if rows and not self._fitting and database.is_empty:
+            self._fitting = 1
+        return self._next is not None and (self._fitting > 0 or not rows)
 
     def take(self, database: Database, heir: Heir) -> None:
         """Takes the slice in, behind all that is here, or as much of it as :meth:`fits`.
@@ -150,7 +144,7 @@ class Inflow:
             sqlite3.Error: the own file cannot be used; the slice comes later.
         """
         assert self._next is not None
-        count = self._fitting(self._next.rows)
+        count = self._fitting
         coming = self._next.rows[:count]
         # Whatever becomes of this, nobody else gets these places.
         first = heir.reserve(count)
@@ -171,7 +165,6 @@ class Inflow:
         )
         heir.inherited(came)
         self._trail.note(coming, first)
-        self._left -= sum(len(row.event) for row in rows)
         rest = self._next.rows[count:]
         self._next = self._next._replace(rows=rest, lost=0) if rest else None
 

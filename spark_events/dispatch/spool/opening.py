@@ -111,6 +111,11 @@ class Opening:
         return opened
 
     @property
+    def is_inheriting(self) -> bool:
+        """Whether there is more to come of what others have left."""
+        return self._inflow is not None
+
+    @property
     def is_behind(self) -> bool:
         """Whether rows of an earlier file of this spool are still to come."""
         return self._apart.is_left
@@ -126,7 +131,7 @@ class Opening:
             self._inflow = self._apart.find(self._on_progress, heir) or self._orphans.find(
                 self._claim, self._on_progress, heir
             )
-        return self._inflow is not None and self._inflow.fits(database.room, database.capacity)
+        return self._inflow is not None and self._inflow.fits(database)
 
     def inherit(self, database: Database, heir: Heir) -> None:
         """The slice comes behind what is here; nobody else may get places meanwhile.
@@ -143,8 +148,8 @@ class Opening:
             takeover.keep(self._removed.connection)
             self._removed.close()
             self._removed = None
-        if self._inflow is not None and self._inflow.is_own:
-            # With the rest of it.
+        if self._inflow is not None:
+            # What has come of it may be lost with the file: it is looked for anew, and what was set aside comes first.
             self._inflow.close()
             self._inflow = None
         self._apart.take_all(self._claim.damaged(), takeover)

@@ -53,12 +53,11 @@ class Orphans:
         found = None
         try:
             for orphan in self._free(own):
-                size = None if found else self._size(orphan)
-                if size is None:
+                if found or not self._attempts.is_due(orphan.folder):
                     orphan.release()
                     continue
                 trail = Trail(heir)
-                inflow = Inflow(self._slices(orphan, on_progress, trail), size, trail, is_own=False)
+                inflow = Inflow(self._slices(orphan, on_progress, trail), trail, is_own=False)
                 found = inflow if inflow.advance() else None
         except OSError as error:
             self._attempts.say(_UNSEEN, error)
@@ -77,17 +76,15 @@ class Orphans:
                 yield orphan
 
     def _size(self, orphan: Claim) -> int | None:
-        """In bytes, of one that may be tried."""
-        if not self._attempts.is_due(orphan.folder):
-            return None
+        """Bytes of all its files."""
         try:
-            return orphan.size()
+            return sum(files.size_of(path.parent) for path in orphan.databases())
         except OSError as error:
             self._attempts.failed(orphan.folder, _UNREADABLE, error)
             return None
 
     def adopt_all(self, own: Claim, takeover: Takeover) -> None:
-        """Takes in all for which there is room; the others come slice by slice, as room is made for them.
+        """Takes in all that leave half of the spool to what is new; the others come slice by slice.
 
         Args:
             own: the spool that they go to.
@@ -101,7 +98,7 @@ class Orphans:
             for orphan in self._free(own):
                 size = self._size(orphan)
                 # Where it is, it is safe; here it would make others go.
-                if size is None or size > takeover.database.room:
+                if size is None or size > takeover.database.room - takeover.database.capacity // 2:
                     orphan.release()
                 else:
                     self._adopt(orphan, takeover)

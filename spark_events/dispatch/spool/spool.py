@@ -305,6 +305,11 @@ class Spool:
         """Whether so much waits for the disk that soon something would have to be shed."""
         return not self._front.wait_for_room(_FRONT // 2, 0.0)
 
+    @property
+    def has_backlog(self) -> bool:
+        """Whether events are on disk alone: more than the reporter keeps up with."""
+        return self._unread > 0
+
     def pass_by(self) -> None:
         """The disk does not work: what would be written goes to the reporter without, behind what is on disk."""
         with self._lock:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fakes import PATIENCE, eventually
 
-from spark_events.dispatch.spool import opening, salvage
+from spark_events.dispatch.spool import clerk, opening, salvage
 from spark_events.dispatch.spool.database import Appended, Database, Extent, NewRow
 
 from .conftest import Open, Owner, counting
@@ -112,7 +112,7 @@ def test_what_finds_no_room_any_more_waits_for_it(
             first.put(*range(OWN + 1, OWN + 111), text="x" * 1_000)
 
     attentive.on_slice = staticmethod(on_slice)
-    looked = counting(monkeypatch, opening.Opening, "look")
+    looked = counting(monkeypatch, clerk.Clerk, "_inherit")
     look(first)
     eventually(lambda: first.counts().spooled == 211)
     waits = len(looked)

@@ -783,16 +783,46 @@ def test_what_there_is_no_room_for_stays_where_it_is_safe(owner: Open, monkeypat
     """Here it would make others go; it comes as soon as there is room."""
     monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
     first, second = owner(max_size=1), owner()
-    first.write(*range(120), text="x" * 1_000)
-    second.write(*range(1_000, 1_200), text="x" * 1_000)
+    first.write(*range(60), text="x" * 1_500)
+    second.write(1_000, text="x" * 150_000)
     second.close()
     looked = counting(monkeypatch, opening.Opening, "look")
     # The second look begins when the first has ended.
     eventually(lambda: len(looked) > 1)
-    assert (first.counts().accepted, first.counts().dropped) == (120, {})
+    assert (first.counts().accepted, first.counts().dropped) == (60, {})
     assert second.file.exists()
-    assert first.deliver(320) == [*range(120), *range(1_000, 1_200)]
-    assert (first.counts().accepted, first.counts().dropped) == (320, {})
+    assert first.deliver(61) == [*range(60), 1_000]
+    assert (first.counts().accepted, first.counts().dropped) == (61, {})
+    eventually(lambda: not second.file.exists())
+
+
+def test_what_waits_on_disk_is_delivered_before_more_is_taken_over(
+    owner: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a destination is away, say: what others have left is safe where it is, and in one file."""
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
+    first, second = owner(max_size=1), owner()
+    first.write(*range(100))
+    second.write(*range(1_000, 1_010))
+    second.close()
+    looked = counting(monkeypatch, clerk.Clerk, "_inherit")
+    eventually(lambda: len(looked) > 2)
+    assert first.counts().accepted == 100
+    assert first.deliver(110) == [*range(100), *range(1_000, 1_010)]
+
+
+def test_what_is_too_large_for_the_whole_spool_holds_nobody_up(owner: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is given up where it is looked for, and counted; what comes behind it is delivered."""
+    first, second = owner(), owner()
+    second.write(1)
+    second.write(2, text="x" * 300_000)
+    second.write(3)
+    first.close()
+    second.close()
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
+    third = owner(max_size=1)
+    assert third.deliver(2) == [1, 3]
+    assert third.counts().dropped == {"spool-full": 1}
     eventually(lambda: not second.file.exists())
 
 
