@@ -133,8 +133,10 @@ def halting(bind: str, host: str) -> Iterator[Desk | None]:
         yield desk
         linger = 0.0
     finally:
-        desk.over()
-        desk.close(linger)
+        try:
+            desk.over()
+        finally:
+            desk.close(linger)
 
 
 class Desk:
@@ -226,7 +228,8 @@ class Desk:
                 self._tell(other)
 
     def _tell(self, attempt: Attempt) -> None:
-        if attempt in self._waiting:
+        # uvloop does not write to one that is being closed; nor is anybody there to read it.
+        with contextlib.suppress(KeyError, RuntimeError):
             self._waiting[attempt].write(self.halt.answer(attempt))
 
     async def _tell_all(self) -> None:

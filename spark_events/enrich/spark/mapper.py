@@ -44,9 +44,11 @@ class Mapper:
         began = time.monotonic()
         find_tenacity()
         # The engine needs tenacity, so it cannot be imported before.
-        from spark_events.enrich.engine.process import close_unused
+        from spark_events.enrich.engine.process import close_unused, current_process
         from spark_events.enrich.spark.partition import Partition
 
+        # Behind the imports and before all that is of this task: what is there then stays for ever.
+        current_process()
         plan = _plan(self.task.pickled)
         definition: Definition = pickle.loads(self.task.definition)
         attempt, scope = _place()

@@ -61,9 +61,12 @@ def archive() -> Path:
     global _folder, _archive  # noqa: PLW0603
     if _archive is None or not _archive.exists():
         content = _zipped(_PACKAGE)
-        _folder = tempfile.TemporaryDirectory(prefix="spark-events-")
-        _archive = Path(_folder.name) / f"spark_events-{__version__}-{_digest(content)}.zip"
-        _archive.write_bytes(content)
+        if _folder is None or not Path(_folder.name).is_dir():
+            _folder = tempfile.TemporaryDirectory(prefix="spark-events-")
+        made = Path(_folder.name) / f"spark_events-{__version__}-{_digest(content)}.zip"
+        made.write_bytes(content)
+        # Not before: a disk that is full now must not have half of it shipped later.
+        _archive = made
     return _archive
 
 

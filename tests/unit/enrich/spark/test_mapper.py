@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import pickle
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 from enrich_engine import Run, chunks_of, definition
 
 from spark_events.enrich.engine import process, resources
-from spark_events.enrich.engine.engine import Definition
+from spark_events.enrich.engine.engine import Definition, Engine
 from spark_events.enrich.plan import Plan
 from spark_events.enrich.spark import mapper
 from spark_events.enrich.spark.mapper import Mapper
@@ -137,3 +139,22 @@ def test_where_nothing_was_enriched_nothing_is_made_to_be_closed(monkeypatch: py
     monkeypatch.setattr(process, "_process", None)
     process.close_unused()
     assert process._process is None
+
+
+def test_what_the_first_task_of_a_worker_held_is_not_kept_for_ever(
+    mapped: Mapped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its engine, say, with the answers that it remembered: what is there when modules are set apart stays."""
+    engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+    make = Engine.__init__
+
+    def noted(engine: Engine, *given: Any, **more: Any) -> None:
+        make(engine, *given, **more)
+        engines.add(engine)
+
+    monkeypatch.setattr(Engine, "__init__", noted)
+    gc.unfreeze()
+    whole(mapped(Opener(), [1, 2, 3]))
+    assert gc.get_freeze_count() > 0
+    gc.collect()
+    assert not engines

@@ -9,6 +9,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from spark_events.enrich.spark import shipping
 from spark_events.enrich.spark.shipping import archive
 
@@ -51,3 +53,23 @@ def test_the_same_files_are_the_same_archive_whenever_they_were_installed(tmp_pa
     assert shipping._digest(content) in archive().name
     (another / "_version.py").write_text('__version__ = "another"\n', "utf-8")
     assert shipping._digest(shipping._zipped(another)) not in archive().name
+
+
+def test_half_an_archive_is_never_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full when it is written, and no longer when a restarted query asks for it."""
+    monkeypatch.setattr(shipping, "_archive", None)
+    monkeypatch.setattr(shipping, "_folder", None)
+    write = Path.write_bytes
+
+    def half(path: Path, content: bytes) -> int:
+        write(path, content[: len(content) // 2])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_bytes", half)
+        with pytest.raises(OSError, match="No space"):
+            archive()
+    assert zipfile.ZipFile(archive()).testzip() is None
+    folder = shipping._folder
+    assert folder is not None
+    folder.cleanup()
