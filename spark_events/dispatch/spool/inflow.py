@@ -15,8 +15,8 @@ from spark_events.dispatch.spool.window import Standing
 
 __all__ = ["Came", "Heir", "Inflow", "Slice", "Trail", "slices_of"]
 
-#: What a row takes besides its event, about: its identifiers, twice, and its share of a page that is not full.
-_ROW_BYTES = 256
+#: What a row takes besides its event: its identifiers, twice. And pages may be half empty.
+_ROW_BYTES, _PAGES_SHARE = 256, 2
 
 
 class Slice(NamedTuple):
@@ -130,7 +130,7 @@ class Inflow:
         One that finds no room though there is nothing else comes alone, to be given up there, and counted.
         """
         rows = [] if self._next is None else self._next.rows
-        sizes = itertools.accumulate(len(row.event) + _ROW_BYTES for row in rows)
+        sizes = itertools.accumulate(_PAGES_SHARE * (len(row.event) + _ROW_BYTES) for row in rows)
         room = database.room
         self._fitting = sum(1 for size in sizes if size <= room)
         if rows and not self._fitting and database.is_empty:
