@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from spark_events.dispatch.spool.drivers import is_alive
 
-__all__ = ["Claim", "claim", "orphans", "size_of"]
+__all__ = ["Claim", "claim", "orphans"]
 
 _DATABASE = "events.db"
 #: SQLite keeps these beside a database; one whose database is gone is of no meaning to it.
@@ -58,8 +58,8 @@ class Claim:
             os.pwrite(self._descriptor, driver.encode("ascii"), 0)
 
     def size(self) -> int:
-        """Bytes of the database, and of what belongs to it."""
-        return size_of(self.folder)
+        """Bytes of all its databases, and of what belongs to them."""
+        return sum(_size_of(path.parent) for path in self.databases())
 
     def set_aside(self) -> None:
         """What is damaged makes room; until :meth:`put_away`, what can be read of it is still to be read."""
@@ -108,7 +108,7 @@ class Claim:
         _close(self._descriptor)
 
 
-def size_of(folder: Path) -> int:
+def _size_of(folder: Path) -> int:
     """Bytes of the database in a folder, and of what belongs to it."""
     total = 0
     for name in _FILES:

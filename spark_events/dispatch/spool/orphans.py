@@ -78,7 +78,7 @@ class Orphans:
     def _size(self, orphan: Claim) -> int | None:
         """Bytes of all its files."""
         try:
-            return sum(files.size_of(path.parent) for path in orphan.databases())
+            return orphan.size()
         except OSError as error:
             self._attempts.failed(orphan.folder, _UNREADABLE, error)
             return None

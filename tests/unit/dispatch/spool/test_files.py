@@ -249,3 +249,15 @@ def test_only_the_owner_may_read(tmp_path: Path, no_umask: None) -> None:
     assert {mode for name, mode in modes.items() if name.startswith("events.db") or name.endswith(".lock")} == {0o600}
     assert modes["audit.0"] == modes[own.folder.parent.name] == 0o700
     own.release()
+
+
+def test_the_size_is_that_of_what_was_set_aside_as_well(tmp_path: Path) -> None:
+    """Its owner was killed before it had read it: all of that would come."""
+    own = claim(tmp_path, "shop", "audit")
+    fill(own, 1)
+    before = own.size()
+    own.set_aside()
+    assert own.size() == before > 0
+    fill(own, 2)
+    assert own.size() == 2 * before
+    own.release()

@@ -166,17 +166,22 @@ def full_after_one_slice(attentive: type[AttentiveDatabase]) -> Callable[[], Non
     return empty
 
 
+def deliver_one_slice_and_find_the_disk_full(one: Owner, attentive: type[AttentiveDatabase]) -> None:
+    """And then it has room again."""
+    empty = full_after_one_slice(attentive)
+    look(one)
+    assert of(one.deliver(SLICE + 1)) == (list(range(SLICE)), [OWN])
+    eventually(lambda: not one.spool.has_to_write())
+    empty()
+
+
 def test_what_was_taken_over_before_the_disk_was_full_is_not_taken_over_again(
     owner: Open, attentive: type[AttentiveDatabase]
 ) -> None:
     """Though it was delivered and removed meanwhile: it goes on where it was."""
     first, second = owner(), owner()
     leave(second, 3)
-    empty = full_after_one_slice(attentive)
-    look(first)
-    assert of(first.deliver(SLICE + 1)) == (list(range(SLICE)), [OWN])
-    eventually(lambda: not first.spool.has_to_write())
-    empty()
+    deliver_one_slice_and_find_the_disk_full(first, attentive)
     look(first)
     assert of(first.deliver(2 * SLICE + 1)) == (list(range(SLICE, 3 * SLICE)), [OWN])
     assert first.counts().accepted == 3 * SLICE + 2
@@ -276,11 +281,7 @@ def test_a_damaged_file_is_taken_over_once_and_not_written(
     spoilt = content.rindex(b'"filler"') // 4096 * 4096
     content[spoilt : spoilt + 4096] = b"\xff" * 4096
     second.file.write_bytes(content)
-    empty = full_after_one_slice(attentive)
-    look(first)
-    assert of(first.deliver(SLICE + 1)) == (list(range(SLICE)), [OWN])
-    eventually(lambda: not first.spool.has_to_write())
-    empty()
+    deliver_one_slice_and_find_the_disk_full(first, attentive)
     look(first)
     lost = eventually(lambda: first.counts().dropped)["spool-corrupt"]
     told, _ = of(first.deliver(2 * SLICE + 1 - lost))
