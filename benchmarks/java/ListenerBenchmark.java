@@ -1,6 +1,5 @@
 package io.sparkevents;
 
-import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -8,7 +7,6 @@ import java.util.Properties;
 import java.util.concurrent.ArrayBlockingQueue;
 import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntConsumer;
-import java.util.function.IntFunction;
 import org.apache.spark.SparkConf;
 import org.apache.spark.Success$;
 import org.apache.spark.TaskEndReason;
@@ -33,7 +31,8 @@ import scala.collection.immutable.Nil$;
  *
  * <p>Each call is timed by itself; the clock's own cost is in both sides, which makes the ratio look
  * better than it is, so it is measured, printed, and taken off the medians. Rounds of all variants are
- * interleaved. Arguments: the Python of the sidecar, the folder of spark_events.
+ * interleaved. Every job has a number of its own, so that the sidecars have events to make. Arguments: the
+ * Python of the sidecar, the folder of spark_events.
  */
 public final class ListenerBenchmark {
   private static final int ROUNDS = 12;
@@ -42,16 +41,21 @@ public final class ListenerBenchmark {
   /** A burst is what a micro-batch makes; then the sidecar has time to take it. */
   private static final int BURST = 64;
   private static final long PAUSE_NANOS = 2_000_000;
+  /** What is in a pipe and in mailboxes takes a sidecar some 20 ms. */
+  private static final long SETTLE_NANOS = 100_000_000;
+  private static final String[] WHATS = {"a job's start", "a job's end"};
 
   private final SparkConf conf;
-  private final SparkListenerJobStart jobStart;
-  private final SparkListenerJobEnd jobEnd;
+  private final String events;
+  /** Made before a round, for what Spark makes is not ours to be timed. */
+  private final SparkListenerJobStart[] starts = new SparkListenerJobStart[CALLS / 2];
+  private final SparkListenerJobEnd[] ends = new SparkListenerJobEnd[CALLS / 2];
+  private int jobs;
 
   private ListenerBenchmark(String python, String events) {
     conf = Jobs.conf(python, events, "async-queued");
     conf.set("spark.events.shutdown.timeout", "1s");
-    jobStart = new SparkListenerJobStart(1, 1L, none(), Jobs.properties());
-    jobEnd = new SparkListenerJobEnd(1, 1L, JobSucceeded$.MODULE$);
+    this.events = events;
   }
 
   @SuppressWarnings("unchecked")
@@ -62,101 +66,130 @@ public final class ListenerBenchmark {
   /** One way of calling; the times of its calls. */
   private static final class Variant {
     final String name;
+    final boolean flood;
     final IntConsumer call;
-    final Runnable before;
-    final Runnable pause;
-    final List<long[]> rounds = new ArrayList<>();
+    /** Null: nothing of ours is called. */
+    final Alone driver;
+    /** Of each round the starts' and the ends' times, each in order. */
+    final List<long[][]> rounds = new ArrayList<>();
+    long dropped;
 
-    Variant(String name, Runnable before, IntConsumer call, Runnable pause) {
+    Variant(String name, boolean flood, Alone driver, IntConsumer call) {
       this.name = name;
-      this.before = before;
+      this.flood = flood;
+      this.driver = driver;
       this.call = call;
-      this.pause = pause;
     }
 
     void round(boolean keep) {
-      before.run();
-      long[] nanos = new long[CALLS];
+      long before = driver == null ? 0 : driver.queue.dropped();
+      long[][] nanos = new long[WHATS.length][CALLS / 2];
       for (int i = 0; i < CALLS; i++) {
-        if (i % BURST == 0) {
-          pause.run();
+        if (!flood && i % BURST == 0) {
+          LockSupport.parkNanos(PAUSE_NANOS);
         }
         long start = System.nanoTime();
         call.accept(i);
-        nanos[i] = System.nanoTime() - start;
+        nanos[i % 2][i / 2] = System.nanoTime() - start;
       }
-      Arrays.sort(nanos);
       if (keep) {
+        Arrays.stream(nanos).forEach(Arrays::sort);
         rounds.add(nanos);
+        dropped += driver == null ? 0 : driver.queue.dropped() - before;
       }
     }
 
     /** The median over the rounds of each round's quantile. */
-    long quantile(double share) {
-      return rounds.stream().mapToLong(r -> r[(int) (share * (CALLS - 1))]).sorted().toArray()[rounds.size() / 2];
+    long quantile(int what, double share) {
+      return rounds.stream().mapToLong(r -> r[what][(int) (share * (CALLS / 2 - 1))]).sorted().toArray()[
+          rounds.size() / 2];
     }
+  }
+
+  /** For a driver with a file of its own: what is written to one file is written one after the other. */
+  private SparkConf confOf(String driver) {
+    return conf.clone().set("spark.events.reporter.audit.path", events + "." + driver);
   }
 
   private void callbacks() throws Exception {
-    Redaction redaction = new Redaction(Redaction.SPARK_DEFAULT);
-    Records records = new Records(conf, redaction, new JobProperties(redaction));
-    EventsListener running = new EventsListener(conf);
-    ProcessHandle first = ProcessHandle.current().children().findFirst().get();
-    EventsListener stopped = new EventsListener(conf.clone());
-    ProcessHandle second = ProcessHandle.current().children().filter(p -> !p.equals(first)).findFirst().get();
-    signal("STOP", second);
-    SparkConf withHung = conf.clone();
-    withHung.set("spark.events.reporter.stuck.type", "benchmarks._hung:Hung");
-    EventsListener hung = new EventsListener(withHung);
-
-    System.out.println("a job's start:");
-    compare(
-        i -> records.jobStart(jobStart),
-        i -> running.onJobStart(jobStart),
-        i -> hung.onJobStart(jobStart),
-        i -> stopped.onJobStart(jobStart));
-    System.out.println("a job's end:");
-    compare(
-        i -> records.jobEnd(jobEnd),
-        i -> running.onJobEnd(jobEnd),
-        i -> hung.onJobEnd(jobEnd),
-        i -> stopped.onJobEnd(jobEnd));
-    ProcessHandle.current().children().forEach(ProcessHandle::destroyForcibly);
+    SparkConf withHung = confOf("hung").set("spark.events.reporter.stuck.type", "benchmarks._hung:Hung");
+    try (Alone running = new Alone(confOf("running"));
+        Alone stopped = new Alone(confOf("stopped"));
+        Alone hung = new Alone(withHung)) {
+      stopped.signal("STOP");
+      compare(running, stopped, hung);
+    }
   }
 
-  private static void compare(
-      IntFunction<Record> capture, IntConsumer toRunning, IntConsumer toHung, IntConsumer toStopped) {
+  private void compare(Alone running, Alone stopped, Alone hung) throws Exception {
+
+    Redaction redaction = new Redaction(Redaction.SPARK_DEFAULT);
+    Records records = new Records(conf, redaction, new JobProperties(redaction));
     ArrayBlockingQueue<Record> bare = new ArrayBlockingQueue<>(CALLS);
-    Runnable pause = () -> LockSupport.parkNanos(PAUSE_NANOS);
-    Runnable none = () -> {};
-    Variant clock = new Variant("nothing (the clock alone)", none, i -> {}, pause);
-    Variant base = new Variant("capture + ArrayBlockingQueue.offer", bare::clear, i -> bare.offer(capture.apply(i)), pause);
-    Variant live = new Variant("listener, sidecar runs", none, toRunning, pause);
-    Variant stuck = new Variant("listener, one reporter of two hangs", none, toHung, pause);
-    Variant full = new Variant("listener, sidecar stopped, queue full", none, toStopped, pause);
-    Variant baseFlood = new Variant("flood: capture + offer", bare::clear, i -> bare.offer(capture.apply(i)), none);
-    Variant liveFlood = new Variant("flood: listener, sidecar runs", none, toRunning, none);
-    Variant stuckFlood = new Variant("flood: listener, one reporter hangs", none, toHung, none);
-    Variant fullFlood = new Variant("flood: listener, sidecar stopped", none, toStopped, none);
-    List<Variant> variants =
-        Arrays.asList(clock, base, live, stuck, full, baseFlood, liveFlood, stuckFlood, fullFlood);
+    IntConsumer offer = i -> bare.offer(i % 2 == 0 ? records.jobStart(starts[i / 2]) : records.jobEnd(ends[i / 2]));
+    List<Variant> variants = new ArrayList<>();
+    variants.add(new Variant("nothing (the clock alone)", false, null, i -> {}));
+    for (boolean flood : new boolean[] {false, true}) {
+      String prefix = flood ? "flood: " : "";
+      variants.add(new Variant(prefix + "capture + ArrayBlockingQueue.offer", flood, null, offer));
+      variants.add(new Variant(prefix + "listener, sidecar runs", flood, running, i -> tell(running.listener, i)));
+      variants.add(new Variant(prefix + "listener, one reporter of two hangs", flood, hung, i -> tell(hung.listener, i)));
+      variants.add(new Variant(prefix + "listener, sidecar stopped", flood, stopped, i -> tell(stopped.listener, i)));
+    }
     for (int round = 0; round < WARM_UP + ROUNDS; round++) {
       for (Variant variant : variants) {
+        prepare(bare);
+        // What the round before has left is not to be in the way of this one.
+        while (!running.queue.isAcknowledgedEntirely()) {
+          LockSupport.parkNanos(PAUSE_NANOS);
+        }
+        hung.queue.awaitWritten(10_000);
+        LockSupport.parkNanos(SETTLE_NANOS);
         variant.round(round >= WARM_UP);
       }
     }
-    long tick = clock.quantile(0.5);
-    for (Variant variant : variants) {
-      boolean isFlood = variant.name.startsWith("flood");
-      double ratio = (double) (variant.quantile(0.5) - tick) / ((isFlood ? baseFlood : base).quantile(0.5) - tick);
-      System.out.printf(
-          "  %-42s p50 %6d ns  p99 %7d ns  p99.9 %8d ns  ratio of medians %.2f%n",
-          variant.name, variant.quantile(0.5), variant.quantile(0.99), variant.quantile(0.999), ratio);
+    for (int what = 0; what < WHATS.length; what++) {
+      System.out.println(WHATS[what] + ":");
+      print(variants, what);
+    }
+    for (Alone driver : new Alone[] {running, stopped, hung}) {
+      driver.checkItHasLasted();
     }
   }
 
-  private static void signal(String name, ProcessHandle process) throws IOException, InterruptedException {
-    new ProcessBuilder("kill", "-" + name, String.valueOf(process.pid())).start().waitFor();
+  private void prepare(ArrayBlockingQueue<Record> bare) {
+    bare.clear();
+    for (int i = 0; i < starts.length; i++) {
+      starts[i] = Jobs.start(jobs);
+      ends[i] = Jobs.end(jobs++);
+    }
+  }
+
+  private void tell(EventsListener listener, int call) {
+    if (call % 2 == 0) {
+      listener.onJobStart(starts[call / 2]);
+    } else {
+      listener.onJobEnd(ends[call / 2]);
+    }
+  }
+
+  private static void print(List<Variant> variants, int what) {
+    long tick = variants.get(0).quantile(what, 0.5);
+    long base = 1;
+    for (Variant variant : variants) {
+      long median = variant.quantile(what, 0.5) - tick;
+      if (variant.driver == null) {
+        base = Math.max(1, median);
+      }
+      System.out.printf(
+          "  %-44s p50 %6d ns  p99 %7d ns  p99.9 %8d ns  ratio of medians %.2f  dropped %.0f %%%n",
+          variant.name,
+          variant.quantile(what, 0.5),
+          variant.quantile(what, 0.99),
+          variant.quantile(what, 0.999),
+          (double) median / base,
+          100.0 * variant.dropped / (CALLS * ROUNDS));
+    }
   }
 
   /** What becomes of the tasks of a stage: each fails once, is tried again with a copy beside it, and succeeds. */
@@ -166,7 +199,13 @@ public final class ListenerBenchmark {
 
   /** All events of one kind of a stage, timed as a whole. Large stages are slower: their events are out of the caches. */
   private void tasks(int tasks, int rounds) throws Exception {
-    EventsListener listener = new EventsListener(conf.clone());
+    try (Alone driver = new Alone(confOf("tasks"))) {
+      tasks(driver.listener, tasks, rounds);
+      driver.checkItHasLasted();
+    }
+  }
+
+  private static void tasks(EventsListener listener, int tasks, int rounds) {
     double[][] nanos = new double[PHASES.length][rounds];
     for (int round = -rounds; round < rounds; round++) {
       int stage = round + rounds;
@@ -197,7 +236,6 @@ public final class ListenerBenchmark {
     for (int phase = 0; phase < PHASES.length; phase++) {
       print(PHASES[phase], tasks, nanos[phase]);
     }
-    ProcessHandle.current().children().forEach(ProcessHandle::destroyForcibly);
   }
 
   private static SparkListenerTaskStart[] starts(int stage, int tasks, int attempt, boolean speculative) {
@@ -253,7 +291,5 @@ public final class ListenerBenchmark {
       benchmark.callbacks();
     }
     System.out.flush();
-    // The sidecars have been ended; there is nothing to wait for.
-    Runtime.getRuntime().halt(0);
   }
 }

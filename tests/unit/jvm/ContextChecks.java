@@ -4,9 +4,19 @@ import static io.sparkevents.Checks.is;
 import static io.sparkevents.HandoffQueueChecks.takeAll;
 
 import java.util.ArrayList;
+import java.util.Collections;
+import java.util.Comparator;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
+import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
+import java.util.Random;
+import java.util.Set;
+import java.util.TreeSet;
 import java.util.UUID;
+import java.util.stream.Collectors;
 import org.apache.spark.SparkConf;
 import org.apache.spark.scheduler.JobSucceeded$;
 import org.apache.spark.scheduler.SparkListenerApplicationStart;
@@ -134,5 +144,91 @@ public final class ContextChecks {
     is(queue.dropped(), 1);
     queue.acknowledge(1);
     is(told(queue), "[]");
+  }
+
+  /** The same, with a list that is searched. */
+  private static final class Plain {
+    private static final int LIMIT = 2_000;
+    /** By the time at which each was heard of last. */
+    private final LinkedHashMap<String, List<Record>> known = new LinkedHashMap<>();
+    private final LinkedHashSet<String> endedEarly = new LinkedHashSet<>();
+
+    void apply(Record record, String subject) {
+      List<Record> before = known.remove(subject);
+      if (record.change.rank == null) {
+        if (before == null) {
+          endedEarly.add(subject);
+          if (endedEarly.size() > LIMIT) {
+            endedEarly.remove(endedEarly.iterator().next());
+          }
+        }
+        return;
+      }
+      if (endedEarly.remove(subject)) {
+        return;
+      }
+      List<Record> now = new ArrayList<>();
+      boolean outdated = false;
+      for (Record other : before == null ? Collections.<Record>emptyList() : before) {
+        boolean newer = other.seq() > record.seq();
+        boolean same = other.kind.equals(record.kind);
+        outdated |= newer && same;
+        if (newer || outdated || !(same || record.change.begins)) {
+          now.add(other);
+        }
+      }
+      if (!outdated) {
+        now.add(record);
+      }
+      known.put(subject, now);
+      if (known.size() > LIMIT
+          && known.values().stream().filter(one -> rank(one) != Context.Rank.APPLICATION).count() > LIMIT) {
+        for (Context.Rank rank : Context.Rank.values()) {
+          Optional<String> eldest =
+              known.entrySet().stream().filter(one -> rank(one.getValue()) == rank).map(Map.Entry::getKey).findFirst();
+          if (eldest.isPresent() && !eldest.get().equals(subject)) {
+            known.remove(eldest.get());
+            return;
+          }
+        }
+      }
+    }
+
+    private static Context.Rank rank(List<Record> records) {
+      return records.stream().map(one -> one.change.rank).min(Comparator.naturalOrder()).get();
+    }
+
+    Set<Long> numbers() {
+      return known.values().stream().flatMap(List::stream).map(Record::seq).collect(Collectors.toCollection(TreeSet::new));
+    }
+  }
+
+  /** Whatever happens to whatever subjects, in whatever order. */
+  public static void checkWhatIsKnown() {
+    Context.Rank[] ranks = Context.Rank.values();
+    for (int seed = 0; seed < 10; seed++) {
+      Random random = new Random(seed);
+      // Few subjects meet often, many are too many.
+      int subjects = seed % 5 == 0 ? 3_000 : 20;
+      Context context = new Context();
+      Plain plain = new Plain();
+      for (int n = 1; n <= 6_000; n++) {
+        String subject = String.valueOf(random.nextInt(subjects));
+        Context.Rank rank = ranks[random.nextInt(20) == 0 ? 3 : random.nextInt(3)];
+        int what = random.nextInt(seed % 3 == 0 ? 3 : 30);
+        Context.Change change =
+            what == 0
+                ? Context.Change.forget(subject)
+                : what == 1 ? Context.Change.begin(subject, rank) : Context.Change.add(subject, rank);
+        Record record = new Record("kind " + random.nextInt(3), Record.Worth.ROUTINE, change, json -> {});
+        // Some come late.
+        record.assign(random.nextInt(4) == 0 ? n * 10L - random.nextInt(2_000) : n * 10L);
+        context.apply(record);
+        plain.apply(record, subject);
+      }
+      Set<Long> numbers = context.records().stream().map(Record::seq).collect(Collectors.toCollection(TreeSet::new));
+      is(numbers, plain.numbers());
+      is(numbers.size() > 10, true);
+    }
   }
 }

@@ -157,6 +157,49 @@ public final class HandoffQueueChecks {
     is(queue.size(), 2);
   }
 
+  /** The writer keeps room free, a little at a time; what is not in the pipe yet, and what fits anyhow, stays. */
+  public static void checkRoomIsMadeAhead() throws Exception {
+    HandoffQueue queue = new HandoffQueue(1_024, true);
+    for (int i = 0; i < 1_024; i++) {
+      queue.offer(routine());
+    }
+    is(queue.makeRoomAhead(), false);
+    is(queue.size(), 1_024);
+    is(takeAll(queue).size(), 1_024);
+    int times = 1;
+    while (queue.makeRoomAhead()) {
+      times++;
+    }
+    is(queue.size(), 1_024 - 128);
+    is(times > 2, true);
+    for (int i = 0; i < 128; i++) {
+      queue.offer(routine());
+    }
+    is(queue.size(), 1_024);
+    is(queue.dropped(), 0);
+    queue.acknowledge(127);
+    queue.rewind();
+    is(queue.dropped(), 1); // 128; all before were acknowledged, all behind are here
+  }
+
+  /** What was written to one that has died is not in the pipe of the next; and at the end no room is needed. */
+  public static void checkNoRoomIsMadeOfWhatIsNotInThePipe() throws Exception {
+    HandoffQueue queue = new HandoffQueue(1_024, true);
+    for (int i = 0; i < 1_024; i++) {
+      queue.offer(routine());
+    }
+    takeAll(queue);
+    queue.rewind();
+    is(take(queue).size(), 64);
+    is(queue.makeRoomAhead(), false);
+    queue.rewind();
+    queue.finish();
+    is(takeAll(queue).size(), 1_024);
+    is(queue.makeRoomAhead(), false);
+    is(queue.size(), 1_024);
+    is(queue.dropped(), 0);
+  }
+
   /** What had made room and was not acknowledged is lost with the sidecar, and counted; the rest is sent again. */
   public static void checkDeathCostsOnlyWhatHadMadeRoom() throws Exception {
     HandoffQueue queue = new HandoffQueue(2, true);

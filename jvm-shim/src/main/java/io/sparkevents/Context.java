@@ -1,14 +1,10 @@
 package io.sparkevents;
 
-import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Comparator;
-import java.util.EnumMap;
 import java.util.Iterator;
-import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
-import java.util.Map;
 import java.util.Set;
 
 /**
@@ -36,8 +32,8 @@ final class Context {
   /** How one record changes the context. */
   static final class Change {
     private final String subject;
-    private final Rank rank;
-    private final boolean begins;
+    final Rank rank;
+    final boolean begins;
 
     private Change(String subject, Rank rank, boolean begins) {
       this.subject = subject;
@@ -64,96 +60,40 @@ final class Context {
   /** Subjects beyond this many: of the lowest rank, the one that was quiet for longest is forgotten. */
   private static final int LIMIT = 2_000;
 
-  private final Map<Rank, Map<String, List<Record>>> subjects = new EnumMap<>(Rank.class);
+  private final Subjects subjects = new Subjects();
   /** Whose end was dropped before their beginning has left the queue. */
   private final Set<String> endedEarly = new LinkedHashSet<>();
 
-  Context() {
-    for (Rank rank : Rank.values()) {
-      subjects.put(rank, new LinkedHashMap<>());
-    }
-  }
-
+  /** Where records are dropped, the listener's thread comes through here with each of them. */
   void apply(Record record) {
     Change change = record.change;
     if (change == null) {
       return;
     }
-    List<Record> known = take(change.subject);
     if (change.rank == null) {
-      if (known.isEmpty()) {
-        endedEarly.add(change.subject);
-        if (endedEarly.size() > LIMIT) {
-          forgetEldest(endedEarly);
-        }
+      if (!subjects.forget(change.subject)) {
+        noteEarlyEnd(change.subject);
       }
-    } else if (!endedEarly.remove(change.subject)) {
-      addTo(known, record);
-      subjects.get(lowestRank(known)).put(change.subject, known);
-      forgetSome(change.subject);
-    }
-  }
-
-  /** All that is known of a subject, which is unknown from now on. */
-  private List<Record> take(String subject) {
-    for (Map<String, List<Record>> some : subjects.values()) {
-      List<Record> known = some.remove(subject);
-      if (known != null) {
-        return known;
-      }
-    }
-    return new ArrayList<>(2);
-  }
-
-  private static void addTo(List<Record> known, Record record) {
-    for (Iterator<Record> others = known.iterator(); others.hasNext(); ) {
-      Record other = others.next();
-      boolean same = other.kind.equals(record.kind);
-      if (other.seq() <= record.seq() && (same || record.change.begins)) {
-        others.remove();
-      } else if (same) {
-        return;
-      }
-    }
-    known.add(record);
-  }
-
-  private static Rank lowestRank(List<Record> known) {
-    Rank lowest = Rank.APPLICATION;
-    for (Record record : known) {
-      lowest = record.change.rank.compareTo(lowest) < 0 ? record.change.rank : lowest;
-    }
-    return lowest;
-  }
-
-  /** @param latest the subject that was heard of last, which stays though it may be the only one of its rank */
-  private void forgetSome(String latest) {
-    int count = -subjects.get(Rank.APPLICATION).size();
-    for (Map<String, List<Record>> some : subjects.values()) {
-      count += some.size();
-    }
-    if (count > LIMIT) {
-      for (Map<String, List<Record>> lowest : subjects.values()) {
-        if (!lowest.isEmpty() && !lowest.keySet().iterator().next().equals(latest)) {
-          forgetEldest(lowest.keySet());
-          return;
-        }
+    } else if (endedEarly.isEmpty() || !endedEarly.remove(change.subject)) {
+      subjects.note(change.subject, record);
+      if (subjects.size() - subjects.size(Rank.APPLICATION) > LIMIT) {
+        subjects.forgetOneBeside(change.subject);
       }
     }
   }
 
-  private static void forgetEldest(Set<String> some) {
-    Iterator<String> eldest = some.iterator();
-    eldest.next();
-    eldest.remove();
+  private void noteEarlyEnd(String subject) {
+    endedEarly.add(subject);
+    if (endedEarly.size() > LIMIT) {
+      Iterator<String> eldest = endedEarly.iterator();
+      eldest.next();
+      eldest.remove();
+    }
   }
 
   /** In the order of their numbers; what has none, because it was before anybody listened, from the application down. */
   Collection<Record> records() {
-    List<Record> all = new ArrayList<>();
-    for (Map<String, List<Record>> some : subjects.values()) {
-      some.values().forEach(all::addAll);
-    }
+    List<Record> all = subjects.records();
     Comparator<Record> lowestFirst = Comparator.comparing(record -> record.change.rank);
     all.sort(Comparator.comparingLong(Record::seq).thenComparing(lowestFirst.reversed()));
     return all;

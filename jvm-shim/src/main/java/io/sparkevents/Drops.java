@@ -49,17 +49,22 @@ final class Drops {
   private boolean accountUnderWay;
   private boolean reportedBefore;
   private long reportedNanos;
-  private volatile long total;
+  private long total;
   private volatile String notice;
 
   void count(String where, String kind, long number) {
     total += number;
-    unreported
-        .computeIfAbsent(where, place -> new LinkedHashMap<>())
-        .computeIfAbsent(kind, unknown -> new long[1])[0] += number;
+    // Looked up first, for the listener's thread may come through here with every record.
+    Map<String, long[]> counts = unreported.get(where);
+    long[] count = counts == null ? null : counts.get(kind);
+    if (count == null) {
+      count = new long[1];
+      unreported.computeIfAbsent(where, place -> new LinkedHashMap<>()).put(kind, count);
+    }
+    count[0] += number;
   }
 
-  /** All that were dropped, ever; may be read without the lock. */
+  /** All that were dropped, ever. */
   long total() {
     return total;
   }

@@ -73,6 +73,10 @@ final class Feed {
   boolean next(Sink sink, long millis) throws IOException, InterruptedException {
     next.clear();
     queue.take(next, millis);
+    boolean more = true;
+    while (more) {
+      more = queue.makeRoomAhead();
+    }
     sayDrops();
     for (Record record : next) {
       byte[] line = line(record);

@@ -11,24 +11,18 @@ import java.util.function.Supplier;
  * Between Spark's listener thread and the writer: bounded, and it keeps every record until the
  * sidecar has acknowledged it, so that a sidecar that dies costs nothing.
  *
- * <p>It never holds more than its capacity. When it is full, a record that the sidecar has already
- * been given makes room first (it lives on in the sidecar); only when the sidecar does not even read
- * is a record dropped, the least worthy and oldest first, and counted.
+ * <p>Here is who waits for what, and the numbers of records; what makes room for what is in {@link Holdings}.
  */
 final class HandoffQueue {
-  /** So many records are acknowledged at a time: the listener's thread must not wait for long. */
+  /** So many records are forgotten at a time: the listener's thread must not wait for long. */
   private static final int SLICE = 32;
   private static final int BATCH = 64;
 
   private final ReentrantLock lock = new ReentrantLock();
   private final Progress progress = new Progress(lock.newCondition());
-  private final int capacity;
   private final int batch;
   private final Bell bell;
-  private final Pending pending = new Pending();
-  private final Sent sent;
-  private final Context context = new Context();
-  private final Drops drops = new Drops();
+  private final Holdings held;
 
   private boolean finishing;
   private boolean closed;
@@ -36,7 +30,6 @@ final class HandoffQueue {
   private long lastSeq;
   private long unconfirmed;
   private long takenNanos = System.nanoTime();
-  private boolean droppedSinceTaken;
   /** Null: there is none, or it is not to be used. */
   private Shortcut shortcut;
 
@@ -44,11 +37,10 @@ final class HandoffQueue {
    * @param prompt whether the writer is woken for each record: see {@link Bell}
    */
   HandoffQueue(int capacity, boolean prompt) {
-    this.capacity = capacity;
     bell = new Bell(lock.newCondition(), prompt);
     // What is being written cannot make room: with a small queue it has to be little.
     batch = Math.max(1, Math.min(BATCH, capacity / 8));
-    sent = new Sent(Math.max(BATCH, 4 * Math.min(capacity, 1 << 20)));
+    held = new Holdings(capacity, Math.max(BATCH, 4 * Math.min(capacity, 1 << 20)));
   }
 
   /** The same as {@link #offer(Record, boolean)} for a record that nobody waits for. */
@@ -71,14 +63,14 @@ final class HandoffQueue {
         return 0;
       }
       record.assign(++lastSeq);
-      if (closed || !(hasRoom() || makeRoom(record.worth))) {
-        drop(record);
+      if (closed || !held.hasRoomFor(record)) {
+        held.drop(record);
         return 0;
       }
       if (awaited && isWayClear() && send(record)) {
         return record.seq();
       }
-      pending.addLast(record);
+      held.pending.addLast(record);
       bell.ring(awaited);
       return record.seq();
     } finally {
@@ -91,7 +83,7 @@ final class HandoffQueue {
    * only when the writer does nothing, nothing is before the record, and the pipe is known to be empty.
    */
   private boolean isWayClear() {
-    return shortcut != null && bell.isWriterIdle() && pending.isEmpty() && progress.hasReadAll();
+    return shortcut != null && bell.isWriterIdle() && held.pending.isEmpty() && progress.hasReadAll();
   }
 
   private boolean send(Record record) {
@@ -106,8 +98,8 @@ final class HandoffQueue {
       return false;
     }
     // Before it is written: the answer may be back before this thread goes on.
-    sent.add(record);
-    sent.allWritten();
+    held.sent.add(record);
+    held.sent.allWritten();
     progress.taken(record.seq());
     try {
       shortcut.write(line);
@@ -118,35 +110,11 @@ final class HandoffQueue {
     return true;
   }
 
-  private boolean hasRoom() {
-    return pending.size() + sent.size() < capacity;
-  }
-
-  private boolean makeRoom(Record.Worth worth) {
-    if (forgetWritten()) {
-      return true;
-    }
-    Record least = pending.pollLeast(worth);
-    if (least != null) {
-      drop(least);
-    }
-    return least != null;
-  }
-
-  private void drop(Record record) {
-    if (record.worth != Record.Worth.ACCOUNT) {
-      drops.count(Drops.HANDOFF, record.kind, 1);
-      droppedSinceTaken = true;
-    }
-    // The record is lost as an event, not as knowledge: a query that started still runs.
-    context.apply(record);
-  }
-
   /** Something was lost elsewhere; it is told in the same way as what is lost here. */
   void countDropped(String where, String kind, long number) {
     underLock(
         () -> {
-          drops.count(where, kind, number);
+          held.drops.count(where, kind, number);
           bell.ring(true);
         });
   }
@@ -160,10 +128,10 @@ final class HandoffQueue {
   void take(List<Record> next, long millis) throws InterruptedException {
     lock.lock();
     try {
-      sent.allWritten();
+      held.sent.allWritten();
       takenNanos = System.nanoTime();
-      droppedSinceTaken = false;
-      if (pending.isEmpty()) {
+      held.hasDropped = false;
+      if (held.pending.isEmpty()) {
         allWritten = true;
         progress.note();
         if (!finishing && !closed) {
@@ -172,12 +140,8 @@ final class HandoffQueue {
       }
       bell.heard();
       tellDrops();
-      while (next.size() < batch && !pending.isEmpty()) {
-        Record record = pending.pollFirst();
-        if (record.worth == Record.Worth.ACCOUNT) {
-          drops.accountLeft();
-        }
-        sent.add(record);
+      while (next.size() < batch && !held.pending.isEmpty()) {
+        Record record = held.send();
         progress.taken(record.seq());
         next.add(record);
         allWritten = false;
@@ -189,30 +153,29 @@ final class HandoffQueue {
   }
 
   private void tellDrops() {
-    long now = System.nanoTime();
-    boolean last = finishing && pending.isEmpty();
-    if (!closed && drops.isDue(now, last) && (hasRoom() || forgetWritten())) {
-      Record account = drops.account(now);
+    Record account = closed ? null : held.account(finishing);
+    if (account != null) {
       account.assign(++lastSeq);
-      pending.addLast(account);
+      held.pending.addLast(account);
     }
   }
 
-  /** The oldest that is in the pipe makes room: it lives on in the sidecar. */
-  private boolean forgetWritten() {
-    Record written = sent.evict();
-    if (written != null) {
-      context.apply(written);
-    }
-    return written != null;
+  /**
+   * For the writer, who has the time: what is in the pipe makes room before it is asked for.
+   *
+   * @return whether there is more to be done: a little at a time, for the listener's thread must not wait for long
+   */
+  boolean makeRoomAhead() {
+    // At the end nothing comes that would need it.
+    return locked(() -> !finishing && !closed && held.makeRoomAhead(SLICE));
   }
 
   /** The record cannot be sent, now or ever. */
   void giveUp(Record record) {
     lock.lock();
     try {
-      if (sent.remove(record)) {
-        drop(record);
+      if (held.sent.remove(record)) {
+        held.drop(record);
       }
     } finally {
       lock.unlock();
@@ -222,7 +185,7 @@ final class HandoffQueue {
   /** Whether the writer has taken nothing for so long, and records are dropped for that. */
   boolean hasStoodFor(long millis) {
     return locked(
-        () -> droppedSinceTaken && System.nanoTime() - takenNanos >= TimeUnit.MILLISECONDS.toNanos(millis));
+        () -> held.hasDropped && System.nanoTime() - takenNanos >= TimeUnit.MILLISECONDS.toNanos(millis));
   }
 
   /** Whether there has ever been a record. */
@@ -231,7 +194,7 @@ final class HandoffQueue {
   }
 
   boolean hasPending() {
-    return locked(() -> !pending.isEmpty());
+    return locked(() -> !held.pending.isEmpty());
   }
 
   /** Everything up to {@code seq} has reached the end of its way and may be forgotten. */
@@ -241,13 +204,9 @@ final class HandoffQueue {
       lock.lock();
       try {
         if (progress.acknowledged(seq)) {
-          sent.acknowledgedThrough(seq);
+          held.sent.acknowledgedThrough(seq);
         }
-        Record record = null;
-        for (int done = 0; done < SLICE && (record = sent.pollThrough(seq)) != null; done++) {
-          context.apply(record);
-        }
-        more = record != null;
+        more = held.forgetThrough(seq, SLICE);
       } finally {
         lock.unlock();
       }
@@ -274,7 +233,7 @@ final class HandoffQueue {
   void awaitWritten(long millis) throws InterruptedException {
     lock.lock();
     try {
-      progress.await(() -> pending.isEmpty() && allWritten || closed, millis);
+      progress.await(() -> held.pending.isEmpty() && allWritten || closed, millis);
     } finally {
       lock.unlock();
     }
@@ -282,7 +241,7 @@ final class HandoffQueue {
 
   /** Nothing is left that a new sidecar would have to be sent. */
   boolean isAcknowledgedEntirely() {
-    return locked(() -> pending.isEmpty() && sent.isEmpty());
+    return locked(() -> held.size() == 0);
   }
 
   boolean isAnswered(long seq) {
@@ -293,12 +252,9 @@ final class HandoffQueue {
   Collection<Record> rewind() {
     lock.lock();
     try {
-      for (Record record = sent.pollLast(); record != null; record = sent.pollLast()) {
-        pending.addFirst(record);
-      }
-      sent.loseTraces(kind -> drops.count(Drops.SIDECAR, kind, 1), drops::takeBack);
+      held.rewind();
       progress.startsAnew(lastSeq);
-      return context.records();
+      return held.context.records();
     } finally {
       lock.unlock();
     }
@@ -311,7 +267,7 @@ final class HandoffQueue {
 
   /** It has happened before anybody listened: no event, but what a sidecar must know. */
   void know(Record record) {
-    underLock(() -> context.apply(record));
+    underLock(() -> held.context.apply(record));
   }
 
   /** No record is taken any more; the writer is woken to say so. */
@@ -324,7 +280,7 @@ final class HandoffQueue {
   }
 
   boolean isFinished() {
-    return locked(() -> finishing && pending.isEmpty());
+    return locked(() -> finishing && held.pending.isEmpty());
   }
 
   boolean isClosed() {
@@ -341,13 +297,7 @@ final class HandoffQueue {
     lock.lock();
     try {
       closed = true;
-      for (Record record = pending.pollFirst(); record != null; record = pending.pollFirst()) {
-        drop(record);
-      }
-      sent.loseTraces(kind -> unconfirmed++, drops::takeBack);
-      while (sent.pollLast() != null) {
-        unconfirmed++;
-      }
+      unconfirmed += held.close();
       progress.note();
       bell.wake();
     } finally {
@@ -357,16 +307,16 @@ final class HandoffQueue {
 
   /** How many records it holds. */
   int size() {
-    return locked(() -> pending.size() + sent.size());
+    return locked(held::size);
   }
 
   int capacity() {
-    return capacity;
+    return held.capacity;
   }
 
   /** How many records were dropped, by all that is known. */
   long dropped() {
-    return drops.total();
+    return locked(held.drops::total);
   }
 
   /** After {@link #close}: how many records the sidecar had been given, of which it has not said what became. */
@@ -376,12 +326,12 @@ final class HandoffQueue {
 
   /** What was told as a record since this was asked last, or null. */
   String takeDropNotice() {
-    return drops.takeNotice();
+    return held.drops.takeNotice();
   }
 
   /** What was dropped and never told as a record; empty where there is nothing. */
   String untoldDrops() {
-    return locked(drops::unreported);
+    return locked(held.drops::unreported);
   }
 
   private void underLock(Runnable change) {

@@ -57,6 +57,11 @@ final class Sent {
     }
   }
 
+  /** There is another sidecar, to which nothing has been written yet. */
+  void startAnew() {
+    writtenThrough = 0;
+  }
+
   /** The oldest record, if it is in the pipe and so can make room; or null. */
   Record evict() {
     Record oldest = records.peekFirst();
