@@ -21,6 +21,8 @@ _ENDINGS = {
     "RETURNED": ("FINISHED", "finished: its main method returned"),
     "UNCAUGHT_EXCEPTION": ("FAILED", "failed: its main method threw an exception"),
     "PROGRAM_FAILED": ("FAILED", "failed: its program ended with an error"),
+    "SPARK_STOPPED": ("FAILED", "failed: Spark itself stopped it, for it could not go on"),
+    "START_FAILED": ("FAILED", "failed to start"),
     "SUBMIT_STOPPED": ("ENDED", "ended, with what outcome is unknown"),
     "GATEWAY_CLOSED": ("ENDED", "ended: its Python process went away, with what outcome is unknown"),
     "SPARK_SQL": ("ENDED", "ended with its spark-sql shell, with what outcome is unknown"),

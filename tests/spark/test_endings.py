@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from spark.harness import Lab, Run, file_reporter, spark_version, two_lines
+from spark.harness import PATIENT, Lab, Run, file_reporter, spark_version, two_lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 #: Since 4.0, the end of an application that spark-sql runs comes with its exit code.
 KNOWS_EXIT_CODES = spark_version() >= (4,)
-LINES = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"))}
-ASYNC_LINES = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
+LINES = {**two_lines(), **PATIENT, **file_reporter(Path("{folder}/events.jsonl"))}
+ASYNC_LINES = {**two_lines(), **PATIENT, **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
 
 
 class Ending(NamedTuple):
@@ -54,6 +54,28 @@ def local_cluster(lab: Lab) -> Run:
     return lab.run("stream.py", "3", defaults=ASYNC_LINES, conf=conf)
 
 
+def given_up(lab: Lab) -> Run:
+    """Its only executor is killed, and its cluster manager starts no other."""
+    conf = {"spark.master": "local-cluster[1,1,1024]", "spark.deploy.maxExecutorRetries": "0"}
+    run = lab.start("ending.py", "wait", defaults=ASYNC_LINES, conf=conf)
+    run.wait_until_said("counted")
+    (executor,) = run.executors()
+    run.signal(executor.pid, signal.SIGKILL)
+    run.wait()
+    return run
+
+
+def never_started(lab: Lab) -> Run:
+    """No executor can be started, and the context waits for one."""
+    conf = {
+        "spark.master": "local-cluster[1,1,1024]",
+        "spark.deploy.maxExecutorRetries": "0",
+        "spark.scheduler.minRegisteredResourcesRatio": "1",
+        "spark.executor.extraJavaOptions": "-agentlib:none",
+    }
+    return lab.run("ending.py", "stop", defaults=LINES, conf=conf)
+
+
 ENDINGS = {
     "stop": Ending(submit("stop"), 0, "FINISHED", "STOPPED"),
     "never-stop": Ending(submit("never-stop", ASYNC_LINES), 0, "FINISHED"),
@@ -66,6 +88,8 @@ ENDINGS = {
         sql("select raise_error(concat('boom ', id)) from range(3)"), 1, "FAILED" if KNOWS_EXIT_CODES else "ENDED"
     ),
     "local-cluster": Ending(local_cluster, 0, "FINISHED", "STOPPED"),
+    "given-up": Ending(given_up, 1, "FAILED", "SPARK_STOPPED"),
+    "never-started": Ending(never_started, 1, "FAILED", "SPARK_STOPPED"),
 }
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from control import FOLDER, say, told, write_down
+from control import FOLDER, say, told
 from pyspark.sql import SparkSession
 
 how = sys.argv[2] if len(sys.argv) > 2 else "stop"
@@ -12,8 +12,6 @@ for setting in sys.argv[3:]:
     builder = builder.config(key, value.replace("{folder}", FOLDER))
 spark = builder.getOrCreate()
 assert spark.range(3).count() == 3
-queues = spark.sparkContext._jsc.sc().listenerBus().activeQueues()
-write_down([queue for queue in ("executorManagement", "shared") if queues.contains(queue)], "queues")
 say("counted")
 if how == "wait":
     while not told("stop"):

@@ -6,7 +6,6 @@ import static io.sparkevents.Checks.takesAtMost;
 import java.io.RandomAccessFile;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
@@ -248,28 +247,5 @@ public final class ShimChecks {
       one.put(numbers[i], numbers[i + 1]);
     }
     return Collections.singletonMap("reporters", Collections.singletonMap("a", one));
-  }
-
-  /** Threads as they were recorded: who ends the application is told from their frames. */
-  public static void checkEndings() {
-    String submit = "org.apache.spark.deploy.SparkSubmit.runMain org.apache.spark.deploy.SparkSubmit$.main";
-    String hooks = "java.lang.ApplicationShutdownHooks.runHooks ";
-    is(ending("Thread-4", "org.apache.spark.SparkContext.stop py4j.GatewayConnection.run"), "STOPPED");
-    is(ending("DestroyJavaVM", hooks + "java.lang.Shutdown.shutdown"), "RETURNED");
-    is(ending("main", hooks + "java.lang.Shutdown.exit " + "org.apache.spark.deploy.SparkSubmit.doSubmit"), "PROGRAM_FAILED");
-    is(ending("main", hooks + "java.lang.Shutdown.exit App.main " + submit), "EXITED");
-    is(ending("SIGTERM handler", hooks + "java.lang.Shutdown.exit java.lang.Terminator$1.handle jdk.internal.misc.Signal$1.run"), "SIGTERM");
-    is(ending("main", "java.lang.Thread.sleep"), "UNKNOWN");
-    is(ending("main", hooks + "java.lang.Shutdown.exit org.apache.spark.api.python.PythonGatewayServer$.main"), "GATEWAY_CLOSED");
-  }
-
-  private static Ending ending(String thread, String frames) {
-    ArrayDeque<StackTraceElement> stack = new ArrayDeque<>();
-    for (String frame : frames.split(" ")) {
-      int dot = frame.lastIndexOf('.');
-      stack.add(new StackTraceElement(frame.substring(0, dot), frame.substring(dot + 1), null, 1));
-    }
-    Thread dead = new Thread(thread);
-    return Ending.of(Collections.singletonMap(dead, stack.toArray(new StackTraceElement[0])), false);
   }
 }

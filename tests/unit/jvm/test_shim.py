@@ -16,7 +16,7 @@ SOURCES = sorted(Path(__file__).parent.glob("*Checks.java"))
 CHECKS = [check for source in SOURCES for check in re.findall(r"void (check\w+)", source.read_text(encoding="utf-8"))]
 
 pytestmark = [
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(spark_version() < (4,), reason="compiled against Spark 4, as the shim is"),
 ]
 
@@ -29,7 +29,7 @@ def results() -> dict[str, str]:
         subprocess.run(["javac", "-encoding", "UTF-8", "-cp", path, "-d", classes, *SOURCES], check=True)
         command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{classes}:{path}", "io.sparkevents.Checks"]
         named = [source.stem for source in SOURCES if source.stem != "Checks"]
-        done = subprocess.run([*command, *named], capture_output=True, text=True, check=True, timeout=150)
+        done = subprocess.run([*command, *named], capture_output=True, text=True, check=True, timeout=540)
     return dict(line.split("\t", 1) for line in done.stdout.splitlines() if "\t" in line)
 
 

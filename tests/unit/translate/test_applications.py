@@ -62,6 +62,8 @@ def test_an_attempt_is_named_where_the_cluster_has_attempts() -> None:
         ("RETURNED", "FINISHED", Severity.INFO),
         ("PROGRAM_FAILED", "FAILED", Severity.ERROR),
         ("UNCAUGHT_EXCEPTION", "FAILED", Severity.ERROR),
+        ("SPARK_STOPPED", "FAILED", Severity.ERROR),
+        ("START_FAILED", "FAILED", Severity.ERROR),
         ("SUBMIT_STOPPED", "ENDED", Severity.INFO),
         ("SPARK_SQL", "ENDED", Severity.INFO),
         ("GATEWAY_CLOSED", "ENDED", Severity.INFO),

@@ -1,6 +1,7 @@
 package io.sparkevents;
 
 import java.util.Map;
+import java.util.regex.Pattern;
 
 /**
  * Why the application is ending, as far as the threads of the driver tell.
@@ -20,6 +21,10 @@ enum Ending {
   PROGRAM_FAILED,
   /** spark-submit itself stops the context behind the program, as it does on Kubernetes. */
   SUBMIT_STOPPED,
+  /** Spark could not go on: a thread of its own has failed, or the cluster manager has given the application up. */
+  SPARK_STOPPED,
+  /** The context could not be made: its constructor stops what it has started. */
+  START_FAILED,
   /** A Python that had started this JVM as its gateway closed the connection. */
   GATEWAY_CLOSED,
   /** The spark-sql shell is done; it is the one that gives its exit code to Spark (since 4.0). */
@@ -37,6 +42,13 @@ enum Ending {
 
   private static final String SUBMIT = "org.apache.spark.deploy.SparkSubmit";
   private static final String APPLICATION = "org.apache.spark.deploy.JavaMainApplication";
+  private static final String CONTEXT = "org.apache.spark.SparkContext";
+  /** The thread in which Spark stops itself. */
+  private static final String STOPPER = "stop-spark-context";
+  /** What speaks with a cluster manager: some of them stop the context in threads of their own. */
+  private static final String BACKENDS = "org.apache.spark.scheduler.cluster.";
+
+  private static final Pattern LANGUAGE = Pattern.compile("(java|jdk|sun|scala)\\.");
 
   /** Looks at every thread of this JVM; to be called while the application ends. */
   static Ending observe(boolean mainThrew) {
@@ -49,22 +61,54 @@ enum Ending {
 
   static Ending of(Map<Thread, StackTraceElement[]> threads, boolean mainThrew) {
     Ending stop = null;
-    Ending shutdown = UNKNOWN;
+    Ending shutdown = null;
     for (Map.Entry<Thread, StackTraceElement[]> entry : threads.entrySet()) {
+      String thread = entry.getKey().getName();
       StackTraceElement[] stack = entry.getValue();
       if (has(stack, "java.lang.Shutdown", "exit") && has(stack, "misc.Signal")) {
         // First of all: a signal to the whole group ends the Python, too, and then main exits as well.
-        return signal(entry.getKey().getName());
+        return signal(thread);
       }
       if (has(stack, "java.lang.ApplicationShutdownHooks", "runHooks")) {
         shutdown = shutdown(stack, mainThrew);
-      } else if (has(stack, "org.apache.spark.SparkContext", "stop") && !has(stack, "ShutdownHook")) {
-        boolean byUser = !runsMain(stack) || has(stack, APPLICATION);
-        stop = byUser ? STOPPED : SUBMIT_STOPPED;
+      } else if (has(stack, CONTEXT, "stop") && !has(stack, "ShutdownHook") && !isFailure(stop)) {
+        stop = stop(thread, stack);
       }
     }
-    // A stop that is under way came before the shutdown, which waits for it.
-    return stop != null ? stop : shutdown;
+    // Main may well return, or exit, because the context has been stopped; what it throws says more.
+    if (isFailure(stop) && shutdown != UNCAUGHT_EXCEPTION) {
+      return stop;
+    }
+    // Whatever ends the JVM: a hook of the program's that stops the context does not know of it.
+    if (shutdown != null) {
+      return shutdown;
+    }
+    return stop == null ? UNKNOWN : stop;
+  }
+
+  private static boolean isFailure(Ending stop) {
+    return stop == SPARK_STOPPED || stop == START_FAILED;
+  }
+
+  /** Who has called {@code SparkContext.stop}: told by the frames below it, for above it Spark's own parts are stopped. */
+  private static Ending stop(String thread, StackTraceElement[] stack) {
+    if (thread.equals(STOPPER)) {
+      return SPARK_STOPPED;
+    }
+    int below = stack.length;
+    while (!is(stack[below - 1], CONTEXT, "stop")) {
+      below--;
+    }
+    for (int i = below; i < stack.length; i++) {
+      if (is(stack[i], CONTEXT, "<init>")) {
+        return START_FAILED;
+      }
+      if (stack[i].getClassName().startsWith(BACKENDS)) {
+        return SPARK_STOPPED;
+      }
+    }
+    boolean byUser = !runsMain(stack) || has(stack, APPLICATION);
+    return byUser ? STOPPED : SUBMIT_STOPPED;
   }
 
   private static Ending signal(String handlerThread) {
@@ -88,7 +132,20 @@ enum Ending {
       return SPARK_SQL;
     }
     // Below the application's own frames, exit was called by user code.
-    return has(stack, SUBMIT) && !has(stack, APPLICATION) && !runsMain(stack) ? PROGRAM_FAILED : EXITED;
+    if (has(stack, SUBMIT) && !has(stack, APPLICATION) && !runsMain(stack)) {
+      return PROGRAM_FAILED;
+    }
+    return isCalledBySpark(stack) ? UNKNOWN : EXITED;
+  }
+
+  /** Whether Spark exits, as YARN's ApplicationMaster does behind the program; with which code is unknown. */
+  private static boolean isCalledBySpark(StackTraceElement[] stack) {
+    for (StackTraceElement frame : stack) {
+      if (!LANGUAGE.matcher(frame.getClassName()).lookingAt()) {
+        return frame.getClassName().startsWith("org.apache.spark.");
+      }
+    }
+    return false;
   }
 
   private static boolean runsMain(StackTraceElement[] stack) {
@@ -111,10 +168,14 @@ enum Ending {
 
   private static boolean has(StackTraceElement[] stack, String type, String method) {
     for (StackTraceElement frame : stack) {
-      if (frame.getClassName().equals(type) && frame.getMethodName().equals(method)) {
+      if (is(frame, type, method)) {
         return true;
       }
     }
     return false;
+  }
+
+  private static boolean is(StackTraceElement frame, String type, String method) {
+    return frame.getClassName().equals(type) && frame.getMethodName().equals(method);
   }
 }
