@@ -6,9 +6,11 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -18,12 +20,21 @@ from typing import Any
 import psutil
 import pytest
 from enrich_service import Called, EnrichService, rule
-from spark.harness import Lab, Run, file_reporter, two_lines
+from spark.harness import DEADLINE_SECONDS, Lab, Run, environment, file_reporter, two_lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1800)]
 
 CLUSTER = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g"}
+#: Both executors are there from the first task on, so each has something of every batch, and of every shuffle.
+BOTH = {
+    "spark.scheduler.minRegisteredResourcesRatio": "1",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "10min",
+    "spark.cores.max": "2",
+}
+HELD = {"held": True}
 ROWS = 100
+#: Calls at a time of one task of the stream's, as the job has it.
+IN_FLIGHT = 5
 BATCHES = range(3)
 
 
@@ -80,7 +91,7 @@ def test_executors_with_a_bare_python_enrich_and_keep_what_they_opened(
     lab: Lab, service: EnrichService, bare: Path
 ) -> None:
     """The package ships itself, and a resource is opened once a worker process, over three micro-batches."""
-    run = start(lab, service, bare)
+    run = start(lab, service, bare, **BOTH)
     truth = finished(run)
     assert truth["there"] == [[["pyarrow"], os.path.realpath(bare.parent.parent)]] * 4
     assert whole(run)
@@ -105,14 +116,20 @@ def test_an_executor_that_is_killed_mid_batch_costs_its_own_calls_and_no_row(
     lab: Lab, service: EnrichService, bare: Path
 ) -> None:
     """What is called again has the same key; the event counts each row once."""
-    service.script(delay=0.1)
-    run = start(lab, service, bare)
-    run.wait_for("calls of the second batch", lambda: [c for c in service.calls() if int(c.key) >= ROWS + 20], 300)
-    executors = [p for p in run.processes() if is_executor(p)]
+    # In the second batch each task comes to a standstill, when the first half of its rows has been answered.
+    service.script(rules=[rule("1[5-9].", HELD)])
+    run = start(lab, service, bare, **BOTH)
+
+    def held() -> int:
+        return sum(call.ended is None and int(call.key) >= ROWS + ROWS // 2 for call in service.calls())
+
+    run.wait_for("both tasks to stand still", lambda: held() == 2 * IN_FLIGHT, DEADLINE_SECONDS)
+    executors = run.executors()
     assert len(executors) == 2
     workers = {child.pid for child in executors[0].children(recursive=True)}
     assert workers
     run.signal(executors[0].pid, signal.SIGKILL)
+    service.release()
     finished(run)
     assert whole(run)
     calls = service.calls()
@@ -121,7 +138,7 @@ def test_an_executor_that_is_killed_mid_batch_costs_its_own_calls_and_no_row(
     again = [int(key) for key, number in counted.items() if number > 1]
     # The first batch was committed, the third had not begun.
     assert all(ROWS <= row < 2 * ROWS for row in again)
-    assert again
+    assert len(again) > IN_FLIGHT
     for key in map(str, again):
         assert len({call.idempotency_key for call in calls if call.key == key}) == 1
     assert [e["attributes"]["enrich.rows"] for e in run.named("EnrichmentEvent")] == [ROWS] * len(BATCHES)
@@ -132,9 +149,9 @@ def test_an_executor_that_is_lost_after_its_batch_has_settled_fails_it_and_calls
 ) -> None:
     """What it held is gone; Spark could only have it by calling again, and must not."""
     run = start(lab, service, bare, "wait")
-    run.wait_until_said("settled-1", 300)
+    run.wait_until_said("settled-1", DEADLINE_SECONDS)
     called = Counter(call.key for call in service.calls())
-    for executor in [p for p in run.processes() if is_executor(p)]:
+    for executor in run.executors():
         run.signal(executor.pid, signal.SIGKILL)
     run.tell("go")
     assert run.wait() != 0
@@ -143,20 +160,99 @@ def test_an_executor_that_is_lost_after_its_batch_has_settled_fails_it_and_calls
     assert Counter(call.key for call in service.calls()) == called == Counter(map(str, range(2 * ROWS)))
 
 
+def test_executors_that_come_and_go_exceed_no_rate_and_call_nobody_again(
+    lab: Lab, service: EnrichService, bare: Path
+) -> None:
+    """With dynamic allocation: there is none when the batch begins, and none any more when its result is used."""
+    dynamic = {
+        "enabled": "true",
+        "shuffleTracking.enabled": "true",
+        "maxExecutors": "2",
+        # None may go before the batch has settled, however slow the machine is.
+        "executorIdleTimeout": "1h",
+        "cachedExecutorIdleTimeout": "1h",
+    }
+    settings = {f"spark.dynamicAllocation.{name}": value for name, value in dynamic.items()}
+    service.script(rules=[rule("0|10", HELD)])
+    run = start(lab, service, bare, job="enrich_allocated.py", **settings, **{"spark.executor.cores": "1"})
+    run.wait_for("both partitions at work", lambda: len(calls_of(service, "0", "10")) == 2, DEADLINE_SECONDS)
+    let_go = released(service)
+    run.wait_until_said("settled", DEADLINE_SECONDS)
+    executors = run.executors()
+    for executor in executors:
+        run.signal(executor.pid, signal.SIGKILL)
+    run.wait_for("the executors to go", lambda: not any(map(psutil.Process.is_running, executors)))
+    run.tell("go")
+    assert run.wait() != 0
+    assert re.search(r"Checkpoint block rdd_\d+_\d+ not found", run.log)
+    assert run.output.count("spark.dynamicAllocation.cachedExecutorIdleTimeout is 1h: Spark removes an executor") == 1
+    # Ten a second, of which each of the two tasks has half, whichever of the executors has come first.
+    check_halves_of_ten_a_second(service, let_go)
+
+
+@pytest.mark.parametrize("cluster", ["", "standalone"])
+def test_an_executor_in_the_place_of_one_that_was_lost_exceeds_no_rate(
+    lab: Lab, service: EnrichService, bare: Path, tmp_path: Path, cluster: str
+) -> None:
+    """It comes in the middle of the batch; a standalone cluster does not tell that it will, but there were two."""
+    service.script(rules=[rule("0|10", HELD)])
+    # Executors are started by a Java that can be held back.
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    closed = tmp_path / "closed"
+    home = environment().get("JAVA_HOME")
+    real = f"{home}/bin/java" if home else shutil.which("java")
+    java.write_text(f'#!/bin/sh\nwhile [ -e "{closed}" ]; do sleep 0.05; done\nexec "{real}" "$@"\n')
+    java.chmod(0o755)
+    settings = {"spark.executorEnv.JAVA_HOME": str(java.parents[1])}
+    run = start(lab, service, bare, cluster, job="enrich_lost.py", **settings)
+    run.wait_until_said("both", DEADLINE_SECONDS)
+    closed.touch()
+    run.signal(run.executors()[0].pid, signal.SIGKILL)
+    run.wait_for("one partition at work", lambda: calls_of(service, "0", "10"), DEADLINE_SECONDS)
+    closed.unlink()
+    run.wait_for("the other on the new executor", lambda: len(calls_of(service, "0", "10")) == 2, DEADLINE_SECONDS)
+    let_go = released(service)
+    assert run.wait() == 0, run.tail()
+    check_halves_of_ten_a_second(service, let_go)
+
+
+def released(service: EnrichService) -> float:
+    """Lets go of the calls that are held; gives the moment before that."""
+    moment = time.monotonic()
+    service.release()
+    return moment
+
+
+def check_halves_of_ten_a_second(service: EnrichService, let_go: float) -> None:
+    """Two tasks of ten rows have called once for each, and never sooner than they may.
+
+    Each makes one call at a time, and the first was held until then: the next one is made at that moment at the
+    soonest, and all after it a fifth of a second apart. On a slow machine they only come later.
+    """
+    calls = service.calls()
+    assert Counter(call.key for call in calls) == Counter(map(str, range(20)))
+    for part in (range(10), range(10, 20)):
+        began = sorted(call.began for call in calls if int(call.key) in part)
+        soonest = [let_go + place / 5 for place in range(9)]
+        assert [moment for moment, may in zip(began[1:], soonest, strict=True) if moment < may - 1e-6] == []
+
+
 def replaced(lab: Lab, service: EnrichService, bare: Path, *arguments: str) -> Run:
     """Two tasks of partition 0 are at work, and each has a call of row 0 that is held; so will be others' calls.
 
     The executor of partition 1 is killed, and with it what it had of the shuffle: so its stage is attempted anew, with
     all that is not finished, and partition 0 is still at work on the other executor.
     """
-    # Both executors are there from the first task on, so each has something of the shuffle.
-    both = {"spark.scheduler.minRegisteredResourcesRatio": "1", "spark.cores.max": "2", "spark.locality.wait": "0s"}
-    run = start(lab, service, bare, *arguments, job="enrich_replaced.py", **both)
-    run.wait_for("two partitions at work", lambda: {"0", "1"} <= {call.key for call in service.calls()}, 300)
+    run = start(lab, service, bare, *arguments, job="enrich_replaced.py", **BOTH, **{"spark.locality.wait": "0s"})
+    run.wait_for(
+        "two partitions at work", lambda: {"0", "1"} <= {call.key for call in service.calls()}, DEADLINE_SECONDS
+    )
     ((_, lost),) = [trace.stem.split("-")[1:] for trace in run.folder.glob("partition-1-*")]
-    (executor,) = [p for p in psutil.Process(int(lost)).parents() if is_executor(p)]
+    worker = psutil.Process(int(lost))
+    (executor,) = [found for found in run.executors() if found in worker.parents()]
     run.signal(executor.pid, signal.SIGKILL)
-    run.wait_for("another attempt at partition 0", lambda: len(calls_of(service, "0")) == 2, 120)
+    run.wait_for("another attempt at partition 0", lambda: len(calls_of(service, "0")) == 2, DEADLINE_SECONDS)
     return run
 
 
@@ -164,7 +260,6 @@ def calls_of(service: EnrichService, *keys: str) -> list[Called]:
     return [call for call in service.calls() if call.key in keys]
 
 
-HELD = {"held": True}
 REPLACED_ROWS = 12
 
 
@@ -174,7 +269,11 @@ def test_of_two_results_of_a_partition_one_is_kept(lab: Lab, service: EnrichServ
     run = replaced(lab, service, bare)
     service.release("0")
     # Executors have one core each: where the other partitions are called, both tasks of this one are over.
-    run.wait_for("the ends of both", lambda: len(calls_of(service, "1")) == 2 and len(calls_of(service, "2")) == 1, 120)
+    run.wait_for(
+        "the ends of both",
+        lambda: len(calls_of(service, "1")) == 2 and len(calls_of(service, "2")) == 1,
+        DEADLINE_SECONDS,
+    )
     assert [call.outcome for call in calls_of(service, "0")] == ["200", "500"]
     service.release()
     reads = finished(run)["reads"]
@@ -187,7 +286,7 @@ def test_a_task_that_another_has_replaced_is_told(lab: Lab, service: EnrichServi
     """It ends its calls while their answers are still to come, and Spark does not mind."""
     service.script(rules=[rule("[012]", forever=HELD)])
     run = replaced(lab, service, bare, "told")
-    run.wait_for("the older to give up its call", lambda: calls_of(service, "0")[0].outcome == "gone", 60)
+    run.wait_for("the older to give up its call", lambda: calls_of(service, "0")[0].outcome == "gone")
     service.release()
     reads = finished(run)["reads"]
     assert reads == [[list(range(REPLACED_ROWS)), []]] * len(reads)
@@ -198,11 +297,3 @@ def test_a_task_that_another_has_replaced_is_told(lab: Lab, service: EnrichServi
     for before, after in itertools.pairwise(of_the_key):
         assert before.ended is not None
         assert before.ended <= after.began
-
-
-def is_executor(process: psutil.Process) -> bool:
-    """Whether it is the JVM of one."""
-    try:
-        return "org.apache.spark.executor.CoarseGrainedExecutorBackend" in process.cmdline()
-    except psutil.Error:
-        return False

@@ -12,6 +12,7 @@ from spark_events.enrich.engine.statistics import merged
 from spark_events.enrich.signature import name_of
 from spark_events.enrich.spark.batches import MicroBatch, is_connect, is_local
 from spark_events.enrich.spark.build import Request, mapped
+from spark_events.enrich.spark.cautions import caution_of_storage
 from spark_events.enrich.spark.closures import pickled
 from spark_events.enrich.spark.events import enrichment_event, post
 from spark_events.enrich.spark.failures import judged
@@ -49,6 +50,7 @@ def run(
     df, plan = request.df, request.plan
     name = name_of(plan.fn)
     replay = _store(request, batch, replay_store)
+    caution_of_storage(df, storage)
     held.begin(df, batch)
     if replay is not None:
         _clear_older(replay)

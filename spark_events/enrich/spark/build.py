@@ -83,7 +83,7 @@ class Request:
             check_collation(df, "cache", inputs)
         caution(df, plan)
         ordered = arranged(df, plan.key, sort_within_key)
-        rate = rate_of_a_task(plan, tasks_at_a_time(ordered, concurrent_tasks))
+        rate = rate_of_a_task(plan, tasks_at_a_time(ordered, plan, concurrent_tasks))
         return cls(ordered, plan, made, inputs, identity, failure_column, rate)
 
     def task(

@@ -13,7 +13,7 @@ from spark_events.enrich.plan import Plan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["caution"]
+__all__ = ["caution", "caution_of_rate", "caution_of_storage"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,7 +28,28 @@ _told: set[tuple[str, str]] = set()
 
 def caution(df: DataFrame, plan: Plan) -> None:
     """Warns of what the session's settings do to this plan, once an application."""
-    texts = [*_of_speculation(df), *_of_reuse(df, plan), *_of_idle_timeout(df, plan)]
+    _tell(df, [*_of_speculation(df), *_of_reuse(df, plan), *_of_idle_timeout(df, plan)])
+
+
+def caution_of_storage(df: DataFrame, storage: str) -> None:
+    """The same of what they do to a batch that is stored on executors."""
+    if storage != "reliable":
+        _tell(df, [*_of_cached_idle_timeout(df)])
+
+
+def caution_of_rate(df: DataFrame) -> None:
+    """The same of executors of which nobody knows how many there will be."""
+    _tell(
+        df,
+        [
+            "Spark does not tell how many executors may yet come: rate_limit is shared by as many tasks as could run "
+            "at a time so far, and is exceeded where executors are added after this; set spark.cores.max on a "
+            "standalone cluster, or give concurrent_tasks"
+        ],
+    )
+
+
+def _tell(df: DataFrame, texts: list[str]) -> None:
     if not texts:
         return
     application = _setting(df, "spark.app.id") or ""
@@ -73,6 +94,19 @@ def _of_idle_timeout(df: DataFrame, plan: Plan) -> Iterator[str]:
         yield (
             f"{_APPLICATION}.killOnIdleTimeout is on: Spark kills a task that waits for its calls for {seconds:g} s "
             f"(idleTimeoutSeconds), and total_timeout {called}; switch it off"
+        )
+
+
+def _of_cached_idle_timeout(df: DataFrame) -> Iterator[str]:
+    """By default, Spark leaves an executor alone for as long as something is stored there."""
+    key = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
+    timeout = _setting(df, key)
+    is_local = (_setting(df, "spark.master") or "").partition("[")[0] == "local"
+    if timeout is not None and not is_local and _is(df, "spark.dynamicAllocation.enabled", "true"):
+        yield (
+            f"{key} is {timeout}: Spark removes an executor that is idle for so long with what it has stored of a "
+            "batch; while others still call, its calls are made again, and after that the batch fails; do not set it, "
+            "or give storage='reliable'"
         )
 
 

@@ -44,6 +44,8 @@ def process(df, batch_id):
         output="name string, score double",
         resource=logged_opener(port, str(opened)),
         max_in_flight=5,
+        timeout=None,
+        total_timeout=None,
     )
     (folder / f"settled-{batch_id}").touch()
     while batch_id == 1 and "wait" in sys.argv[3:] and not (folder / "go").exists():

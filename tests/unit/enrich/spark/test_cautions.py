@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark_events.enrich.plan import Cache, CircuitBreaker, Plan, Retry
-from spark_events.enrich.spark.cautions import caution
+from spark_events.enrich.spark.cautions import caution, caution_of_storage
 
 APPLICATIONS = itertools.count()
 
@@ -133,3 +133,32 @@ def test_a_setting_that_is_out_of_reach_is_no_reason_to_fail(caplog: pytest.LogC
     """As with Connect, and the others are looked at all the same."""
     caution(frame({"spark.speculation": "true"}, hidden="spark.python.worker.reuse"), Plan(fn))
     assert len(caplog.messages) == 1
+
+
+REMOVED = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
+
+
+def test_executors_that_are_ended_with_what_they_store_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Once an application; where the batch is stored elsewhere, nothing is said."""
+    df = frame({"spark.dynamicAllocation.enabled": "true", REMOVED: "60s"})
+    caution_of_storage(df, "reliable")
+    assert caplog.messages == []
+    for storage in ("local", "replicated"):
+        caution_of_storage(df, storage)
+    (text,) = caplog.messages
+    assert text.startswith(f"{REMOVED} is 60s: Spark removes an executor that is idle for so long with what it has")
+    assert text.endswith("do not set it, or give storage='reliable'")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"spark.dynamicAllocation.enabled": "true"},
+        {REMOVED: "60s"},
+        {"spark.dynamicAllocation.enabled": "false", REMOVED: "1s"},
+        {"spark.dynamicAllocation.enabled": "true", REMOVED: "1s", "spark.master": "local[2]"},
+    ],
+)
+def test_executors_that_spark_leaves_alone_are_not(settings: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    caution_of_storage(frame(settings), "local")
+    assert caplog.messages == []

@@ -1,0 +1,44 @@
+"""A batch with a rate that begins while one of two executors is lost, and the one in its place has not come yet.
+
+Arguments: the folder, the service's port, and perhaps `standalone`: a cluster that may give as much as it likes.
+"""
+
+import logging
+import sys
+import time
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from spark.enriching import at_ten_a_second, by_value
+
+logging.basicConfig()
+folder = Path(sys.argv[1])
+port = int(sys.argv[2])
+by_value(__name__)
+builder = SparkSession.builder.appName("enrich-lost")
+cluster = None
+if "standalone" in sys.argv[3:]:
+    # What local-cluster starts as well; here the application knows no more than its address.
+    SparkContext._ensure_initialized()
+    cluster = SparkContext._jvm.org.apache.spark.deploy.LocalSparkCluster.apply(2, 1, 1024, SparkConf()._jconf)
+    builder = builder.master(cluster.start()[0])
+spark = builder.getOrCreate()
+scala = spark.sparkContext._jsc.sc()
+profile = scala.resourceProfileManager().defaultResourceProfile()
+
+
+def wait_for_slots(number):
+    while scala.maxNumConcurrentTasks(profile) != number:
+        time.sleep(0.02)
+
+
+wait_for_slots(2)
+(folder / "both").touch()
+wait_for_slots(1)
+at_ten_a_second(spark, port)
+spark.stop()
+if cluster is not None:
+    cluster.stop()
