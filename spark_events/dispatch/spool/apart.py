@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
+from spark_events.dispatch.spool import attempts
 from spark_events.dispatch.spool.attempts import Attempts
 from spark_events.dispatch.spool.connection import UnreadableError, open_file
-from spark_events.dispatch.spool.inflow import Heir, Inflow, Slice, Trail, slices_of
-from spark_events.dispatch.spool.salvage import Salvage
+from spark_events.dispatch.spool.files import age_of
+from spark_events.dispatch.spool.inflow import Heir, Inflow, Trail
+from spark_events.dispatch.spool.salvage import Salvage, Slice
 from spark_events.dispatch.spool.takeover import Takeover
 
 __all__ = ["Apart"]
@@ -28,8 +30,15 @@ class Apart:
 
     def __init__(self, reporter: str) -> None:
         self._attempts = Attempts(reporter)
-        # Up to where rows were with the reporter when it was set aside, or are here; which were about to be written.
-        self._left: dict[Path, tuple[int, frozenset[int]]] = {}
+        # How far each has been read: rows before that were with the reporter when it was set aside, or are here.
+        # And which were about to be written then.
+        self._left: dict[Path, tuple[Salvage, frozenset[int]]] = {}
+        # The same, as it was before a file was begun.
+        self._left_before = self._left
+        # Those of which the last attempt has read nothing.
+        self._in_vain: set[Path] = set()
+        # Whose rows have other places here than there.
+        self._came_behind: set[Path] = set()
         self.salvaged: list[tuple[Path, Salvage]] = []
 
     @property
@@ -51,42 +60,64 @@ class Apart:
         return None
 
     def _slices(self, path: Path, on_progress: Callable[[], None]) -> Generator[Slice]:
+        salvage, but = self._left[path]
+        began = salvage.last
+        is_patient = self._is_patient(path)
         try:
-            with open_file(path, on_progress) as db:
-                after, but = self._left[path]
-                salvage = Salvage(db, after)
-                for piece in slices_of(salvage, but):
-                    yield piece
-                    self._left[path] = max(after, piece.last), but
+            with open_file(path, on_progress, is_patient) as db:
+                for piece in salvage.read(db, is_patient):
+                    yield piece._replace(rows=[row for row in piece.rows if row.id not in but])
+                    # It gets on.
+                    self._attempts.succeeded(path)
         except UnreadableError as error:
-            self._attempts.failed(path, _UNREADABLE, error)
+            self._failed(path, salvage, began, error)
         else:
-            self._taken(path, salvage)
+            del self._left[path]
+            self._attempts.succeeded(path)
+            self._came_behind.add(path)
+            self.salvaged.append((path, salvage))
 
     def take_all(self, paths: Sequence[Path], takeover: Takeover) -> None:
-        """Takes in all that there are, into a file that is begun.
+        """Takes in, in their places, all that are new, into a file that is begun.
+
+        The others wait until it is used: their places are taken, and others are had then.
 
         Raises:
             sqlite3.Error: that file cannot be used.
         """
         # What somebody has removed is not waited for.
-        self._left = {path: self._left[path] for path in paths if path in self._left}
-        self.salvaged = []
+        self._left = {path: left for path, left in self._left.items() if path in paths}
+        self._left_before = dict(self._left)
+        self.salvaged = [(path, by) for path, by in self.salvaged if path in paths and path in self._came_behind]
+        known = {*self._left, *dict(self.salvaged)}
         for path in paths:
-            try:
+            if path not in known:
                 self._take(path, takeover)
-            except UnreadableError as error:
-                self._left.setdefault(path, (takeover.after, takeover.writing))
-                self._attempts.failed(path, _UNREADABLE, error)
 
     def _take(self, path: Path, takeover: Takeover) -> None:
-        if path in self._left:
-            # Their places are taken: others have come meanwhile.
-            self._taken(path, takeover.add_file(path, *self._left[path]))
+        salvage = Salvage(takeover.after)
+        try:
+            takeover.keep_file(path, salvage, self._is_patient(path))
+        except UnreadableError as error:
+            self._left[path] = salvage, takeover.writing
+            self._failed(path, salvage, takeover.after, error)
         else:
-            self.salvaged.append((path, takeover.keep_file(path)))
+            self._attempts.succeeded(path)
+            self.salvaged.append((path, salvage))
 
-    def _taken(self, path: Path, salvage: Salvage) -> None:
-        del self._left[path]
-        self._attempts.succeeded(path)
-        self.salvaged.append((path, salvage))
+    def not_begun(self) -> None:
+        """The file cannot be used: what is there now is taken again, by the next."""
+        self._left = self._left_before
+
+    def _failed(self, path: Path, salvage: Salvage, began: int, error: UnreadableError) -> None:
+        if salvage.last == began:
+            self._in_vain.add(path)
+        else:
+            self._in_vain.discard(path)
+        self._attempts.failed(path, _UNREADABLE, error)
+
+    def _is_patient(self, path: Path) -> bool:
+        # Where no run is as long as this process would wait, it must be known from one to the next; a first attempt
+        # each has.
+        is_old = path in self._in_vain and age_of(path) >= attempts.PATIENT_SECONDS
+        return self._attempts.is_patient(path) and not is_old

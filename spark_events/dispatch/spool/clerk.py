@@ -64,6 +64,8 @@ class Clerk:
         self._seen_busy: float | None = None
         self._hangs = False
         self._full = False
+        # Of a file that had gone and is used again: whether it may still have what was settled meanwhile.
+        self._is_back = False
         self._look_again_at = 0.0
         self._ends = False
         self._thread = threading.Thread(target=self._run, name=f"spark-events-spool-{reporter}", daemon=True)
@@ -128,7 +130,7 @@ class Clerk:
                 break
         # What cannot be left as it should be is found as it is.
         with contextlib.suppress(sqlite3.Error, OSError):
-            self._opening.leave(self._database)
+            self._opening.leave(self._database, self._desk.to_remove())
 
     def _patience(self) -> float:
         if self._retry_at is not None:
@@ -161,6 +163,8 @@ class Clerk:
         database = self._ready()
         try:
             with self._is_busy():
+                if database.tend_log():
+                    _LOG.error("reporter %s: the log of its spool was removed, another is begun", self._reporter)
                 self._write(database)
                 self._opening.put_away()
         finally:
@@ -202,7 +206,7 @@ class Clerk:
             # Once events have places behind others, they wait for those, however long a disk takes to open.
             with self._is_busy(may_be_passed=not self._opening.was_open, takes_long=True):
                 opened = self._opening.open(self._desk.standing(), adopts=not self._ends)
-            self._database = opened.database
+            self._database, self._is_back = opened.database, opened.is_back
             self._say_full(opened.shed)
             self._desk.opened(opened.unread, opened.lost, opened.shed, opened.is_behind)
             self._look_again_at = time.monotonic() + _RIVALS_SECONDS
@@ -236,8 +240,14 @@ class Clerk:
     def _write(self, database: Database) -> None:
         waiting = self._desk.to_write(_BATCH)
         done = self._desk.to_remove()
-        if not waiting and not done:
-            return
+        if self._is_back:
+            # What is settled from now on is in what waits to be written, and known to be there once it is.
+            database.forget(self._desk.standing().settled_through, ())
+        if waiting or done:
+            self._append(database, waiting, done)
+        self._is_back = False
+
+    def _append(self, database: Database, waiting: list[Waiting], done: list[int]) -> None:
         rows = [_row(one) for one in waiting]
         appended = database.append(rows, done, self._desk.read_through)
         self._say_full(len(appended.shed))
@@ -287,7 +297,12 @@ class Clerk:
 
     def _give_up_the_file(self, damage: Exception) -> bool:
         """It is set aside; when the next is opened, what can be read of it goes there. Whether that worked."""
-        if self._database is not None and not self._database.is_in_place:
+        try:
+            was_removed = self._database is not None and not self._database.is_in_place
+        except OSError:
+            # A disk that cannot even tell whether the file is there is waited for.
+            return False
+        if was_removed:
             # It can be read as long as it is open; the next attempt does.
             return True
         _LOG.error("reporter %s: its spool is damaged, another is begun: %s", self._reporter, damage)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from spark_events.dispatch.spool.connection import connect
+from spark_events.dispatch.spool.connection import UnreadableError, connect, may_pass, read_through
 
 __all__ = ["BEFORE_ALL", "Appended", "DamagedError", "Database", "Extent", "NewRow", "Row"]
 
@@ -33,7 +34,6 @@ _LOG_PAGES = 1_000
 _SPARE_PAGES = 256
 #: How long somebody who reads one's own file is waited for, in seconds.
 _LOCKED_SECONDS = 1.0
-_CHUNK_BYTES = 1 << 20
 
 
 class DamagedError(sqlite3.DatabaseError):
@@ -88,28 +88,43 @@ class Database:
         fsync: whether a write waits for the disk.
         max_bytes: how large it may be, but for what a single write needs, and for the log beside it.
         on_progress: called now and then while something takes long, as long as the disk answers.
+        is_patient: whether a file is not opened of which the disk does not give all.
 
     Raises:
+        OSError: it was not opened.
         sqlite3.Error: from every method. ``sqlite3.OperationalError`` may pass (a full disk);
             ``sqlite3.DatabaseError`` itself and :class:`DamagedError` do not: the file is damaged.
     """
 
-    def __init__(self, path: Path, fsync: bool, max_bytes: int, on_progress: Callable[[], None] = lambda: None) -> None:
-        self._path = path
+    def __init__(
+        self,
+        path: Path,
+        fsync: bool,
+        max_bytes: int,
+        on_progress: Callable[[], None] = lambda: None,
+        is_patient: bool = False,
+    ) -> None:
+        self.path = path
+        self._log = path.with_name(f"{path.name}-wal")
         self._max_pages = max(_LEAST_PAGES, max_bytes // _PAGE_BYTES)
         self._max_bytes_of_one = (self._max_pages - _OWN_PAGES) * _PAGE_BYTES
-        _read_through(path, on_progress)
+        try:
+            read_through(path, on_progress)
+        except OSError:
+            if is_patient:
+                raise
         self.connection = connect(path, on_progress, _LOCKED_SECONDS)
         try:
-            self._prepare(fsync)
-            self._inode = os.stat(path).st_ino
+            self._prepare(fsync, is_patient)
+            self.status = os.stat(path)
+            self._log_status = os.stat(self._log)
         except BaseException:
             self.connection.close()
             raise
 
-    def _prepare(self, fsync: bool) -> None:
+    def _prepare(self, fsync: bool, is_patient: bool) -> None:
         db = self.connection
-        self._path.chmod(0o600)
+        self.path.chmod(0o600)
         log_pages = max(16, min(_LOG_PAGES, self._max_pages // 8))
         for pragma in (
             f"page_size = {_PAGE_BYTES}",
@@ -121,6 +136,9 @@ class Database:
         ):
             db.execute(f"PRAGMA {pragma}")
         damage = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if is_patient and may_pass(damage):
+            # The disk gave it a moment ago, when the file was read through.
+            raise UnreadableError(f"{self.path}: {damage}")
         if damage != "ok":
             raise DamagedError(damage)
         version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -142,9 +160,38 @@ class Database:
     def is_in_place(self) -> bool:
         """Whether the file is still under its name: writes to one that is not are lost with the process."""
         try:
-            return os.stat(self._path).st_ino == self._inode
+            return os.path.samestat(os.stat(self.path), self.status)
         except FileNotFoundError:
             return False
+
+    def tend_log(self) -> bool:
+        """Sees to it that the log beside the file is there, and is folded in; whether somebody had removed it.
+
+        SQLite looks after neither: it writes into a log that has no name any more, and goes on writing one that it
+        cannot fold in, however large it becomes.
+
+        Raises:
+            OSError: there is no log, and none can be made; or the file itself has gone, which can be read all the same.
+        """
+        log = None
+        with contextlib.suppress(FileNotFoundError):
+            log = os.stat(self._log)
+        # One that somebody has put back is not the one that is written.
+        if log is None or not os.path.samestat(log, self._log_status):
+            # First what only this process can still see; where that fails, it is tried again.
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            if not self.is_in_place:
+                # Without its log SQLite does not even read a file that has no name.
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
+            # Reading makes a log.
+            for pragma in ("journal_mode = DELETE", "journal_mode = WAL", "user_version"):
+                self.connection.execute(f"PRAGMA {pragma}").fetchall()
+            self._log_status = os.stat(self._log)
+            return True
+        if log.st_size > self.capacity:
+            # Costs nothing where it has just been done; where that fails, it is said only to who asks.
+            self.connection.execute("PRAGMA wal_checkpoint")
+        return False
 
     @property
     def capacity(self) -> int:
@@ -160,6 +207,11 @@ class Database:
     def is_empty(self) -> bool:
         """Whether there is no row."""
         return self.connection.execute("SELECT 1 FROM events LIMIT 1").fetchone() is None
+
+    def has_only(self, ids: Iterable[int]) -> bool:
+        """Whether there is no row but these, if any."""
+        known = frozenset(ids)
+        return all(number in known for (number,) in self.connection.execute("SELECT id FROM events"))
 
     def extent(self, after: int = BEFORE_ALL) -> Extent:
         """The rows behind an identifier."""
@@ -221,6 +273,12 @@ class Database:
         query = "SELECT id, accepted, event FROM events WHERE id > ? ORDER BY id LIMIT ?"
         return [Row(*found) for found in self.connection.execute(query, (after, most))]
 
+    def forget(self, through: int, but: Iterable[int]) -> None:
+        """Removes the rows up to an identifier, and some others."""
+        with self._transaction():
+            self.connection.execute("DELETE FROM events WHERE id <= ?", (through,))
+            self._remove(but)
+
     def shrink(self) -> None:
         """Gives the disk back what is no longer needed."""
         if self.connection.execute("PRAGMA freelist_count").fetchone()[0] > _SPARE_PAGES:
@@ -251,14 +309,3 @@ class Database:
             if self.connection.in_transaction:
                 self.connection.execute("ROLLBACK")
             raise
-
-
-def _read_through(path: Path, on_progress: Callable[[], None]) -> None:
-    """So that it is in memory when SQLite checks it.
-
-    That reads all pages in one step, in their logical order, and older versions tell nothing of how it gets on.
-    """
-    # What is wrong with it SQLite will say.
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        while file.read(_CHUNK_BYTES):
-            on_progress()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import math
 import os
 import re
 import time
@@ -20,7 +21,7 @@ from urllib.parse import quote
 
 from spark_events.dispatch.spool.drivers import is_alive
 
-__all__ = ["Claim", "claim", "orphans"]
+__all__ = ["Claim", "age_of", "claim", "orphans"]
 
 _DATABASE = "events.db"
 #: SQLite keeps these beside a database; one whose database is gone is of no meaning to it.
@@ -61,6 +62,15 @@ class Claim:
         """Bytes of all its databases, and of what belongs to them."""
         return sum(_size_of(path.parent) for path in self.databases())
 
+    @property
+    def is_in_place(self) -> bool:
+        """Whether its folder is there: somebody may have removed it."""
+        try:
+            os.stat(self.folder)
+        except FileNotFoundError:
+            return False
+        return True
+
     def set_aside(self) -> None:
         """What is damaged makes room; until :meth:`put_away`, what can be read of it is still to be read."""
         self.folder.rename(f"{self.folder}.damaged-{time.time_ns()}")
@@ -90,6 +100,10 @@ class Claim:
 
     def delete(self) -> None:
         """Removes the database, if there is one, and gives the name back."""
+        if not self._is_ours:
+            # Somebody has removed the lock; whoever has made another has the folder now, or is about to.
+            self.release()
+            return
         for name in _FILES:
             (self.folder / name).unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -100,12 +114,25 @@ class Claim:
             # Only where nobody else has anything in it.
             self.folder.parent.rmdir()
 
+    @property
+    def _is_ours(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), os.stat(_lock(self.folder)))
+        except FileNotFoundError:
+            return False
+
     def release(self) -> None:
         """Another process may have it now."""
         # By that alone it is free, though somebody may have got the descriptor from this process.
         with contextlib.suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         _close(self._descriptor)
+
+
+def age_of(damaged: Path) -> float:
+    """How long ago one of :meth:`Claim.damaged` was set aside, in seconds."""
+    since = damaged.parent.name.rpartition("-")[2]
+    return (time.time_ns() - int(since)) / 1e9 if since.isdecimal() else math.inf
 
 
 def _size_of(folder: Path) -> int:
@@ -217,7 +244,7 @@ def _try(folder: Path) -> Claim | None:
     except OSError as error:
         if not isinstance(error, BlockingIOError | FileNotFoundError):
             _close(descriptor)
-            raise
+            raise OSError(error.errno, error.strerror, str(lock)) from error
     _close(descriptor)
     return None
 

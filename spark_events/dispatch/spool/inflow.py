@@ -5,43 +5,18 @@ from __future__ import annotations
 import itertools
 import sqlite3
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import NamedTuple, Protocol
 
 from spark_events.dispatch.spool.connection import remove_through
-from spark_events.dispatch.spool.database import BEFORE_ALL, Appended, Database, NewRow
-from spark_events.dispatch.spool.salvage import Salvage
+from spark_events.dispatch.spool.database import Appended, Database, NewRow
+from spark_events.dispatch.spool.salvage import Slice
 from spark_events.dispatch.spool.window import Standing
 
-__all__ = ["Came", "Heir", "Inflow", "Slice", "Trail", "slices_of"]
+__all__ = ["Came", "Heir", "Inflow", "Trail"]
 
 #: What a row takes besides its event: its identifiers, twice. And pages may be half empty.
 _ROW_BYTES, _PAGES_SHARE = 256, 2
-
-
-class Slice(NamedTuple):
-    """Rows of another file, in their order.
-
-    Attributes:
-        rows: with the places that they have there.
-        last: up to that place everything has been read there.
-        lost: so many more were there, and cannot be read.
-    """
-
-    rows: list[NewRow]
-    last: int
-    lost: int
-
-
-def slices_of(salvage: Salvage, but: frozenset[int] = frozenset()) -> Iterator[Slice]:
-    """What can be read, but for rows with these places."""
-    last, lost = BEFORE_ALL, 0
-    for rows in salvage:
-        last = rows[-1].id if rows else last
-        yield Slice([row for row in rows if row.id not in but], last, salvage.lost - lost)
-        lost = salvage.lost
-    if salvage.lost > lost:
-        yield Slice([], last, salvage.lost - lost)
 
 
 class Came(NamedTuple):
@@ -81,10 +56,16 @@ class Trail:
         self._db: sqlite3.Connection | None = None
         # By row, its place here and there.
         self._places: deque[tuple[int, int]] = deque()
+        # What is settled and still there: all up to that row.
+        self._settled: int | None = None
 
     def follow(self, db: sqlite3.Connection | None) -> None:
-        """Another file: what has come of the last one is all there was; None, where it may not be written."""
+        """That is where it is now; None, where it cannot be had at the moment, or may not be written."""
         self._db = db
+
+    def end(self) -> None:
+        """What has come of that file is all there was."""
+        self._db = self._settled = None
         self._places.clear()
 
     def note(self, rows: list[NewRow], first: int) -> None:
@@ -93,11 +74,11 @@ class Trail:
 
     def remove_settled(self) -> None:
         """Removes what need not be there any more."""
-        settled, last = self._heir.standing().settled_through, None
+        settled = self._heir.standing().settled_through
         while self._places and self._places[0][0] <= settled:
-            last = self._places.popleft()[1]
-        if self._db is not None and last is not None:
-            remove_through(self._db, last)
+            self._settled = self._places.popleft()[1]
+        if self._db is not None and self._settled is not None and remove_through(self._db, self._settled):
+            self._settled = None
 
 
 class Inflow:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from spark_events.dispatch.spool.apart import Apart
 from spark_events.dispatch.spool.config import SpoolConfig, directory_of
+from spark_events.dispatch.spool.connection import UnreadableError
 from spark_events.dispatch.spool.database import BEFORE_ALL, Database, Extent
 from spark_events.dispatch.spool.files import Claim, claim
 from spark_events.dispatch.spool.inflow import Heir, Inflow
 from spark_events.dispatch.spool.orphans import Orphans
-from spark_events.dispatch.spool.salvage import say_kept
+from spark_events.dispatch.spool.salvage import Salvage, say_kept
 from spark_events.dispatch.spool.takeover import Takeover
 from spark_events.dispatch.spool.window import Standing
 
 __all__ = ["Opened", "Opening"]
 
 _LOG = logging.getLogger(__name__)
+#: How long a file that cannot be read is waited for, in seconds, before that is taken for damage.
+_PATIENT_SECONDS = 60.0
 
 
 class Opened(NamedTuple):
@@ -30,6 +36,7 @@ class Opened(NamedTuple):
         lost: rows of which it is known only now that they are lost.
         shed: rows that had to make room.
         is_behind: whether rows of an earlier file of this spool are still to come.
+        is_back: whether it is a file that had gone, which still has what is in memory.
     """
 
     database: Database
@@ -37,6 +44,7 @@ class Opened(NamedTuple):
     lost: int
     shed: int
     is_behind: bool
+    is_back: bool
 
 
 class Opening:
@@ -70,8 +78,11 @@ class Opening:
         self._apart = Apart(reporter)
         self._claim: Claim | None = None
         self._removed: Database | None = None
+        # Of a file that had gone and is under its name again.
+        self._is_back: os.stat_result | None = None
         # What is on its way into the file that is used.
         self._inflow: Inflow | None = None
+        self._unreadable_since: float | None = None
         self.was_open = False
 
     def open(self, standing: Standing, adopts: bool) -> Opened:
@@ -79,27 +90,39 @@ class Opening:
 
         Args:
             standing: what is in memory.
-            adopts: whether there is time for what others have left.
+            adopts: whether there is time: for what others have left, and to wait for what cannot be read now. At the
+                end there is not: what there is to write is written, and the rest is the next run's.
 
         Raises:
             sqlite3.Error: the file cannot be used.
             OSError: the directory cannot be used.
             RuntimeError: there is no directory.
         """
+        if self._claim is not None and not self._claim.is_in_place:
+            # Its folder, and with it perhaps the lock that others look at.
+            self._claim.release()
+            self._claim = None
         if self._claim is None:
             self._claim = claim(directory_of(self._config), self._application, self._reporter, self._driver)
+        self._close_what_is_back(self._claim.path)
         # What was in the file before it was ever read is not with the reporter.
         after = standing.read_through if self.was_open else BEFORE_ALL
-        database = Database(self._claim.path, self._config.fsync, self._config.max_size, self._on_progress)
+        database = self._database(self._claim.path, adopts)
         try:
+            is_back = self._is_back is not None and os.path.samestat(database.status, self._is_back)
+            if is_back:
+                # What was delivered meanwhile could not be removed, and what is being written may be there already.
+                database.forget(standing.settled_through, standing.writing)
             next_id = max(standing.next_id, database.extent().last + 1)
             takeover = Takeover(database, after, next_id, standing.writing, self._on_progress)
             self._take(takeover, adopts)
             # What was lost while this process knew of it is missed by it; of the rest only a salvage can tell.
             lost = 0 if self.was_open else takeover.lost
-            opened = Opened(database, database.extent(after), lost, takeover.shed, self._apart.is_left)
+            opened = Opened(database, database.extent(after), lost, takeover.shed, self._apart.is_left, is_back)
+            self._is_back = None
         except BaseException:
             database.close()
+            self._apart.not_begun()
             raise
         if opened.unread.rows and not self.was_open:
             _LOG.warning(
@@ -109,6 +132,27 @@ class Opening:
             )
         self.was_open = True
         return opened
+
+    def _close_what_is_back(self, path: Path) -> None:
+        """Who opened it a second time would be kept out by the first."""
+        if self._removed is not None and self._removed.path == path and self._removed.is_in_place:
+            self._is_back = self._removed.status
+            self._removed.close()
+            self._removed = None
+
+    def _database(self, path: Path, has_time: bool) -> Database:
+        """Open, or the disk has still time to give all of it."""
+        since = self._unreadable_since
+        waited = 0.0 if since is None else time.monotonic() - since
+        is_patient = has_time and waited < _PATIENT_SECONDS
+        try:
+            database = Database(path, self._config.fsync, self._config.max_size, self._on_progress, is_patient)
+        except (OSError, UnreadableError):
+            # By now: how long a disk took to say so is no part of what it is given.
+            self._unreadable_since = time.monotonic() if since is None else since
+            raise
+        self._unreadable_since = None
+        return database
 
     @property
     def is_inheriting(self) -> bool:
@@ -145,13 +189,15 @@ class Opening:
     def _take(self, takeover: Takeover, adopts: bool) -> None:
         assert self._claim is not None
         if self._removed is not None:
-            takeover.keep(self._removed.connection)
+            # It has no name any more: what cannot be read of it now will hardly be had again.
+            takeover.keep(self._removed.connection, Salvage(takeover.after), is_patient=False)
             self._removed.close()
             self._removed = None
         if self._inflow is not None:
-            # What has come of it may be lost with the file: it is looked for anew, and what was set aside comes first.
             self._inflow.close()
             self._inflow = None
+        # What has come of these may be lost with the file: they are looked for anew; what was set aside comes first.
+        self._orphans.let_go()
         self._apart.take_all(self._claim.damaged(), takeover)
         if adopts and not self.was_open:
             self._orphans.adopt_all(self._claim, takeover)
@@ -180,19 +226,32 @@ class Opening:
     def take_leave_of(self, database: Database) -> None:
         """The file is not under its name any more, but can still be read as long as it is open."""
         self._removed = database
+        self._is_back = None
         if self._claim is not None:
             self._claim.release()
             self._claim = None
 
-    def leave(self, database: Database | None) -> None:
-        """Nothing is left behind but what is to be delivered."""
-        if self._inflow is not None:
-            self._inflow.close()
+    def leave(self, database: Database | None, done: Sequence[int]) -> None:
+        """Nothing is left behind but what is to be delivered.
+
+        Args:
+            database: the file, if it is open.
+            done: rows that are settled and could not be removed: a disk that is full has no room for that.
+        """
+        try:
+            self._leave(database, done)
+        finally:
+            # Where that has made room, there is room to remove from another's file what was settled of it.
+            if self._inflow is not None:
+                self._inflow.close()
+            self._orphans.let_go()
+
+    def _leave(self, database: Database | None, done: Sequence[int]) -> None:
         if database is None:
             if self._claim is not None:
                 self._claim.release()
             return
-        is_empty = database.is_empty
+        is_empty = database.has_only(done)
         database.close()
         assert self._claim is not None
         if is_empty:

@@ -6,10 +6,12 @@ import logging
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+from spark_events.dispatch.spool.connection import refuse_to_wait
 from spark_events.dispatch.spool.database import NewRow
 
-__all__ = ["Salvage", "say_kept"]
+__all__ = ["Salvage", "Slice", "say_kept"]
 
 _LOG = logging.getLogger(__name__)
 _SLICE = 500
@@ -17,72 +19,115 @@ _COLUMNS = "id, event_id, worth, accepted, event"
 _TYPES = (int, str, int, float, bytes)
 
 
+class Slice(NamedTuple):
+    """Rows of a file, in their order.
+
+    Attributes:
+        rows: with the places that they have there.
+        last: up to that place everything has been read there.
+        lost: so many more were there, and cannot be read.
+    """
+
+    rows: list[NewRow]
+    last: int
+    lost: int
+
+
 class Salvage:
     """Reads rows in slices, and one by one from the first that cannot be read.
 
+    It goes on where it was, should the disk fail in the middle of it.
+
     Args:
-        db: open; nothing is written to it.
         after: rows behind that identifier are wanted.
 
     Attributes:
-        found: how many rows were read.
+        last: up to that identifier everything has been taken that can be had.
+        found: how many rows were taken.
         lost: how many rows are there and cannot be read, as far as that can be known.
         is_whole: whether everything could be read.
     """
 
-    def __init__(self, db: sqlite3.Connection, after: int) -> None:
-        self._db = db
-        # Without it SQLite does not read a file that is shorter than its header says.
-        db.execute("PRAGMA writable_schema = ON")
-        self._after = after
+    def __init__(self, after: int) -> None:
+        self.last = after
         self.found = 0
         self.lost = 0
         self.is_whole = True
 
-    def __iter__(self) -> Iterator[list[NewRow]]:
+    def read(self, db: sqlite3.Connection, is_patient: bool) -> Iterator[Slice]:
+        """The slices; whoever asks for the next has taken the last one.
+
+        Args:
+            db: open; nothing is written to it.
+            is_patient: whether a row is waited for that the disk does not give now; else it is lost.
+
+        Raises:
+            UnreadableError: the disk fails now.
+        """
+        try:
+            # With the next line SQLite would take tables that it could not read for tables that are not there.
+            db.execute("SELECT 1 FROM sqlite_master LIMIT 0")
+        except (sqlite3.Error, MemoryError) as error:
+            refuse_to_wait(error, is_patient)
+        # Without it SQLite does not read a file that is shorter than its header says.
+        db.execute("PRAGMA writable_schema = ON")
+        for piece in self._slices(db, is_patient):
+            yield piece
+            self.last = piece.last
+            self.found += len(piece.rows)
+            self.lost += piece.lost
+
+    def _slices(self, db: sqlite3.Connection, is_patient: bool) -> Iterator[Slice]:
         query = f"SELECT {_COLUMNS} FROM events WHERE id > ? ORDER BY id LIMIT {_SLICE}"
-        last = self._after
+        last = self.last
         while True:
             try:
-                found = self._db.execute(query, (last,)).fetchall()
-            except sqlite3.Error:
+                found = db.execute(query, (last,)).fetchall()
+            except (sqlite3.Error, MemoryError) as error:
+                refuse_to_wait(error, is_patient)
                 break
             if not found:
                 return
-            yield self._sound(found)
             last = found[-1][0]
+            yield self._sound(found, last)
         self.is_whole = False
-        yield from self._one_by_one(last)
+        yield from self._one_by_one(db, last, is_patient)
 
-    def _one_by_one(self, last: int) -> Iterator[list[NewRow]]:
+    def _one_by_one(self, db: sqlite3.Connection, last: int, is_patient: bool) -> Iterator[Slice]:
         query = f"SELECT {_COLUMNS} FROM events WHERE id = ?"
-        for number in self._rest(last):
+        lost = 0
+        for number in self._rest(db, last, is_patient):
+            last = number
             try:
-                found = self._db.execute(query, (number,)).fetchall()
-            except sqlite3.Error:
-                self.lost += 1
+                found = db.execute(query, (number,)).fetchall()
+            except (sqlite3.Error, MemoryError) as error:
+                refuse_to_wait(error, is_patient)
+                lost += 1
             else:
-                yield self._sound(found)
+                piece = self._sound(found, number)
+                yield piece._replace(lost=piece.lost + lost)
+                lost = 0
+        if lost:
+            yield Slice([], last, lost)
 
-    def _rest(self, last: int) -> list[int]:
+    def _rest(self, db: sqlite3.Connection, last: int, is_patient: bool) -> list[int]:
         """The identifiers behind one, from whichever of the table and its two indexes knows most of them."""
         known: set[int] = set()
         for source in ("INDEXED BY events_by_worth", "INDEXED BY sqlite_autoindex_events_1", "NOT INDEXED"):
             try:
-                for (number,) in self._db.execute(f"SELECT id FROM events {source} WHERE id > ?", (last,)):
+                for (number,) in db.execute(f"SELECT id FROM events {source} WHERE id > ?", (last,)):
                     known.add(number)
-            except sqlite3.Error:
+            except (sqlite3.Error, MemoryError) as error:
                 # What was read before it is what there is.
-                continue
+                refuse_to_wait(error, is_patient)
         return sorted(known)
 
-    def _sound(self, found: list[tuple[object, ...]]) -> list[NewRow]:
+    def _sound(self, found: list[tuple[object, ...]], last: int) -> Slice:
         sound = [NewRow(*row) for row in found if all(map(isinstance, row, _TYPES))]  # type: ignore[arg-type]
-        self.found += len(sound)
-        if len(sound) < len(found):
-            self.lost += len(found) - len(sound)
+        lost = len(found) - len(sound)
+        if lost:
             self.is_whole = False
-        return sound
+        return Slice(sound, last, lost)
 
 
 def say_kept(reporter: str, salvage: Salvage, kept: Path) -> None:

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spark_events.dispatch.spool.connection import open_file
-from spark_events.dispatch.spool.database import BEFORE_ALL, Database, NewRow
-from spark_events.dispatch.spool.inflow import Slice, slices_of
-from spark_events.dispatch.spool.salvage import Salvage
+from spark_events.dispatch.spool.database import Database, NewRow
+from spark_events.dispatch.spool.salvage import Salvage, Slice
 
 __all__ = ["Takeover"]
 
@@ -37,45 +36,34 @@ class Takeover:
     lost: int = 0
     shed: int = 0
 
-    def keep(self, db: sqlite3.Connection) -> Salvage:
+    def keep(self, db: sqlite3.Connection, salvage: Salvage, is_patient: bool) -> None:
         """Rows of an earlier file of this spool, which keep their place, but for those that are in memory.
 
         From where others have taken their places, a run that could not read that file, they come behind these.
+
+        Args:
+            db: that file.
+            salvage: reads it.
+            is_patient: whether a row is waited for that the disk does not give now.
+
+        Raises:
+            UnreadableError: the disk fails now; what the salvage has read by then is here.
         """
-        salvage = Salvage(db, self.after)
         is_taken = False
-        for rows in salvage:
-            wanted = [row for row in rows if row.id not in self.writing]
+        for piece in salvage.read(db, is_patient):
+            wanted = [row for row in piece.rows if row.id not in self.writing]
             is_taken = is_taken or self.database.has_others_at(wanted)
             self._append(self._behind(wanted) if is_taken else wanted)
-        self.lost += salvage.lost
-        return salvage
+            self.lost += piece.lost
 
-    def keep_file(self, path: Path) -> Salvage:
+    def keep_file(self, path: Path, salvage: Salvage, is_patient: bool) -> None:
         """The same, of a file that nobody has open.
 
         Raises:
             UnreadableError: somebody has it open all the same, say.
         """
-        with open_file(path, self.on_progress) as db:
-            return self.keep(db)
-
-    def add_file(self, path: Path, after: int = BEFORE_ALL, but: frozenset[int] = frozenset()) -> Salvage:
-        """Rows of an earlier file of this spool, behind all that are here.
-
-        Args:
-            path: the file.
-            after: rows up to that identifier are not wanted.
-            but: nor are rows with these.
-
-        Raises:
-            UnreadableError: somebody has it open, say.
-        """
-        with open_file(path, self.on_progress) as db:
-            salvage = Salvage(db, after)
-            for piece in slices_of(salvage, but):
-                self.add(piece)
-        return salvage
+        with open_file(path, self.on_progress, is_patient) as db:
+            self.keep(db, salvage, is_patient)
 
     def add(self, piece: Slice) -> None:
         """Rows of another spool, behind all that are here."""

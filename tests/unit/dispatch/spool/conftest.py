@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 from fakes import PATIENCE, event, eventually, numbers
 
 from spark_events import Severity
+from spark_events.dispatch.spool import attempts
 from spark_events.dispatch.spool.clerk import Clerk
 from spark_events.dispatch.spool.config import SpoolConfig
 from spark_events.dispatch.spool.spool import Spool
@@ -87,6 +90,31 @@ def counting(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[No
 
     monkeypatch.setattr(owner, name, called)
     return calls
+
+
+def tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be read is tried again at every look."""
+    monkeypatch.setattr(attempts, "_FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(attempts, "_MOST_SECONDS", 0.0)
+
+
+@contextlib.contextmanager
+def somebody_reads(path: Path) -> Iterator[None]:
+    """As a person does who has a look with ``sqlite3``, and leaves it open in the middle of a SELECT."""
+    db = sqlite3.connect(path, check_same_thread=False)
+    cursor = db.execute("SELECT id FROM events")
+    cursor.fetchone()
+    try:
+        yield
+    finally:
+        db.close()
+
+
+def write_slices(one: Owner, numbers: Iterable[int]) -> None:
+    """In several writes: only so much is taken at once."""
+    all_ = list(numbers)
+    for start in range(0, len(all_), 500):
+        one.write(*all_[start : start + 500])
 
 
 @pytest.fixture

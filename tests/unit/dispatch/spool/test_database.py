@@ -45,18 +45,71 @@ def test_rows_are_read_in_the_order_of_their_places(database: Database) -> None:
     assert database.extent(7) == Extent(0, 0, 0)
 
 
-def test_what_was_committed_is_there_without_a_close(path: Path, tmp_path: Path) -> None:
-    """The file and its log, as a kill leaves them, have every row."""
-    database = Database(path, False, MEGABYTE)
-    database.append(rows(1, 2, 3), (), 0)
-    copy = tmp_path / "copy"
+def after_a_kill(path: Path) -> list[int]:
+    """What is in the file and its log, as a kill would leave them now."""
+    copy = path.parent / "copy"
     copy.mkdir()
-    for found in tmp_path.glob("events.db*"):
+    for found in path.parent.glob("events.db*"):
         shutil.copy(found, copy)
-    database.close()
     again = Database(copy / "events.db", False, MEGABYTE)
-    assert ids(again) == [1, 2, 3]
-    again.close()
+    try:
+        return ids(again)
+    finally:
+        again.close()
+
+
+def test_what_was_committed_is_there_without_a_close(database: Database, path: Path) -> None:
+    """The file and its log have every row."""
+    database.append(rows(1, 2, 3), (), 0)
+    assert after_a_kill(path) == [1, 2, 3]
+
+
+def test_a_log_that_was_removed_takes_nothing_with_it(database: Database, path: Path) -> None:
+    """What is in it is still seen by who has it open, and comes into the file; then there is another."""
+    log = path.with_name("events.db-wal")
+    database.append(rows(1, 2, 3), (), 0)
+    assert not database.tend_log()
+    log.unlink()
+    assert database.tend_log()
+    assert not database.tend_log()
+    database.append(rows(4), (), 0)
+    assert after_a_kill(path) == [1, 2, 3, 4]
+
+
+def test_a_log_that_was_put_back_is_not_the_one_that_is_written(database: Database, path: Path) -> None:
+    """Whoever restores a folder has a file of that name, and nothing that comes later."""
+    log = path.with_name("events.db-wal")
+    database.append(rows(1, 2, 3), (), 0)
+    content = log.read_bytes()
+    log.unlink()
+    log.write_bytes(content)
+    assert database.tend_log()
+    assert not database.tend_log()
+    database.append(rows(4), (), 0)
+    assert after_a_kill(path) == [1, 2, 3, 4]
+
+
+def test_what_is_removed_with_its_log_can_be_read_as_long_as_it_is_open(database: Database, path: Path) -> None:
+    """The log goes first, as a rule, and is missed before the file has gone, too."""
+    database.append(rows(1, 2, 3), (), 0)
+    path.with_name("events.db-wal").unlink()
+    # Seen with the first statement: by then the file has gone as well.
+    database.connection.set_trace_callback(lambda _: path.unlink(missing_ok=True))
+    with pytest.raises(FileNotFoundError):
+        database.tend_log()
+    database.connection.set_trace_callback(None)
+    assert not database.is_in_place
+    assert ids(database) == [1, 2, 3]
+
+
+def test_a_log_that_is_not_folded_in_does_not_grow_for_ever(database: Database, path: Path) -> None:
+    """SQLite tries that after a write and tells nobody that it failed; whoever asks for it is told."""
+    database.connection.execute("PRAGMA wal_autocheckpoint = 0")
+    for place in range(1, 200):
+        database.append(rows(place, size=50_000), [place - 1], 0)
+        database.tend_log()
+    assert path.with_name("events.db-wal").stat().st_size < 2 * MEGABYTE
+    assert ids(database) == [199]
 
 
 def test_an_event_is_written_once(database: Database) -> None:
@@ -271,8 +324,8 @@ def test_fsync_is_what_was_asked_for(path: Path, fsync: bool, synchronous: int) 
 
 def salvaged(path: Path, after: int = -1) -> tuple[list[int], Salvage]:
     db = sqlite3.connect(path)
-    salvage = Salvage(db, after)
-    found = [row.id for some in salvage for row in some]
+    salvage = Salvage(after)
+    found = [row.id for piece in salvage.read(db, is_patient=False) for row in piece.rows]
     db.close()
     return found, salvage
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -159,6 +161,23 @@ def test_a_folder_with_something_in_it_stays(tmp_path: Path) -> None:
     assert names(tmp_path) == set()
 
 
+def test_who_leaves_takes_nothing_of_whoever_has_come_since_the_lock_was_removed(tmp_path: Path) -> None:
+    """By somebody: then the folder has another owner, whose lock and file stay."""
+    first = claim(tmp_path, "shop", "audit")
+    lock = first.folder.with_name(f"{first.folder.name}.lock")
+    lock.unlink()
+    second = claim(tmp_path, "shop", "audit")
+    assert second.folder == first.folder
+    fill(second, 1)
+    first.delete()
+    assert second.path.exists()
+    third = claim(tmp_path, "shop", "audit")
+    assert third.folder != second.folder
+    third.delete()
+    second.delete()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_name_is_never_owned_twice(tmp_path: Path) -> None:
     """Claims and deletions race, and at no moment have two owners the same file."""
     owned: set[Path] = set()
@@ -261,3 +280,14 @@ def test_the_size_is_that_of_what_was_set_aside_as_well(tmp_path: Path) -> None:
     fill(own, 2)
     assert own.size() == 2 * before
     own.release()
+
+
+def test_a_lock_that_cannot_be_had_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the file system has none, somebody must find out which one that is."""
+
+    def flock(*_: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(OSError, match=rf"No locks available: '{tmp_path}/.*\.lock'"):
+        claim(tmp_path, "shop", "audit")

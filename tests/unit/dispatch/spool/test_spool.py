@@ -9,24 +9,27 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fakes import PATIENCE, event, eventually, numbers
+from lateness import Witness
 
 from spark_events import Severity
 from spark_events.config import Settings
-from spark_events.dispatch.spool import attempts, clerk, config, files, opening, takeover
+from spark_events.dispatch.spool import attempts, clerk, config, connection, files, opening, takeover
 from spark_events.dispatch.spool import database as database_module
 from spark_events.dispatch.spool import spool as spool_module
 from spark_events.dispatch.spool.database import Appended, Database, NewRow
-from spark_events.dispatch.spool.inflow import Slice
+from spark_events.dispatch.spool.salvage import Slice
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.store import Entry
 
-from .conftest import Open, counting
+from .conftest import Open, counting, somebody_reads, tried_at_once
 
 
 class SickDatabase(Database):
@@ -405,7 +408,7 @@ def test_a_folder_that_cannot_be_listed_is_no_end_of_the_spool_in_it(
 
 
 def test_nobody_waits_long_for_a_disk_that_hangs(
-    owner: Open, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch
+    owner: Open, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch, witness: Witness
 ) -> None:
     """Whoever dispatches waits once, for a moment; the end does not wait for it at all."""
     monkeypatch.setattr(clerk, "_HANG_SECONDS", 0.05)
@@ -417,12 +420,12 @@ def test_nobody_waits_long_for_a_disk_that_hangs(
     assert not one.spool.wait_for_room(128, 0.01)
     for _ in range(100):
         assert not one.spool.wait_for_room(128, 0.01)
-    assert time.monotonic() - began < 2
+    assert witness.took(began) < 2
     eventually(lambda: one.spool.check() or one.clerk.is_failing)
     assert one.deliver(1024) == list(range(1024))
     began = time.monotonic()
     one.spool.close(began + PATIENCE)
-    assert time.monotonic() - began < 5
+    assert witness.took(began) < 5
     assert one.counts().delivered == 1024
     sick.gate.set()
 
@@ -657,6 +660,278 @@ def test_a_file_that_is_removed_while_it_is_used_is_begun_again(
     one.close()
     assert (one.counts().spooled, one.counts().dropped) == (11, {})
     assert owner().deliver(11) == list(range(11))
+
+
+def test_a_file_that_comes_back_is_used_again(
+    owner: Open, tmp_path: Path, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is away for a moment, in which nothing can be begun: nothing of it is lost, or counted twice."""
+    monkeypatch.setattr(spool_module, "_WINDOW", 16)
+    one = owner()
+    one.write(*range(40))
+    folder, away, claim = one.file.parent.parent, tmp_path / "away", opening.claim
+
+    def come_back(*_: object) -> None:
+        # Meanwhile the reporter goes on with what is in memory.
+        assert one.deliver(5) == list(range(5, 10))
+        monkeypatch.setattr(opening, "claim", claim)
+        away.rename(folder)
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    def commit_and_fail(self: SickDatabase, *what: Any) -> Appended:
+        Database.append(self, *what)
+        folder.rename(away)
+        monkeypatch.setattr(opening, "claim", come_back)
+        monkeypatch.setattr(sick, "append", SickDatabase.append)
+        raise sqlite3.OperationalError("disk I/O error")
+
+    assert one.deliver(5) == list(range(5))
+    eventually(lambda: not one.spool.to_remove())
+    monkeypatch.setattr(sick, "append", commit_and_fail)
+    one.write(40)
+    assert one.counts().spooled == 31
+    assert one.deliver(31) == list(range(10, 41))
+    one.close()
+    assert (one.counts().accepted, one.counts().dropped) == (41, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_that_is_removed_while_it_is_used_is_begun_again(owner: Open, caplog: pytest.LogCaptureFixture) -> None:
+    """From the next write on everything is where a successor finds it."""
+    one = owner()
+    one.write(*range(10))
+    log = one.file.with_name("events.db-wal")
+    log.unlink()
+    one.write(10)
+    assert log.exists()
+    assert caplog.text.count("the log of its spool was removed") == 1
+    assert one.deliver(11) == list(range(11))
+
+
+class BadSector:
+    """A file that opens and begins well, of which something cannot be read as long as a test wants."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_bad = True
+        self.is_bad_for = ""
+        self.tried = 0
+        self._read = connection.read_through
+        for module in (connection, database_module):
+            monkeypatch.setattr(module, "read_through", self._read_through)
+
+    def _read_through(self, path: Path, on_progress: Callable[[], None]) -> None:
+        if self.is_bad and self.is_bad_for in str(path) and path.exists():
+            self.tried += 1
+            raise OSError(errno.EIO, "Input/output error")
+        self._read(path, on_progress)
+
+
+def test_a_folder_that_goes_while_its_file_is_waited_for_is_made_again(
+    owner: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = owner()
+    left.write(*range(3))
+    left.close()
+    sector = BadSector(monkeypatch)
+    one = owner()
+    assert one.clerk.is_failing
+    shutil.rmtree(one.file.parent)
+    one.write(3)
+    eventually(lambda: not one.clerk.is_failing)
+    assert sector.tried
+    sector.is_bad = False
+    assert one.deliver(1) == [3]
+    one.write(4)
+    assert one.counts().spooled == 1
+    one.close()
+    assert owner().deliver(1) == [4]
+
+
+@pytest.mark.parametrize("patience", [60.0, 0.0], ids=["passing", "lasting"])
+def test_a_file_that_cannot_be_read_through_is_waited_for_before_it_is_opened(
+    owner: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, patience: float
+) -> None:
+    """SQLite would take it for damage, and what could be read a moment later would be given up. Not for ever."""
+    left = owner()
+    left.write(*range(10))
+    left.close()
+    sector = BadSector(monkeypatch)
+    monkeypatch.setattr(opening, "_PATIENT_SECONDS", patience)
+    one = owner()
+    assert one.clerk.is_failing == bool(patience)
+    assert ("its spool cannot be used" in caplog.text) == bool(patience)
+    sector.is_bad = False
+    assert one.deliver(10) == list(range(10))
+    assert "damaged" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("said", "patience", "is_damage"),
+    [
+        (["unable to get the page. error code=8458"] * 2, 60.0, False),
+        (["unable to get the page. error code=7", "unable to get the page. error code=14"], 60.0, False),
+        (["failed to get page 22"], 60.0, False),
+        (["Failed to read ptrmap key=22"], 60.0, False),
+        (["unable to get the page. error code=8458"], 0.0, True),
+        (["unable to get the page. error code=11"], 60.0, True),
+    ],
+    ids=["io", "memory and opening", "without a reason", "without a reason, of a map", "lasting", "corrupt"],
+)
+def test_a_page_that_sqlite_does_not_get_is_waited_for(
+    owner: Open,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    said: list[str],
+    patience: float,
+    is_damage: bool,
+) -> None:
+    """Its check tells of it as it tells of damage, but for a few words."""
+    said = [*said]
+    left = owner()
+    left.write(*range(10))
+    left.close()
+
+    class Checked(sqlite3.Connection):
+        def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+            if "quick_check" in statement and said:
+                found = f"*** in database main ***\nPage 21: {said.pop()}"
+                return super().execute("SELECT ?", (found,))
+            return super().execute(statement, *values)
+
+    monkeypatch.setattr(opening, "_PATIENT_SECONDS", patience)
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Checked))
+        one = owner()
+        assert one.deliver(10) == list(range(10))
+    assert not said
+    assert ("its spool is damaged" in caplog.text) == is_damage
+
+
+def test_a_disk_that_takes_long_to_say_that_it_fails_is_waited_for_all_the_same(
+    owner: Open, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first attempt took is no part of the time that the file is given."""
+    left = owner()
+    left.write(*range(10))
+    left.close()
+    monkeypatch.setattr(opening, "_PATIENT_SECONDS", 30.0)
+    passed = 0.0
+    monkeypatch.setattr(opening, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed))
+    tried: list[None] = []
+
+    def read_through(path: Path, on_progress: Callable[[], None]) -> None:
+        nonlocal passed
+        passed += 100.0 if not tried else 0.0
+        tried.append(None)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(database_module, "read_through", read_through)
+    one = owner()
+    eventually(lambda: len(tried) > 2)
+    assert one.clerk.is_failing
+    passed += 100.0
+    assert one.deliver(10) == list(range(10))
+
+
+def test_an_orphan_that_could_not_be_read_is_not_tried_whenever_one_s_own_is_opened(
+    owner: Open, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One's own disk may fail every few seconds: that is no reason to read through another's as often."""
+    first, second = owner(), owner()
+    second.write(*range(10))
+    first.close()
+    second.close()
+    tried: list[None] = []
+    take = opening.Opening._take
+
+    def take_in_vain(self: opening.Opening, *what: Any) -> None:
+        take(self, *what)
+        tried.append(None)
+        if len(tried) < 4:
+            raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(opening.Opening, "_take", take_in_vain)
+    sector = BadSector(monkeypatch)
+    sector.is_bad_for = second.file.parent.name
+    monkeypatch.setattr(attempts, "_FIRST_SECONDS", 300.0)
+    owner()
+    eventually(lambda: len(tried) == 4)
+    assert sector.tried == 1
+
+
+def test_a_run_that_is_shorter_than_the_patience_keeps_what_it_has(
+    owner: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its end nothing is waited for: what it has is written, to whatever file can be written."""
+    left = owner()
+    left.write(*range(10))
+    left.close()
+    sector = BadSector(monkeypatch)
+    short = owner()
+    short.put(10, 11)
+    short.close()
+    assert (short.counts().spooled, short.counts().dropped) == (12, {})
+    sector.is_bad = False
+    assert owner().deliver(12) == list(range(12))
+
+
+def test_what_an_earlier_run_has_waited_for_is_not_waited_for_by_each(
+    owner: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what is set aside the name tells since when: runs that are short get at what can be read, too."""
+    left = owner()
+    left.write(*range(10))
+    left.close()
+    folder = left.file.parent
+    folder.rename(f"{folder}.damaged-{time.time_ns() - int(3600e9)}")
+    BadSector(monkeypatch)
+    one = owner()
+    assert one.deliver(10) == list(range(10))
+    assert len(kept(folder.parent.parent)) == 1
+
+
+def test_an_orphan_that_cannot_be_read_through_is_left_where_it_is(
+    owner: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And taken over when it can be: nothing of it is lost, and nothing of it is kept as damaged."""
+    first, second = owner(), owner()
+    second.write(*range(10))
+    first.close()
+    second.close()
+    sector = BadSector(monkeypatch)
+    monkeypatch.setattr(attempts, "_FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
+    one = owner()
+    one.put(10)
+    assert one.deliver(1) == [10]
+    eventually(lambda: "what an earlier run has left cannot be read now, it is tried again" in caplog.text)
+    sector.is_bad = False
+    assert one.deliver(10) == list(range(10))
+    assert not list(tmp_path.rglob("*.corrupt-*"))
+
+
+def test_damage_on_a_disk_that_tells_nothing_is_waited_for(
+    owner: Open, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file is given up only where it can be seen that it is still the same; the clerk outlives that it cannot."""
+    one = owner()
+    one.write(0)
+
+    def stale(_: Database) -> bool:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    def spoil(*_: object) -> Appended:
+        monkeypatch.setattr(sick, "is_in_place", property(stale))
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sick, "append", spoil)
+        one.put(1)
+        eventually(lambda: one.clerk.is_failing)
+        assert one.deliver(2) == [0, 1]
+    monkeypatch.setattr(sick, "is_in_place", Database.is_in_place)
+    one.write(2)
+    assert one.deliver(1) == [2]
 
 
 def test_damage_that_shows_while_it_is_used_loses_nothing_that_can_be_read(
@@ -1003,24 +1278,6 @@ def test_a_file_that_has_lost_its_tables_is_kept(owner: Open, tmp_path: Path) ->
     assert kept(tmp_path) == ["audit.1.corrupt"]
 
 
-def tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What cannot be read is tried again at every look."""
-    monkeypatch.setattr(attempts, "_FIRST_SECONDS", 0.0)
-    monkeypatch.setattr(attempts, "_MOST_SECONDS", 0.0)
-
-
-@contextlib.contextmanager
-def somebody_reads(path: Path) -> Iterator[None]:
-    """As a person does who has a look with ``sqlite3``, and leaves it open in the middle of a SELECT."""
-    db = sqlite3.connect(path, check_same_thread=False)
-    cursor = db.execute("SELECT id FROM events")
-    cursor.fetchone()
-    try:
-        yield
-    finally:
-        db.close()
-
-
 def test_what_another_left_and_somebody_reads_is_delivered_when_it_can_be(
     owner: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -1092,6 +1349,34 @@ def test_what_cannot_be_read_is_tried_less_and_less_often(tmp_path: Path, caplog
     tries.succeeded(tmp_path)
     assert pauses(2) == [4, 8]
     assert caplog.text.count("it is away") == 1
+
+
+def test_attempts_before_their_time_wear_out_no_patience(tmp_path: Path) -> None:
+    """Whoever begins anew tries everything: that ten attempts failed within seconds says nothing of a file."""
+    now = 0.0
+    tries = attempts.Attempts("audit", lambda: now)
+    for _ in range(10):
+        tries.failed(tmp_path, "it cannot be read", OSError("it is away"))
+    assert tries.is_patient(tmp_path)
+    now = attempts._FIRST_SECONDS
+    assert tries.is_due(tmp_path)
+    now = 100 * attempts.PATIENT_SECONDS
+    assert tries.is_patient(tmp_path)
+
+
+def test_patience_ends_after_a_time_with_attempts_in_it(tmp_path: Path) -> None:
+    """There may be a long time in which nobody tries, because a destination is away."""
+    now = 0.0
+    tries = attempts.Attempts("audit", lambda: now)
+    tried_at = []
+    while tries.is_patient(tmp_path):
+        if tries.is_due(tmp_path):
+            tries.failed(tmp_path, "it cannot be read", OSError("it is away"))
+            tried_at.append(now)
+        now += 1.0
+    assert (tried_at, now) == ([0, 4, 12, 28, 60], attempts.PATIENT_SECONDS)
+    tries.succeeded(tmp_path)
+    assert tries.is_patient(tmp_path)
 
 
 def test_a_damaged_file_that_somebody_reads_is_salvaged_when_it_can_be(
