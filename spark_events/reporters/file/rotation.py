@@ -15,8 +15,9 @@ import os
 import re
 import shutil
 import threading
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import BinaryIO
 
 from spark_events.reporters.file.config import FileConfig
 
@@ -24,6 +25,10 @@ __all__ = ["Archive", "is_full", "sync_folder"]
 
 _LOG = logging.getLogger(__name__)
 _STAMP = re.compile(r"\.\d{8}T\d{6}\.\d{6}Z(?P<packed>\.gz)?")
+_FORMAT = ".%Y%m%dT%H%M%S.%fZ"
+_LEAST = timedelta(microseconds=1)
+#: Behind it there are no names.
+_LAST_YEAR = 9999
 #: Most of the gain; the highest level takes three times as long for a hundredth more.
 _GZIP_LEVEL = 6
 _CHUNK_BYTES = 1 << 20
@@ -67,10 +72,10 @@ class Archive:
         Raises:
             OSError: the folder does not allow it.
         """
-        moment = now
-        # Two in one microsecond: the later one has a later name.
-        while (aside := self._named(moment)).exists() or self._packed(aside).exists():
-            moment += 1e-6
+        aside, last = self._named(datetime.fromtimestamp(now, timezone.utc)), self._last()
+        if last is not None and aside.name <= self._named(last).name:
+            # Two in one microsecond, or a clock that was set back: it is not the first to go for that.
+            aside = self._named(last + _LEAST)
         self._path.rename(aside)
         with contextlib.suppress(OSError):
             self._prune()
@@ -88,9 +93,20 @@ class Archive:
         siblings = (one for one in self._path.parent.iterdir() if one.name.startswith(start))
         return sorted(one for one in siblings if _STAMP.fullmatch(one.name[len(start) :]))
 
-    def _named(self, moment: float) -> Path:
-        stamp = datetime.fromtimestamp(moment, timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
-        return self._path.with_name(f"{self._path.name}.{stamp}")
+    def _last(self) -> datetime | None:
+        """The time in the name of the newest that has one, and could have a later one behind it."""
+        # A folder that may be written but not listed has no order to keep.
+        with contextlib.suppress(OSError):
+            for file in reversed(self.files()):
+                stamp = file.name[len(self._path.name) :].removesuffix(".gz")
+                with contextlib.suppress(ValueError):
+                    moment = datetime.strptime(stamp, _FORMAT).replace(tzinfo=timezone.utc)
+                    if moment.year < _LAST_YEAR:
+                        return moment
+        return None
+
+    def _named(self, moment: datetime) -> Path:
+        return self._path.with_name(self._path.name + moment.strftime(_FORMAT))
 
     @staticmethod
     def _packed(path: Path) -> Path:
@@ -102,16 +118,23 @@ class Archive:
             old.unlink(missing_ok=True)
 
     def _pack_all(self) -> None:
+        errors: list[OSError] = []
         try:
             for path in self.files():
                 if path.suffix != ".gz":
-                    self._pack_one(path)
+                    try:
+                        self._pack_one(path)
+                    except OSError as error:
+                        # The others may do.
+                        errors.append(error)
         except OSError as error:
-            _LOG.warning("a file of events could not be compressed, it stays as it is: %s", error)
+            errors.append(error)
+        if errors:
+            _LOG.warning("a file of events could not be compressed, it stays as it is: %s", errors[0])
 
     def _pack_one(self, path: Path) -> None:
         part = path.with_name(f"{path.name}.part")
-        with contextlib.suppress(FileNotFoundError, BlockingIOError), path.open("rb") as source:
+        with contextlib.suppress(FileNotFoundError, BlockingIOError), _open(path) as source:
             # Only one packs it, nobody is still writing to it, and it is still the file of that name.
             fcntl.flock(source, fcntl.LOCK_EX | fcntl.LOCK_NB)
             status = os.fstat(source.fileno())
@@ -130,6 +153,14 @@ class Archive:
             part.rename(self._packed(path))
             sync_folder(str(path))
             path.unlink(missing_ok=True)
+
+
+def _open(path: Path) -> BinaryIO:
+    """To be read; for writing where that is allowed, since network file systems lock nothing else for one alone."""
+    try:
+        return path.open("r+b")
+    except PermissionError:
+        return path.open("rb")
 
 
 def sync_folder(path: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import gzip
 import json
@@ -11,6 +12,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,81 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     ours = [one for one in aside(path) if one not in strangers]
     assert [number for one in (*ours, path) for number in numbers(read(one))] == [16, 17, 18, 19]
     assert all(one.exists() for one in strangers)
+
+
+def test_a_clock_that_was_set_back_makes_nothing_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names go on in the order of the events: the newest would be the first to go otherwise."""
+    path = tmp_path / "events.jsonl"
+    reporter = opened(path, max_size=256, keep=3)
+    write(reporter, *([event(number)] for number in range(6)))
+    now = time.time()
+    monkeypatch.setattr("spark_events.reporters.file.reporter.time.time", lambda: now - 3_600)
+    write(reporter, *([event(number)] for number in range(6, 12)))
+    reporter.close()
+    assert [number for one in (*aside(path), path) for number in numbers(read(one))] == [8, 9, 10, 11]
+
+
+def test_a_name_behind_which_there_is_none_is_no_end(tmp_path: Path) -> None:
+    """A clock was at the last microsecond that has a name, or somebody plays."""
+    path = tmp_path / "events.jsonl"
+    stranger = tmp_path / "events.jsonl.99991231T235959.999999Z"
+    stranger.touch()
+    reporter = opened(path, max_size=256, keep=100)
+    write(reporter, *([event(number)] for number in range(4)))
+    reporter.close()
+    stranger.unlink()
+    assert len(aside(path)) == 3
+    assert everything(path) == [0, 1, 2, 3]
+
+
+def test_a_clock_without_a_name_for_its_year_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The file goes on growing, and that is said once."""
+    path = tmp_path / "events.jsonl"
+    reporter = opened(path, max_size=256)
+    monkeypatch.setattr("spark_events.reporters.file.reporter.time.time", lambda: 1e15)
+    write(reporter, *([event(number)] for number in range(4)))
+    reporter.close()
+    assert numbers(read(path)) == [0, 1, 2, 3]
+    assert [message.partition(",")[0] for message in caplog.messages] == [f"{path} is full but cannot be put aside"]
+
+
+def test_one_that_cannot_be_compressed_stops_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "events.jsonl"
+    in_the_way = tmp_path / "events.jsonl.20200101T000000.000000Z"
+    in_the_way.mkdir()
+    reporter = opened(path, max_size=256, keep=100, compress=True)
+    write(reporter, *([event(number)] for number in range(3)))
+
+    def are_packed() -> bool:
+        write(reporter)
+        reporter._archive.pack()
+        return len(list(tmp_path.glob("*.gz"))) == 2
+
+    eventually(are_packed, what="the others compressed")
+    reporter.close()
+    assert "could not be compressed, it stays as it is: [Errno 21]" in caplog.messages[0]
+
+
+def flock_of_a_network(descriptor: int, operation: int, flock: Callable[[int, int], None] = fcntl.flock) -> None:
+    """As flock(2) says of NFS: who wants a file for himself must have it open for writing."""
+    if operation & fcntl.LOCK_EX and fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    flock(descriptor, operation)
+
+
+def test_what_was_put_aside_is_compressed_on_a_network_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There a lock needs a file that may be written."""
+    monkeypatch.setattr(fcntl, "flock", flock_of_a_network)
+    path = tmp_path / "events.jsonl"
+    reporter = opened(path, max_size=256, keep=100, compress=True)
+    write(reporter, *([event(number)] for number in range(3)))
+    eventually(lambda: packs(reporter, path), what="every file compressed")
+    reporter.close()
+    assert everything(path) == [0, 1, 2]
 
 
 def test_what_was_put_aside_is_compressed_and_stays_readable(tmp_path: Path) -> None:
