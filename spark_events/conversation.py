@@ -19,6 +19,7 @@ from spark_events.bridge.acknowledgements import Acknowledgements
 from spark_events.bridge.answers import Answers
 from spark_events.bridge.records import Decoder, Goodbye, Hello, JvmShutdown, Restored, Unknown
 from spark_events.config import Setting, Settings
+from spark_events.dispatch.affinity import Affinity
 from spark_events.dispatch.books import account, with_those_before
 from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.observation import Observation
@@ -70,6 +71,7 @@ class Conversation:
         choose: which of the driver's settings count.
         log: where the log lines of this process go, which is this process's own.
         first_sequence: the number of the first event, unless the driver knows of later ones.
+        affinity: where the threads of this process run, which is this process's own.
 
     Attributes:
         driver: its process id; 0 where that is unknown.
@@ -85,6 +87,7 @@ class Conversation:
         choose: Callable[[list[Setting]], list[Setting]] = lambda settings: settings,
         log: LogLines | None = None,
         first_sequence: int = 1,
+        affinity: Affinity | None = None,
     ) -> None:
         self.driver = 0
         self._source = source
@@ -94,6 +97,7 @@ class Conversation:
         self._choose = choose
         self._log = log
         self._first_sequence = first_sequence
+        self._affinity = affinity
         self._decoder = Decoder()
         self._translator = Translator()
         self._pipeline: Pipeline
@@ -277,6 +281,9 @@ class Conversation:
         # One that is late is not waited for any longer: nobody else would say so.
         self._acknowledge()
         self._observation.numbers(self._pipeline.dispatcher.books)
+        if self._affinity is not None and self._pipeline.config.sidecar_affinity:
+            threads = [delivery.companion for delivery in self._pipeline.deliveries]
+            self._affinity.look([thread for thread in threads if thread is not None])
 
     def _finish(self) -> None:
         if self._goodbye is not None:

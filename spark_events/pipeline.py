@@ -73,6 +73,9 @@ class EventsConfig:
     sidecar_restarts_window: float = option(
         "sidecar.restarts.window", positive_duration, 600.0, doc="The time in which it may die that often."
     )
+    sidecar_affinity: bool = option(
+        "sidecar.affinity", boolean, True, doc="Whether threads of the sidecar may be kept on one processor."
+    )
     shutdown_timeout: float = option(
         "shutdown.timeout",
         duration,

@@ -13,7 +13,7 @@ from spark_events.errors import ThrottledError, is_seconds
 from spark_events.event.text import said_of
 from spark_events.reporters.reporter import Reporter
 
-__all__ = ["Call", "Original", "asked_pause", "begin", "describe", "end", "made", "most_of"]
+__all__ = ["Call", "Original", "asked_pause", "begin", "describe", "end", "made", "most_of", "stays_in_thread"]
 
 #: More than any batch has.
 _MOST = 1_000_000
@@ -81,6 +81,14 @@ def most_of(reporter: Reporter) -> int | None:
     except Exception:
         return None
     return min(most, _MOST) if type(most) is int and most > 0 else None
+
+
+def stays_in_thread(reporter: Reporter) -> bool:
+    """Whether its own class says that it starts no threads and no processes: one that adds to another may do more."""
+    try:
+        return "stays_in_thread" in vars(type(reporter)) and reporter.stays_in_thread is True
+    except Exception:
+        return False
 
 
 def asked_pause(error: BaseException) -> float | None:

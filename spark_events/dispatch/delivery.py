@@ -147,6 +147,11 @@ class Delivery:
         """Whether its circuit breaker is not closed."""
         return self._breaker.state is not BreakerState.CLOSED
 
+    @property
+    def companion(self) -> int | None:
+        """The thread of its reporter, where that may be kept beside the one that makes events."""
+        return self._worker.companion
+
     def unanswered_for(self) -> float:
         """Seconds since the oldest event was accepted that would be lost with this process; 0.0 without one."""
         return self._store.unanswered_for()

@@ -12,7 +12,7 @@ from typing import Protocol
 from spark_events.dispatch.attempts import SHUTDOWN, Attempts
 from spark_events.dispatch.bell import Bell
 from spark_events.dispatch.breaker import Breaker
-from spark_events.dispatch.calls import most_of
+from spark_events.dispatch.calls import most_of, stays_in_thread
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.interruption import Interrupted, let_go_of_logging
 from spark_events.event import Event
@@ -68,7 +68,7 @@ class Worker:
         self.name = name
         self.death: str | None = None
         self._make = make
-        self._reporter: Reporter
+        self._companion: int | None = None
         self._batch_size = config.batch_size
         self._source = source
         self._loop = asyncio.new_event_loop()
@@ -86,6 +86,11 @@ class Worker:
     def in_failure(self) -> bool:
         """Whether the last attempt failed."""
         return self._attempts.in_failure
+
+    @property
+    def companion(self) -> int | None:
+        """Its thread, by its native identifier, where it may be kept beside the one that makes events."""
+        return self._companion
 
     def overdue(self, now: float) -> tuple[float, float]:
         """For how many seconds a call is under way, and how long it may take; at ``now`` of ``time.monotonic``."""
@@ -126,9 +131,12 @@ class Worker:
             try:
                 reporter = self._attempts.make(self._make, self._loop)
                 if reporter is not None:
-                    self._reporter = reporter
-                    self._loop.run_until_complete(self._deliver())
+                    if stays_in_thread(reporter):
+                        self._companion = threading.get_native_id()
+                    self._loop.run_until_complete(self._deliver(reporter))
             finally:
+                # The number of a thread that has ended may be another's.
+                self._companion = None
                 self._loop.close()
         except Interrupted:
             let_go_of_logging()
@@ -136,10 +144,10 @@ class Worker:
             # A reporter that stops its loop, say: nobody up from here would know, and the delivery must go on.
             self.death = self._source.describe(error)
 
-    async def _deliver(self) -> None:
+    async def _deliver(self, reporter: Reporter) -> None:
         attempts = self._attempts
         # That it opens says nothing of one that hangs in each batch, which all of its successors find again.
-        opened = await attempts.persist(self._reporter.open, "cannot be opened", proves=False)
+        opened = await attempts.persist(reporter.open, "cannot be opened", proves=False)
         if opened is not None and self._source.is_durable:
             # What is on disk is kept for one that can be opened; nobody is to wait for this one.
             attempts.in_failure = True
@@ -147,10 +155,10 @@ class Worker:
         if len(asyncio.all_tasks()) > 1:
             # Something has been set going in the loop: it is not to stand still between the calls.
             self._work.wait_in_loop()
-        while not attempts.abandoned and (events := await self._next()):
+        while not attempts.abandoned and (events := await self._next(reporter)):
             began = time.monotonic()
             # One that can never be opened gives up at once, so that nobody waits for it.
-            dropped = await self._report(events) if opened is None else opened
+            dropped = await self._report(reporter, events) if opened is None else opened
             # Of one that cannot be opened, no event was delivered, whatever it says.
             rejected = attempts.rejected if opened is None else None
             self._source.settle(self, dropped, time.monotonic() - began, rejected)
@@ -158,20 +166,20 @@ class Worker:
                 break
         if not attempts.abandoned:
             try:
-                await attempts.once(self._reporter.close)
+                await attempts.once(reporter.close)
             except Exception as error:
                 _LOG.warning("reporter %s: could not be closed: %s", self.name, self._source.describe(error))
 
-    async def _report(self, events: list[Event]) -> str | None:
+    async def _report(self, reporter: Reporter, events: list[Event]) -> str | None:
         # A list for each attempt: what a reporter has taken out of one is not delivered when it fails.
-        return await self._attempts.persist(lambda: self._reporter.report([*events]), "failed", proves=True)
+        return await self._attempts.persist(lambda: reporter.report([*events]), "failed", proves=True)
 
-    async def _next(self) -> list[Event]:
+    async def _next(self, reporter: Reporter) -> list[Event]:
         waited = False
         while True:
             self._work.silence()
             size = self._batch_size
-            if events := self._source.take(self, min(size, most_of(self._reporter) or size)):
+            if events := self._source.take(self, min(size, most_of(reporter) or size)):
                 if not waited:
                     # What else a reporter has set going in this loop has its turn, however many events there are.
                     await asyncio.sleep(0)

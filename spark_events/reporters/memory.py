@@ -25,6 +25,7 @@ class MemoryReporter(Reporter):
     """Keeps events in memory, where :attr:`events` shows them."""
 
     Config: ClassVar[type[MemoryConfig]] = MemoryConfig
+    stays_in_thread = True
 
     def __init__(self, config: MemoryConfig | None = None) -> None:
         self._events: deque[Event] = deque(maxlen=(config or MemoryConfig()).size)

@@ -33,10 +33,15 @@ class Reporter(abc.ABC):
             None: that says it alone. Timeouts, verdicts and the books are about calls: a destination that takes one
             event a request is best asked for one a call. It may change from call to call; what is no positive number
             is taken for None.
+        stays_in_thread: whether all that it does it does in the thread that calls it: it starts no other, and no
+            process, nor does a library for it. Then that thread may be kept on the processor where events are made:
+            both are quicker there, as the interpreter lets only one of them go on at a time. A class says so for
+            itself; what it inherits does not count.
     """
 
     Config: ClassVar[type[Any]] = NoOptions
     max_batch_size: int | None = None
+    stays_in_thread: bool = False
 
     def __init__(self, config: Any = None) -> None:
         """Gets what its ``Config`` has been read into."""

@@ -45,9 +45,16 @@ class FileReporter(Reporter):
         self._identity = (0, 0)
         self._end = -1
         self._has_locks = True
+        # Once there was a lock, that there is none is a failure, and not how the file system is.
+        self._had_lock = False
         self._cannot_rotate = False
         # What a link names is put aside, not the link.
         self._archive = Archive(Path(os.path.realpath(config.path)), config.keep, config.compress)
+
+    @property
+    def stays_in_thread(self) -> bool:  # type: ignore[override]
+        """Files are compressed by another, which needs no interpreter."""
+        return not self._config.compress
 
     def open(self) -> None:
         self._reopen()
@@ -71,6 +78,15 @@ class FileReporter(Reporter):
 
     def _append(self, data: bytes) -> bool:
         """Writes, unless another has the lock: then nothing has happened."""
+        try:
+            return self._appended(data)
+        except OSError:
+            # On a network a descriptor may be good for nothing any more, though its path is.
+            with contextlib.suppress(OSError):
+                self.close()
+            raise
+
+    def _appended(self, data: bytes) -> bool:
         while True:
             if self._fd < 0:
                 self._reopen()
@@ -115,7 +131,8 @@ class FileReporter(Reporter):
         except FileNotFoundError:
             # Somebody without locks, logrotate say, was faster.
             return True
-        except OSError as error:
+        except (OSError, OverflowError, ValueError) as error:
+            # Those that are no OSError: a clock beyond the years that have names.
             if not self._cannot_rotate:
                 _LOG.warning("%s is full but cannot be put aside, it goes on growing: %s", self._path, error)
             self._cannot_rotate = True
@@ -143,17 +160,26 @@ class FileReporter(Reporter):
 
     def _try_lock(self) -> bool:
         """Whether it is ours now; False while another has it."""
+        is_free = True
         try:
-            if self._has_locks:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return False
+            is_free = False
         except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-            # A file system without locks: appending is still atomic for one driver.
+            if error.errno not in _NO_LOCKS or self._had_lock:
+                raise OSError(error.errno, error.strerror, self._path) from None
+            # A file system without locks, or for the moment: appending is still atomic for one driver.
             self._has_locks = False
-        return True
+            return True
+        self._has_locks = self._had_lock = True
+        return is_free
+
+    def _unlock(self) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        except OSError:
+            # What has been written is there, and is not to be written again; with the descriptor goes the lock.
+            self.close()
 
     @contextlib.contextmanager
     def _locking(self) -> Iterator[None]:
@@ -164,7 +190,7 @@ class FileReporter(Reporter):
             finally:
                 # Does no harm where it was not had.
                 if self._has_locks:
-                    fcntl.flock(self._fd, fcntl.LOCK_UN)
+                    self._unlock()
         except Exception:
             raise
         except BaseException:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -235,6 +237,90 @@ def test_a_reporter_that_is_interrupted_keeps_no_lock(
     successor.close()
     assert [line["body"] for line in read_events(path)][-1] == "2"
     assert reporter._fd == -1
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, number: int, when: Callable[[int, int], bool]) -> None:
+    """Locks fail so, when they do."""
+    lock = fcntl.flock
+
+    def flock(descriptor: int, operation: int) -> None:
+        if when(descriptor, operation):
+            raise OSError(number, os.strerror(number))
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+
+def test_a_lock_that_cannot_be_let_go_is_no_reason_to_write_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written is written; the lock goes with the file that is closed."""
+    path = tmp_path / "events.jsonl"
+    reporter, other = opened(path), opened(path)
+    failing(monkeypatch, errno.EIO, lambda descriptor, operation: operation == fcntl.LOCK_UN)
+    for number in range(3):
+        reporter.report([event(number)])
+    monkeypatch.undo()
+    assert other.report([event(3)]) is None
+    reporter.close()
+    other.close()
+    assert [line["body"] for line in read_events(path)] == ["0", "1", "2", "3"]
+
+
+def test_a_lock_that_fails_later_is_not_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server of locks that is away for a while: others may have the lock, and the batch is tried again."""
+    path = tmp_path / "events.jsonl"
+    reporter = opened(path)
+    with monkeypatch.context() as patch:
+        failing(patch, errno.ENOLCK, lambda descriptor, operation: True)
+        with pytest.raises(OSError, match=f"No locks available: '{path}'"):
+            reporter.report([event(1)])
+    other = os.open(path, os.O_RDWR)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    waiting = reporter.report([event(1)])
+    assert waiting is not None
+    waiting.close()  # type: ignore[attr-defined]
+    os.close(other)
+    assert reporter.report([event(1)]) is None
+    reporter.close()
+    assert [line["body"] for line in read_events(path)] == ["1"]
+
+
+def test_a_lock_that_fails_at_first_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any, one driver is safe; where there are locks after all, others are, too."""
+    path = tmp_path / "events.jsonl"
+    with monkeypatch.context() as patch:
+        failing(patch, errno.ENOLCK, lambda descriptor, operation: True)
+        reporter = opened(path)
+        assert reporter.report([event(0)]) is None
+        rotating = FileReporter(FileConfig(str(path), max_size=1_000_000))
+        with pytest.raises(OSError, match="rotation needs a file system that has locks"):
+            rotating.open()
+    rotating.open()
+    other = os.open(path, os.O_RDWR)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    for one in (reporter, rotating):
+        waiting = one.report([event(1)])
+        assert waiting is not None
+        waiting.close()  # type: ignore[attr-defined]
+    os.close(other)
+    for one in (reporter, rotating):
+        assert one.report([event(1)]) is None
+        one.close()
+    assert [line["body"] for line in read_events(path)] == ["0", "1", "1"]
+
+
+def test_a_descriptor_that_has_become_stale_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else has removed the file on the server: nothing can be done with it, but its path is good."""
+    path = tmp_path / "events.jsonl"
+    reporter = opened(path)
+    path.unlink()
+    failing(monkeypatch, errno.ESTALE, lambda descriptor, operation: os.fstat(descriptor).st_nlink == 0)
+    with pytest.raises(OSError, match="Stale"):
+        reporter.report([event(1)])
+    assert reporter.report([event(1)]) is None
+    reporter.close()
+    assert [line["body"] for line in read_events(path)] == ["1"]
 
 
 def test_an_event_that_utf8_cannot_hold_does_not_stop_the_others(tmp_path: Path) -> None:
