@@ -23,7 +23,7 @@ def show(failure):
 # %% A query, and its first commit.
 clicks = spark.readStream.format("rate").option("rowsPerSecond", 5).load()
 query = clicks.writeStream.queryName("clicks").format("noop").start()
-commit = events.wait_for("BatchCommitEvent", timeout=60)
+commit = events.wait_for("BatchCommitEvent", timeout=300)
 commit  # noqa: B018 (a notebook shows it, with all its details; a script says:)
 print(commit)
 
@@ -32,12 +32,12 @@ try:
     spark.range(3).rdd.map(lambda row: 1 // row.id).collect()
 except Exception as error:
     print("raised:", type(error).__name__)
-failure = events.wait_for("JobFailureEvent", timeout=60)
+failure = events.wait_for("JobFailureEvent", timeout=300)
 
 # %% An event of one's own, in its place among the others.
 event = spark_events.EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12)
 spark_events.add_event(event.set_body("12 orders were imported"))
-print(events.wait_for("OrdersImported", timeout=60))
+print(events.wait_for("OrdersImported", timeout=300))
 
 # %% The end: the last events are told before the session is gone.
 query.stop()

@@ -14,7 +14,7 @@ spark = spark_events.configure(builder, sidecar=False).getOrCreate()
 with spark_events.start(spark, reporters=["log"]) as events:
     rates = spark.readStream.format("rate").option("rowsPerSecond", 10).load()
     orders = rates.writeStream.queryName("orders").format("noop").start()
-    events.wait_for("BatchCommitEvent", timeout=60)
+    events.wait_for("BatchCommitEvent", timeout=300)
 
     @events.on("JobStatusChangeEvent", min_severity="ERROR")
     def stop_the_other(event):
@@ -28,8 +28,8 @@ with spark_events.start(spark, reporters=["log"]) as events:
 
     # Fails with its first row.
     rates.selectExpr("assert_true(value < 0)").writeStream.queryName("payments").format("noop").start()
-    events.wait_for("SiblingStopped", timeout=60)
-    orders.awaitTermination(60)
+    events.wait_for("SiblingStopped", timeout=300)
+    orders.awaitTermination(300)
     print("orders is active:", orders.isActive)
 
 spark.stop()

@@ -32,7 +32,7 @@ def test_every_order_is_counted_once(spark, events, tmp_path):
         (tmp_path / f"{number}.json").write_text(lines)
     orders = spark.readStream.schema("id int").option("maxFilesPerTrigger", 1).json(str(tmp_path))
     query = orders.writeStream.queryName("count").format("memory").trigger(availableNow=True).start()
-    events.wait_for("JobStatusChangeEvent", where=lambda e: e.body == "Query 'count' finished", timeout=60)
+    events.wait_for("JobStatusChangeEvent", where=lambda e: e.body == "Query 'count' finished", timeout=300)
     commits = [event for event in events.history if event.name == "BatchCommitEvent"]
     assert sorted(commit.attributes["rows.input"] for commit in commits) == [1, 2]
     assert query.exception() is None
@@ -42,5 +42,5 @@ def test_a_failure_names_its_cause(spark, events):
     """The event has what a person would look for in the log."""
     rates = spark.readStream.format("rate").option("rowsPerSecond", 10).load()
     rates.selectExpr("assert_true(value < 0, 'no negative orders')").writeStream.format("noop").queryName("bad").start()
-    failure = events.wait_for("JobFailureEvent", min_severity="ERROR", timeout=60)
+    failure = events.wait_for("JobFailureEvent", min_severity="ERROR", timeout=300)
     assert "no negative orders" in failure.attributes["exception.message"]

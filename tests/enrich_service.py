@@ -40,7 +40,7 @@ from ports import free_port
 
 __all__ = ["Called", "EnrichService", "limit", "rule"]
 
-_PATIENCE = 20.0
+_PATIENCE = 120.0
 _PR_SET_PDEATHSIG = 1
 
 

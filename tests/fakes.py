@@ -34,6 +34,13 @@ def eventually(look: Callable[[], T], *, within: float = PATIENCE, what: str = "
     return seen
 
 
+def two_processors() -> bool:
+    """Whether there are so many, and the kernel tells how long a thread has waited for one."""
+    if not hasattr(os, "sched_getaffinity") or not Path("/proc/self/schedstat").exists():
+        return False
+    return len(os.sched_getaffinity(0)) > 1
+
+
 def is_gone(pid: int) -> bool:
     """Gone, or dead and only waiting for somebody to ask (PID 1 of a container does not always)."""
     try:

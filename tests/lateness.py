@@ -4,6 +4,8 @@ with Witness() as witness:
     deadline = time.monotonic() + 0.5
     dispatcher.stop(deadline)
     assert witness.late(deadline) <= 0.1
+
+Or how long it took, where it was not to take long: ``assert witness.took(began) < 2``.
 """
 
 from __future__ import annotations
@@ -53,9 +55,13 @@ class Witness:
 
     def late(self, deadline: float) -> float:
         """Seconds since the deadline (of ``time.monotonic``) in which the machine let processes run; may be below 0."""
-        now = time.monotonic()
+        return self.took(deadline, time.monotonic())
+
+    def took(self, began: float, ended: float | None = None) -> float:
+        """Seconds between two moments (of ``time.monotonic``; the second: now) in which it let processes run."""
+        ended = time.monotonic() if ended is None else ended
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("\n")
         stalls = json.loads(self._process.stdout.readline())
-        return now - deadline - sum(max(0.0, min(end, now) - max(start, deadline)) for start, end in stalls)
+        return ended - began - sum(max(0.0, min(end, ended) - max(start, began)) for start, end in stalls)

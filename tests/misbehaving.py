@@ -256,6 +256,15 @@ class Obedient(FileReporter):
         super().report(events)
 
 
+class MadeLater(FileReporter):
+    """Its constructor waits for a file beside its own."""
+
+    def __init__(self, config: FileConfig) -> None:
+        while not Path(config.path).with_suffix(".go").exists():
+            time.sleep(0.01)
+        super().__init__(config)
+
+
 class ModestObedient(Obedient):
     """Takes two events a call, and no more."""
 

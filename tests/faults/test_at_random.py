@@ -16,7 +16,7 @@ from faults.retold import facts
 from faults.storm import Outcome, reported, weather
 from spark.harness import Lab
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1800)]
 
 #: What the dispatch says of itself is not made of records, and not sent again.
 OWN = ("ReporterStatusChangeEvent", "DispatcherReportEvent")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from spark.harness import Lab, Run, file_reporter, two_lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.faults, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.faults, pytest.mark.timeout(1800)]
 
 DISK_BYTES = 32 * 1024
 

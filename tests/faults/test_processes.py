@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from spark.harness import REPORTERS, Lab, Run, file_reporter, two_lines, wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.faults, pytest.mark.timeout(1800)]
 
 #: What tells one status change or commit from another.
 IDENTITY = ("spark.entity", "spark.job.id", "status.new", "spark.streaming.batch.id")

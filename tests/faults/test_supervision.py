@@ -11,7 +11,7 @@ import pytest
 from spark.harness import Lab, Run, two_lines
 from spark.sidecar_double import make, records, starts
 
-pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.faults, pytest.mark.timeout(1800)]
 
 GIVEN_UP = "no more events will be reported"
 ASYNC = {"events.dispatcher.type": "async-queued"}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 from fakes import ROOT
 from reporters.peers.processes import missing
-from spark.harness import Lab, Run, spark_version
+from spark.harness import DEADLINE_SECONDS, Lab, Run, spark_version
 
 _SERVER = ("--class", "org.apache.spark.sql.connect.service.SparkConnectServer")
 _FOR_3_5 = ROOT / ".tools" / "connect-3.5" / "jars"
@@ -27,5 +27,7 @@ def connect_server(
         program += ["--jars", ",".join(map(str, jars))]
     defaults = {**(defaults or {}), "spark.connect.grpc.binding.port": "0"}
     server = lab.start("", "spark-internal", program=program, defaults=defaults, env=env)
-    started = server.wait_for("the server", lambda: re.search(r"server started at: \S*:(\d+)\s", server.log), 150)
+    started = server.wait_for(
+        "the server", lambda: re.search(r"server started at: \S*:(\d+)\s", server.log), DEADLINE_SECONDS
+    )
     return server, started[1]

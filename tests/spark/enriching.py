@@ -18,9 +18,20 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from spark.harness import SMALL_SPARK, java_variables, pyspark_home
 
-from spark_events import CircuitBreaker, Retry
+from spark_events import CircuitBreaker, Retry, enrich_batch
 
-__all__ = ["GIVES_UP", "ONCE", "Client", "by_value", "logged_opener", "lookup", "opener", "session", "stream"]
+__all__ = [
+    "GIVES_UP",
+    "ONCE",
+    "Client",
+    "at_ten_a_second",
+    "by_value",
+    "logged_opener",
+    "lookup",
+    "opener",
+    "session",
+    "stream",
+]
 
 ONCE = Retry(attempts=1)
 #: The first call that finds the destination down is the last one.
@@ -134,4 +145,18 @@ def stream(
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
         .start()
+    )
+
+
+def at_ten_a_second(spark: SparkSession, port: int) -> DataFrame:
+    """Twenty rows in two partitions, each of which makes one call at a time, however long it takes."""
+    return enrich_batch(
+        spark.range(0, 20, 1, 2),
+        lookup,
+        output="name string, score double",
+        resource=opener(port),
+        rate_limit=10,
+        max_in_flight=1,
+        timeout=None,
+        total_timeout=None,
     )

@@ -23,7 +23,7 @@ __all__ = ["quick_java_home"]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _WARM_UP = Path(__file__).parent / "jobs" / "warm_up.py"
-_DEADLINE_SECONDS = 240
+_DEADLINE_SECONDS = 900
 _MAKING = "SPARK_EVENTS_TEST_ARCHIVE"
 _JAVA = """#!/bin/bash
 arguments=()

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from spark.harness import Lab, Run, file_reporter, line_of, two_lines
+from spark.harness import PATIENT, Lab, Run, file_reporter, line_of, two_lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 STATUSES = {"RUNNING", "FINISHED", "FAILED"}
 DISPATCHERS = ["sync", "async-queued"]
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
 def runs(lab: Lab) -> dict[str, Future[Run]]:
     """The job under both dispatchers, side by side."""
     settings = {
-        dispatcher: {**two_lines(), **EVENT_LOG, **file_reporter(Path("{folder}/events.jsonl"), dispatcher)}
+        dispatcher: {**two_lines(), **PATIENT, **EVENT_LOG, **file_reporter(Path("{folder}/events.jsonl"), dispatcher)}
         for dispatcher in DISPATCHERS
     }
     return {name: lab.background(lab.run, "catalogue.py", defaults=lines) for name, lines in settings.items()}

@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from spark.harness import SMALL_SPARK, Lab, Run, file_reporter, two_lines
+from spark.harness import PATIENT, SMALL_SPARK, Lab, Run, file_reporter, two_lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 NO_EVENTS = "spark-events: no events will be reported, "
 FILE = file_reporter(Path("{folder}/events.jsonl"))
 
 
 def only_two_lines(lab: Lab) -> Run:
-    return lab.run("ending.py", small=two_lines(), conf=SMALL_SPARK)
+    patient = {f"spark.{key}": value for key, value in PATIENT.items()}
+    return lab.run("ending.py", small=two_lines(), conf={**SMALL_SPARK, **patient})
 
 
 def three_sources(lab: Lab) -> Run:
@@ -29,7 +30,7 @@ def three_sources(lab: Lab) -> Run:
     defaults = {f"events.reporter.{name}.path": f"{{folder}}/{name}-defaults" for name in "abd"}
     conf = {f"spark.events.reporter.{name}.path": f"{{folder}}/{name}-conf" for name in "ac"}
     program = [f"spark.events.reporter.{name}.path={name}-builder" for name in "bc"]
-    lines = {**two_lines(), "events.dispatcher.type": "async-queued", **reporters, **defaults}
+    lines = {**two_lines(), **PATIENT, "events.dispatcher.type": "async-queued", **reporters, **defaults}
     return lab.run("ending.py", "stop", *program, defaults=lines, conf=conf)
 
 

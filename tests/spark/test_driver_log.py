@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
-from spark.harness import Lab, two_lines
+from spark.harness import PATIENT, Lab, two_lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
 
 def test_events_stand_in_the_driver_s_own_log(lab: Lab) -> None:
     """With its time, level and layout, under a logger of their own; the last one is there, too."""
     reporter = {"events.reporter.driver.type": "log", "events.reporter.driver.destination": "log4j"}
-    run = lab.run("ending.py", defaults={**two_lines(), **reporter})
+    run = lab.run("ending.py", defaults={**two_lines(), **PATIENT, **reporter})
     assert run.process.returncode == 0, run.tail()
     lines = [line for line in run.log.splitlines() if re.search(r" INFO Events: ", line)]
     told = [line.partition(" INFO Events: ")[2] for line in lines]

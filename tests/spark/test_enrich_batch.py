@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from spark.harness import spark_version, wait_for
 
 from spark_events import EnrichmentError, InvalidPlanError, enrich, enrich_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 OUTPUT = "name string, score double"
 
@@ -372,10 +373,16 @@ def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
     def written() -> list[Path]:
         return [path for path in Path(folder).glob("*/*/part-*") if str(path.parent) not in others]
 
+    def begun() -> list[Path]:
+        return list(Path(folder).glob("*/*/.part-00001-attempt-*"))
+
     def read(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
         for batch in batches:
+            # A task that has not begun to write would make its folder again, when that has been deleted.
+            while TaskContext.get().partitionId() == 0 and not begun():
+                time.sleep(0.02)
             if TaskContext.get().partitionId() == 1:
                 while how == "cancelled" or not written():
                     time.sleep(0.02)
@@ -399,15 +406,28 @@ def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
 
 def test_a_rate_is_the_whole_job_s(spark: SparkSession, service: EnrichService) -> None:
     """Split over the tasks that run at the same time: here two slots, and four partitions."""
+
+    async def noted(row: Any, ctx: Any) -> dict[str, Any]:
+        # On a busy machine, calls come in later than they are made.
+        began = time.monotonic()
+        await lookup(row, ctx)
+        return {"part": row.id // 30, "began": began}
+
     out = enrich_batch(
-        spark.range(0, 120, 1, 4), lookup, output=OUTPUT, resource=opener(service.port), rate_limit=60, max_in_flight=50
+        spark.range(0, 120, 1, 4),
+        noted,
+        output="part long, began double",
+        resource=opener(service.port),
+        rate_limit=30,
+        max_in_flight=50,
     )
-    assert out.count() == 120
-    began = sorted(call.began for call in service.calls())
-    # Any second: what a limiter lets through at once when it begins is not counted against it.
-    busiest = max(sum(start <= moment < start + 1 for moment in began) for start in began)
-    assert busiest <= 2 * 60
-    assert 119 / (began[-1] - began[0]) <= 60 * 1.25
+    rows = out.collect()
+    assert called(service) == once_each(120)
+    # Fifteen a second for each of two tasks: no sixteenth within any second.
+    for part in range(4):
+        began = sorted(row.began for row in rows if row.part == part)
+        assert len(began) == 30
+        assert all(later - first >= 0.95 for first, later in zip(began, began[15:], strict=False))
 
 
 @pytest.mark.any_spark
@@ -451,13 +471,16 @@ def test_a_terminal_is_told_how_far_a_long_batch_is(
             with os.fdopen(terminal, "w") as stderr, monkeypatch.context() as patched:
                 patched.setattr(sys, "stderr", stderr)
                 enrich_batch(spark.range(0, 2, 1, 2), wait, output=OUTPUT, query=query)
+                # Its last word may be late, where it has just asked Spark.
+                for teller in [one for one in enumerate_threads() if one.name == "enrich-progress"]:
+                    teller.join(60)
         finally:
             flag.touch()
             reading.result(60)
             os.close(screen)
     lines = said.split(clear)
     assert (lines[0], lines[-1]) == ("", "")
-    found = [re.fullmatch(rf"enrich {query or 'batch job'}: ([01]) of 2 tasks, (\d+) s", line) for line in lines[1:-1]]
+    found = [re.fullmatch(rf"enrich {query or 'batch job'}: ([012]) of 2 tasks, (\d+) s", line) for line in lines[1:-1]]
     seconds = [int(match[2]) for match in found if match is not None]
     assert len(seconds) == len(found) >= 2
     assert seconds == sorted(set(seconds))

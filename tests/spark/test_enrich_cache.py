@@ -14,7 +14,7 @@ from spark.harness import spark_version
 
 from spark_events import Cache, InvalidPlanError, Retry, enrich, enrich_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

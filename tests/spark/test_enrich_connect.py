@@ -15,7 +15,7 @@ from spark.connect import connect_server
 from spark.harness import JOBS, Lab, committed, environment, spark_version
 from spark.test_enrich_cluster import bare as bare  # noqa: PLC0414
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 #: On 3.5 alone a settled batch is kept in another way.
 ALWAYS_ON_3_5 = () if spark_version() < (4,) else (pytest.mark.long,)

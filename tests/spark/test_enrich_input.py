@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_events import EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
 SECRET = "hunter2"
 LOCK = threading.Lock()

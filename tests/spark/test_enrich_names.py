@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from spark_events import Retry, enrich, enrich_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 OUTPUT = StructType([StructField("new.x", LongType()), StructField("new`y", LongType())])
 

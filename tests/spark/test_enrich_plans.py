@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from spark_events import InvalidPlanError, enrich
 from spark_events.enrich.spark.counting import partitions_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 
 async def same(row: Any) -> dict[str, Any]:

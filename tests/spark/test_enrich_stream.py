@@ -19,17 +19,26 @@ from enrich_service import EnrichService, rule
 from pyspark import InheritableThread, inheritable_thread_target
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from spark.enriching import GIVES_UP, ONCE, lookup, opener, stream
+from spark.enriching import GIVES_UP, ONCE, by_value, lookup, opener, session, stream
 from spark.harness import committed, wait_for
 
 from spark_events import EnrichmentError, InvalidPlanError, enrich, enrich_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 OUTPUT = "name string, score double"
-SECONDS = 90
-#: From the moment when the driver's action has failed; Spark by itself takes two seconds at least.
-HALTED_SECONDS = 0.5
+SECONDS = 240
+#: A call that the service does not answer, so that only who makes it can end it.
+HELD = {"held": True}
+WITHOUT_END: Any = {"timeout": None, "total_timeout": None}
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """In which Spark by itself ends no worker of a job that is over, which it does after two seconds otherwise."""
+    by_value(__name__)
+    with session(tmp_path_factory.mktemp("spark"), **{"spark.python.task.killTimeout": "1h"}) as made:
+        yield made
 
 
 @pytest.fixture
@@ -73,6 +82,17 @@ def written(target: Path, batch: int) -> list[Mapping[str, Any]]:
 def stored(spark: SparkSession) -> set[int]:
     """The RDDs that are stored, by their ids."""
     return {int(number) for number in dict(spark.sparkContext._jsc.getPersistentRDDs())}
+
+
+def running_tasks(spark: SparkSession) -> int:
+    """Of all jobs, also of those that are over already."""
+    (driver,) = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+    return int(driver.numRunningTasks())
+
+
+def outcomes(service: EnrichService) -> list[str]:
+    """What became of the calls."""
+    return [call.outcome for call in service.calls()]
 
 
 def test_a_batch_is_committed_only_after_its_last_call_has_answered(
@@ -326,26 +346,16 @@ def test_threads_of_foreach_batch_know_their_batch_or_are_refused(
 def test_a_query_that_is_stopped_leaves_nobody_calling(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """The workers hear it at once, and what is in flight is cancelled; the batch is not committed."""
-    # Calls that nobody cancels would be seen to end after Spark's own two seconds.
-    service.script(delay=0.5)
-    write = writing(tmp_path / "sink", service, max_in_flight=2)
-    raised = []
-
-    def process(df: DataFrame, batch_id: int) -> None:
-        try:
-            write(df, batch_id)
-        finally:
-            raised.append(time.monotonic())
-
-    for number in range(2, 12):
-        add_file(source, number)
+    """The workers hear it from the driver, what is in flight is cancelled, and nothing follows it; no commit does."""
+    service.script(rules=[rule(".*", forever=HELD)])
+    process = writing(tmp_path / "sink", service, max_in_flight=2, **WITHOUT_END)
     spark_stream = spark.readStream.schema("id long").json(str(source)).repartition(2)
     query = spark_stream.writeStream.foreachBatch(process).option("checkpointLocation", str(tmp_path / "c")).start()
-    wait_for("calls", lambda: len(service.calls()) > 3)
+    wait_for("two calls of each task", lambda: len(service.calls()) == 4)
     query.stop()
-    wait_for("calls to end", lambda: time.monotonic() - max(c.began for c in service.calls()) > 3)
-    assert max(call.began for call in service.calls()) - raised[0] < HALTED_SECONDS
+    wait_for("calls to end", lambda: outcomes(service) == ["gone"] * 4)
+    wait_for("the tasks to end", lambda: not running_tasks(spark))
+    assert outcomes(service) == ["gone"] * 4
     assert committed(tmp_path / "c") == []
 
 
@@ -354,7 +364,7 @@ def test_a_job_that_ends_early_leaves_nobody_calling(
     spark: SparkSession, service: EnrichService, tmp_path: Path, how: str
 ) -> None:
     """Somebody cancels it, or another partition cannot be read."""
-    service.script(delay=0.5)
+    service.script(rules=[rule(".*", forever=HELD)])
     flag = tmp_path / "flag"
 
     def read(batches: Iterator[Any]) -> Iterator[Any]:
@@ -368,7 +378,7 @@ def test_a_job_that_ends_early_leaves_nobody_calling(
             yield batch
 
     def end() -> None:
-        wait_for("calls", lambda: len(service.calls()) > 3)
+        wait_for("calls", lambda: len(service.calls()) == 2)
         if how == "cancelled":
             spark.sparkContext.cancelAllJobs()
         else:
@@ -378,11 +388,13 @@ def test_a_job_that_ends_early_leaves_nobody_calling(
     with ThreadPoolExecutor() as pool:
         ended = pool.submit(end)
         with pytest.raises(Exception, match=r"cancelled|cannot be read"):
-            enrich_batch(df, lookup, output=OUTPUT, resource=opener(service.port), max_in_flight=2)
-        over = time.monotonic()
+            enrich_batch(df, lookup, output=OUTPUT, resource=opener(service.port), max_in_flight=2, **WITHOUT_END)
         ended.result()
-    wait_for("calls to end", lambda: time.monotonic() - max(c.began for c in service.calls()) > 3)
-    assert max(call.began for call in service.calls()) - over < HALTED_SECONDS
+    wait_for("calls to end", lambda: outcomes(service) == ["gone"] * 2)
+    # The task that reads is not one of ours, which nobody tells; it ends, and with it the last one that could call.
+    flag.touch()
+    wait_for("the tasks to end", lambda: not running_tasks(spark))
+    assert outcomes(service) == ["gone"] * 2
 
 
 def test_a_stream_without_foreach_batch_is_enriched_lazily(

@@ -17,7 +17,7 @@ from spark.harness import spark_version
 
 from spark_events import enrich, enrich_batch
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 SETTINGS = {
     "spark.python.worker.reuse": "false",

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark.harness import Lab, Run, file_reporter, two_lines
+from spark.harness import PATIENT, Lab, Run, file_reporter, two_lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 SETTINGS = {
     # Longer than a machine that is busy may keep a query that has rows from reading them.
     "events.watermark.idle-timeout": "8s",
-    "events.batch-commit.min-interval": "5s",
+    # So long that even a slow machine has several batches in it.
+    "events.batch-commit.min-interval": "20s",
     "spark.eventLog.enabled": "true",
     "spark.eventLog.dir": "{folder}",
     "spark.eventLog.compress": "false",
@@ -25,7 +26,7 @@ SETTINGS = {
 def run(lab: Lab) -> Run:
     """The finished job."""
     reporter = file_reporter(Path("{folder}/events.jsonl"), "async-queued")
-    found = lab.run("event_time.py", defaults={**two_lines(), **SETTINGS, **reporter})
+    found = lab.run("event_time.py", defaults={**two_lines(), **PATIENT, **SETTINGS, **reporter})
     assert found.process.returncode == 0, found.tail()
     assert found.own_messages == []
     return found

@@ -10,7 +10,7 @@ import pytest
 from fakes import ROOT
 from spark.harness import Lab, Run, file_reporter, two_lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
 EXAMPLES = ROOT / "examples"
 

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from spark.harness import REPORTERS, Lab, Run, two_lines
+from spark.harness import PATIENT, REPORTERS, Lab, Run, two_lines
 
 import spark_events
 
-pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
 PROBE = {
+    **PATIENT,
     "events.dispatcher.type": "async-queued",
     "events.reporter.probe.type": "probes:Interpreter",
     "events.reporter.probe.path": "{folder}/interpreter.json",

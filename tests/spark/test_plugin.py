@@ -8,13 +8,13 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-from spark.harness import SMALL_SPARK, Lab, Run, file_reporter, two_lines
+from spark.harness import DEADLINE_SECONDS, PATIENT, SMALL_SPARK, Lab, Run, file_reporter, two_lines
 from spark.sidecar_double import make, records
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 PLUGIN = {"spark.plugins": "io.sparkevents.EventsPlugin"}
-REPORTER = file_reporter(Path("{folder}/events.jsonl"), "async-queued")
+REPORTER = {**PATIENT, **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
 ALONE = {"spark.driver.extraClassPath": two_lines()["spark.driver.extraClassPath"], **PLUGIN}
 METRICS = {
     **SMALL_SPARK,
@@ -55,7 +55,7 @@ def flooded(lab: Lab, by: str) -> tuple[Run, list[dict[str, object]]]:
     def told() -> list[dict[str, object]]:
         return [record for record in records(folder) if record.get("where") == "spark-listener-queue"]
 
-    run.wait_for("the drops to be told", told, 90)
+    run.wait_for("the drops to be told", told, DEADLINE_SECONDS)
     run.tell("stop")
     run.wait()
     return run, told()
@@ -64,13 +64,13 @@ def flooded(lab: Lab, by: str) -> tuple[Run, list[dict[str, object]]]:
 @pytest.fixture(scope="module")
 def alone(lab: Lab) -> Future[Run]:
     """The plugin without a listener in spark.extraListeners."""
-    return lab.background(lab.run, "ending.py", defaults={**ALONE, **REPORTER})
+    return lab.background(lab.run, "listening.py", defaults={**ALONE, **REPORTER})
 
 
 @pytest.fixture(scope="module")
 def both(lab: Lab) -> Future[Run]:
     """Plugin and listener."""
-    return lab.background(lab.run, "ending.py", defaults={**two_lines(), **PLUGIN, **REPORTER})
+    return lab.background(lab.run, "listening.py", defaults={**two_lines(), **PLUGIN, **REPORTER})
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def listening(lab: Lab) -> dict[str, Future[Run]]:
         "sync": {**two_lines(), **REPORTER, "events.dispatcher.type": "sync"},
         "guaranteed": {**ALONE, **REPORTER, audit: "guaranteed"},
     }
-    return {name: lab.background(lab.run, "ending.py", defaults=lines) for name, lines in ways.items()}
+    return {name: lab.background(lab.run, "listening.py", defaults=lines) for name, lines in ways.items()}
 
 
 @pytest.fixture(scope="module")

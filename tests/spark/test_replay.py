@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spark.harness import Lab, Run, file_reporter, spark_version, two_lines
+from spark.harness import PATIENT, Lab, Run, file_reporter, spark_version, two_lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 #: What Spark writes by default is one of these, depending on its version.
 LOGS = {
@@ -46,7 +46,7 @@ def _run(lab: Lab, conf: dict[str, str]) -> Run:
     folder = lab.folder / f"log-{'-'.join(conf.values())}"
     folder.mkdir()
     log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": str(folder), **conf}
-    defaults = {**two_lines(), **log, **EVERYTHING, **file_reporter(Path("{folder}/events.jsonl"))}
+    defaults = {**two_lines(), **PATIENT, **log, **EVERYTHING, **file_reporter(Path("{folder}/events.jsonl"))}
     run = lab.run("catalogue.py", defaults=defaults)
     folder.rename(run.folder / "eventlog")
     return run
@@ -65,7 +65,7 @@ def replay(run: Run, path: Path, *options: str) -> subprocess.CompletedProcess[s
     conf.write_text("".join(f"{key} {value}\n" for key, value in EVERYTHING.items()), encoding="utf-8")
     program = "import sys; from spark_events.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "replay", str(path), "--conf", str(conf), *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 from fakes import event, eventually, sidecar_environment
+from lateness import Witness
 from ports import free_port
 
 from reporters.database.databases import Database, OfPostgreSQL, OfSQLite
@@ -93,6 +94,7 @@ def test_a_server_that_stands_still_costs_a_thread_and_no_event(
     gc.collect()
 
 
+@pytest.mark.usefixtures("patience")
 def test_a_table_that_is_locked_is_waited_for_no_longer_than_the_timeout(in_postgresql: OfPostgreSQL) -> None:
     """PostgreSQL itself gives the statement up, so that the thread is free to try again."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT, "timeout": "1s"}) as running:
@@ -276,13 +278,13 @@ def test_a_full_disk_is_a_matter_of_time(tmp_path: Path) -> None:
     assert bodies(database) == list(range(40))
 
 
-def test_a_server_that_is_not_there_does_not_delay_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_is_not_there_does_not_delay_the_end(caplog: pytest.LogCaptureFixture, witness: Witness) -> None:
     """The deadline of the end holds, and the log has the address."""
     port = free_port()
     running = Running("database", {"url": f"postgresql://ada@127.0.0.1:{port}/events", **IMPATIENT})
     running.put([event(1)])
     running.await_failures()
-    assert running.stop(within=1) < 3
+    assert witness.took(running.stop(within=1)) < 3
     assert running.books.dropped == {"shutdown": 1}
     assert f"postgresql+psycopg://ada@127.0.0.1:{port}/events: OperationalError: connection" in caplog.text
     assert "refused" in caplog.text

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from fakes import event, eventually
+from lateness import Witness
 from ports import free_port
 
 from reporters.kafka.topics import QUICK, Topic
@@ -131,13 +132,13 @@ def test_a_certificate_that_does_not_match_is_refused(
     assert "certificate" in caplog.text
 
 
-def test_brokers_that_are_not_there_do_not_delay_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_brokers_that_are_not_there_do_not_delay_the_end(caplog: pytest.LogCaptureFixture, witness: Witness) -> None:
     """The log says where they were looked for, once; the deadline holds, and what is lost is counted."""
     port = free_port()
     running = Running("kafka", {"bootstrap.servers": f"localhost:{port}", "topic": "t", **QUICK})
     running.put([event(n) for n in range(100)])
     running.await_failures(2)
-    assert running.stop(within=1) < 2
+    assert witness.took(running.stop(within=1)) < 2
     assert running.books.dropped == {"shutdown": 100}
     assert f"topic t of localhost:{port}: no broker can be reached: localhost:{port}/bootstrap: " in caplog.text
     assert "Connection refused" in caplog.text

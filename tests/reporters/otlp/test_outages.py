@@ -51,21 +51,21 @@ def test_a_collector_that_comes_late_gets_everything(tmp_path: Path, protocol: s
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_the_end_is_not_held_up_by_a_collector_that_is_away(protocol: str) -> None:
+def test_the_end_is_not_held_up_by_a_collector_that_is_away(protocol: str, witness: Witness) -> None:
     """The deadline is the dispatcher's: no retry loop of the library goes on behind it."""
     settings = config(protocol, "http://127.0.0.1:9")
     with delivery(settings, patience=0.0) as to:
         put(to, [event(number) for number in range(30)])
         eventually(lambda: to.books().failures >= 1)
-        began = time.monotonic()
-        to.request_stop(began + 0.5)
+        deadline = time.monotonic() + 0.5
+        to.request_stop(deadline)
         to.join()
-        assert time.monotonic() - began < 0.7
+        assert witness.late(deadline) < 0.2
         assert to.books().dropped == {"shutdown": 30}
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_the_end_is_not_held_up_by_a_black_hole(protocol: str) -> None:
+def test_the_end_is_not_held_up_by_a_black_hole(protocol: str, witness: Witness) -> None:
     """A receiver that takes connections and never says a word: the attempt is cancelled in time."""
     with (
         socket.create_server(("127.0.0.1", 0)) as hole,
@@ -74,10 +74,10 @@ def test_the_end_is_not_held_up_by_a_black_hole(protocol: str) -> None:
         put(to, [event(1)])
         connection, _ = hole.accept()
         with connection:
-            began = time.monotonic()
-            to.request_stop(began + 0.5)
+            deadline = time.monotonic() + 0.5
+            to.request_stop(deadline)
             to.join()
-            assert time.monotonic() - began < 0.7
+            assert witness.late(deadline) < 0.2
         assert to.books().dropped == {"shutdown": 1}
 
 
@@ -95,10 +95,10 @@ def test_an_attempt_that_is_given_up_is_given_up_in_truth(protocol: str) -> None
     released = threading.Event()
     make = grpc_receiver if protocol == GRPC else http_receiver
     with make(first_is_slow) as (receiver, endpoint):
-        with delivery(config(protocol, endpoint), timeout=1.0) as to:
+        with delivery(config(protocol, endpoint), timeout=3.0) as to:
             put(to, [event(1)])
             try:
-                assert to.wait_until_settled(10)
+                assert to.wait_until_settled(20)
                 assert to.books().failures == 1
                 assert to.hung == 0
             finally:
@@ -171,7 +171,9 @@ def test_two_reporters_do_not_disturb_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_a_sidecar_ends_in_time_and_keeps_the_driver_s_standard_error_clean(tmp_path: Path, protocol: str) -> None:
+def test_a_sidecar_ends_in_time_and_keeps_the_driver_s_standard_error_clean(
+    tmp_path: Path, protocol: str, witness: Witness
+) -> None:
     """With TLS to something that knows none: the verdict is in the log, the libraries' own noise nowhere."""
     with socket.create_server(("127.0.0.1", 0)) as hole:
         keys = {"type": "otlp", "protocol": protocol, "endpoint": f"https://127.0.0.1:{hole.getsockname()[1]}"}
@@ -181,11 +183,10 @@ def test_a_sidecar_ends_in_time_and_keeps_the_driver_s_standard_error_clean(tmp_
         with FakeDriver(tmp_path / "errors", settings) as driver:
             driver.tell(application_start())
             failure = eventually(lambda: next((one for one in driver.answers if is_failure(one)), None))
-            with Witness() as witness:
-                deadline = time.monotonic() + 1
-                driver.send(goodbye(1_000))
-                assert driver.await_exit() == 0
-                assert witness.late(deadline) <= 0.1
+            deadline = time.monotonic() + 1
+            driver.send(goodbye(1_000))
+            assert driver.await_exit() == 0
+            assert witness.late(deadline) <= 0.1
     assert "its events are held and tried again: UnavailableError: " in failure["message"]
     assert (tmp_path / "errors").read_text() == ""
 

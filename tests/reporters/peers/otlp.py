@@ -92,9 +92,12 @@ class Collector:
         grpc_settings = {"endpoint": f"127.0.0.1:{self.grpc_port}", "max_recv_msg_size_mib": most_mib, **common}
         http_settings = {"endpoint": f"127.0.0.1:{self.http_port}", **common}
         pipeline: dict[str, Any] = {"receivers": ["otlp"], "exporters": ["file"]}
+        # A file that is rotated (it never gets that large) is appended to and has no buffer. Else the collector flushes
+        # one by a timer, and once more at its end, without a lock between the two: lines are torn.
+        written = {"path": str(self._file), "rotation": {"max_megabytes": 100}}
         config: dict[str, Any] = {
             "receivers": {"otlp": {"protocols": {"grpc": grpc_settings, "http": http_settings}}},
-            "exporters": {"file": {"path": str(self._file), "append": True, "flush_interval": "10ms"}},
+            "exporters": {"file": written},
             "service": {
                 "telemetry": {"metrics": {"level": "none"}, "logs": {"level": "warn"}},
                 "pipelines": {"logs": pipeline},

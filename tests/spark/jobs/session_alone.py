@@ -16,7 +16,8 @@ from spark_events import EventBuilder, MemoryReporter
 folder = Path(sys.argv[1])
 truth: dict = {}
 never = {"reporter.never.type": "file", "reporter.never.path": str(folder / "never.jsonl")}
-spark = spark_events.configure(SparkSession.builder.appName("alone"), settings=never, sidecar=False).getOrCreate()
+settings = {**never, "shutdown.timeout": "2min"}
+spark = spark_events.configure(SparkSession.builder.appName("alone"), settings=settings, sidecar=False).getOrCreate()
 truth["is_configured"] = spark.conf.get("spark.extraListeners"), spark.conf.get("spark.events.sidecar.enabled")
 
 memory = MemoryReporter()
@@ -24,7 +25,7 @@ before = spark.readStream.format("rate").load().writeStream.format("noop").query
 events = spark_events.start(spark, reporters={"memory": memory, "audit": {"type": "file", "path": folder / "e.jsonl"}})
 
 # A query that ran before anybody listened is known by its name.
-commit = events.wait_for("BatchCommitEvent", timeout=60)
+commit = events.wait_for("BatchCommitEvent", timeout=1200)
 truth["early"] = commit.attributes["spark.streaming.query.name"], commit.attributes["spark.app.name"]
 before.stop()
 
@@ -84,25 +85,26 @@ try:
     spark.range(1).rdd.map(divide).collect()
 except Exception as error:
     truth["raised"] = type(error).__name__
-failure = events.wait_for("JobFailureEvent", where=lambda e: e.attributes["spark.entity"] == "job", timeout=30)
+failure = events.wait_for("JobFailureEvent", where=lambda e: e.attributes["spark.entity"] == "job", timeout=120)
 truth["failure"] = failure.attributes["failure.root_cause"], failure.severity.value
-blocked.wait(30)
+blocked.wait(120)
 
 # In its place among what Spark tells.
 spark.sparkContext.parallelize([1], 1).count()
 spark_events.add_event(EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12).set_severity("WARN"))
 spark.sparkContext.parallelize([1], 1).count()
-mine = events.wait_for("OrdersImported", timeout=30)
+mine = events.wait_for("OrdersImported", timeout=120)
 truth["mine"] = mine.attributes["orders"], mine.attributes["spark.app.name"], mine.severity.value
-jobs = [e for e in memory.events if e.name == "JobStatusChangeEvent" and e.attributes["spark.entity"] == "job"]
+# Of the history, which has the event; another reporter may still be about to get it.
+jobs = [e for e in events.history if e.name == "JobStatusChangeEvent" and e.attributes["spark.entity"] == "job"]
 truth["order"] = [
     any(job.sequence < mine.sequence and job.attributes["status.new"] == "FINISHED" for job in jobs[-4:]),
-    events.wait_for("JobStatusChangeEvent", after=mine, timeout=30).sequence > mine.sequence,
+    events.wait_for("JobStatusChangeEvent", after=mine, timeout=120).sequence > mine.sequence,
 ]
 
 
 async def waits():
-    task = asyncio.ensure_future(events.wait_for_async("Later", timeout=30))
+    task = asyncio.ensure_future(events.wait_for_async("Later", timeout=120))
     await asyncio.sleep(0.05)
     spark_events.add_event(EventBuilder("shop.orders", "Later"))
     return (await task).name
@@ -114,7 +116,7 @@ try:
 except spark_events.WaitTimeoutError as error:
     truth["in_vain"] = str(error)
 
-given_up.wait(30)
+given_up.wait(120)
 release.set()
 began = time.monotonic()
 spark.stop()
@@ -126,8 +128,11 @@ truth["calls"], truth["pages"], truth["broken"] = calls, pages, broken
 truth["last"] = events.history[-2].body, events.history[-1].body
 truth["accounts"] = {key: value for key, value in events.history[-1].attributes.items() if key.endswith(".accepted")}
 try:
-    events.wait_for("NeverHappens", timeout=30)
+    events.wait_for("NeverHappens", timeout=120)
 except spark_events.StreamStoppedError as error:
     truth["ended"] = str(error)
+for thread in threading.enumerate():
+    if thread.name.startswith("spark-events"):
+        thread.join(60)
 truth["threads"] = [thread.name for thread in threading.enumerate() if thread.name.startswith("spark-events")]
 (folder / "truth.json").write_text(json.dumps(truth))

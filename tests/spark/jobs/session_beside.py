@@ -29,7 +29,7 @@ mistake("unknown key", lambda: spark_events.spark_conf({"a": {"type": "file", "p
 mistake("object", lambda: spark_events.spark_conf([MemoryReporter()]))
 mistake("dispatcher", lambda: spark_events.spark_conf(dispatcher="quick"))
 spark = spark_events.configure(
-    SparkSession.builder.appName("beside"), audit, settings={"shutdown.timeout": "20s"}
+    SparkSession.builder.appName("beside"), audit, settings={"shutdown.timeout": "2min"}
 ).getOrCreate()
 mistake("late configure", lambda: spark_events.configure(SparkSession.builder))
 mistake("no reporter", lambda: spark_events.start(spark, reporters=[3]))
@@ -63,14 +63,14 @@ mistake("no event", lambda: spark_events.add_event({"name": "C"}))
 
 spark.sparkContext.parallelize(range(4), 2).count()
 spark_events.add_event(EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12))
-truth["mine"] = events.wait_for("OrdersImported", timeout=30).event_id
+truth["mine"] = events.wait_for("OrdersImported", timeout=120).event_id
 # As Scala and Java do it.
 built = spark._jvm.io.sparkevents.Events.builder("shop.orders", "FromTheJvm").severity("WARN").body("12 orders")
 details = {"orders": 12, "share": 0.5, "last": True, "who": "é"}
 for key, value in details.items():
     built = built.attribute(key, value)
 truth["added"] = built.add()
-told = events.wait_for("FromTheJvm", timeout=30)
+told = events.wait_for("FromTheJvm", timeout=120)
 truth["from_the_jvm"] = [told.body, told.severity.value, {key: told.attributes[key] for key in details}]
 events.stop()
 # After the stream's end, the sidecar goes on.

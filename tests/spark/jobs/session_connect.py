@@ -50,10 +50,10 @@ def watched(events):
         calls.append(event.body)
 
     query = start("good", rate)
-    truth["commit"] = events.wait_for("BatchCommitEvent", timeout=60).body
+    truth["commit"] = events.wait_for("BatchCommitEvent", timeout=300).body
     query.stop()
     start("bad", failing)
-    failure = events.wait_for("JobFailureEvent", timeout=60)
+    failure = events.wait_for("JobFailureEvent", timeout=300)
     truth["failure"] = failure.severity.value, failure.attributes["spark.streaming.query.name"], failure.body
     events.stop()
     truth["calls"] = calls
@@ -68,7 +68,7 @@ def unwatched():
         time.sleep(0.1)
     query.stop()
     with contextlib.suppress(Exception):  # it is to fail, and the server is asked why
-        start("bad", failing).awaitTermination(60)
+        start("bad", failing).awaitTermination(300)
 
 
 try:

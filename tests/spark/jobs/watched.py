@@ -1,6 +1,7 @@
-"""Runs until Spark's own Prometheus servlet shows a reporter of spark-events, and writes down what it shows."""
+"""Runs until Spark's own metrics show the reporters of spark-events, and writes down what its servlet shows of them."""
 
 import os
+import re
 import time
 import urllib.request
 
@@ -10,13 +11,21 @@ from pyspark.sql import SparkSession
 os.makedirs(os.path.join(FOLDER, "csv"))  # the sink does not make it
 spark = SparkSession.builder.appName("watched").getOrCreate()
 address = spark.sparkContext.uiWebUrl + "/metrics/prometheus/"
-deadline = time.monotonic() + 60
+deadline = time.monotonic() + 300
 text = ""
-while "events_reporter" not in text or not os.listdir(os.path.join(FOLDER, "csv")):
+
+
+def all_is_shown():
+    """By what comes last: the second reporter's numbers, and its file."""
+    files = os.listdir(os.path.join(FOLDER, "csv"))
+    return re.search(r"_on_call_deliveredCount_Value\S* 7", text) and any("on-call.oldest" in name for name in files)
+
+
+while not all_is_shown():
     if time.monotonic() > deadline:
         break
     assert spark.range(3).count() == 3
-    with urllib.request.urlopen(address, timeout=10) as answer:
+    with urllib.request.urlopen(address, timeout=60) as answer:
         text = answer.read().decode()
 write_down(text)
 spark.stop()

@@ -60,10 +60,11 @@ class GatedFile(FileWithSigns):
 
 
 class AwayFile(FileWithSigns):
-    """Its destination is away as long as ``away`` is there."""
+    """Its destination is away as long as ``away`` is there; ``tried`` says that somebody has tried it."""
 
     def report(self, events):
         if (self.signs / "away").exists():
+            (self.signs / "tried").touch()
             raise ConnectionError("the destination is away")
         super().report(events)
 
@@ -85,5 +86,6 @@ class Timed(Reporter):
         with open(self.config.path, "a") as file:  # noqa: ASYNC230 (it is short)
             for event in events:
                 known = {"name": event.name, "body": event.body, "status": event.attributes.get("status.new")}
+                known["happened"] = event.observed_ts_millis / 1000
                 job = event.attributes.get("spark.job.id")
                 file.write(json.dumps({**known, "job": job, "came": came, "answered": time.time()}) + "\n")

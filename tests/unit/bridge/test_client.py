@@ -39,7 +39,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Any:
     """With PySpark's own bus of listeners, and without a server."""
     from pyspark.sql.connect.streaming import query
 
-    monkeypatch.setattr(client, "_REMOVE_SECONDS", 0.2)
+    monkeypatch.setattr(client, "_REMOVE_SECONDS", 1.0)
     manager = SimpleNamespace(active=[], _session=SimpleNamespace(client=Server()))
     manager._sqlb = query.StreamingQueryListenerBus(manager)
     manager.addListener, manager.removeListener = manager._sqlb.append, manager._sqlb.remove

@@ -77,7 +77,7 @@ def test_each_verdict_is_told_with_its_reason(tmp_path: Path, capsys: pytest.Cap
 
 def test_one_that_blocks_does_not_hold_up_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The others are told, and the command ends."""
-    code, (_, audit, stuck) = send(tmp_path, capsys, "--timeout", "0.1", audit="file", b=f"{__name__}:Blocking")
+    code, (_, audit, stuck) = send(tmp_path, capsys, "--timeout", "0.5", audit="file", b=f"{__name__}:Blocking")
     assert code == 1
     assert " delivered " in audit
     assert "failed (open or report)" in stuck

@@ -9,10 +9,28 @@ from typing import Any
 import pytest
 
 from spark_events import Reporter
-from spark_events.dispatch.breaker import BreakerConfig
+from spark_events.dispatch.breaker import Breaker, BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig
 
 Begin = Callable[..., Delivery]
+
+
+@pytest.fixture
+def tardy(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Attempts that did their work, but came back behind their timeout: each is a failure, by nobody's script.
+
+    On a busy machine any may, where the timeout is short.
+    """
+    told: list[str] = []
+    failed = Breaker.failed
+
+    def noted(breaker: Breaker, why: str) -> None:
+        if why.startswith("an attempt took"):
+            told.append(why)
+        failed(breaker, why)
+
+    monkeypatch.setattr(Breaker, "failed", noted)
+    return told
 
 
 @pytest.fixture

@@ -142,7 +142,8 @@ def test_a_breaker_that_openings_have_opened_is_closed_by_one_that_works() -> No
     """Also where there is no event to deliver: nobody would wait for the next one, or bear with one failure of it."""
     states: list[BreakerState] = []
     reporter = FaultyReporter(opening=[transient] * 3)
-    delivery = started(lambda: reporter, Hooks(on_breaker=lambda _name, _old, new, _why: states.append(new)))
+    hooks = Hooks(on_breaker=lambda _name, _old, new, _why: states.append(new))
+    delivery = started(lambda: reporter, hooks, timeout=20.0)
     eventually(lambda: reporter.opened == 4)
     eventually(lambda: not delivery.is_held_back)
     assert states[0] is BreakerState.OPEN
@@ -151,7 +152,7 @@ def test_a_breaker_that_openings_have_opened_is_closed_by_one_that_works() -> No
     delivery.join()
 
 
-def test_a_thread_that_spins_is_ended_when_it_is_given_up() -> None:
+def test_a_thread_that_spins_is_ended_when_it_is_given_up(tardy: list[str]) -> None:
     """It takes the interpreter from everybody else, so it must not go on; one that waits may."""
     spinning = Spins()
     reporters: list[Reporter] = [spinning, FaultyReporter()]
@@ -163,7 +164,7 @@ def test_a_thread_that_spins_is_ended_when_it_is_given_up() -> None:
     eventually(lambda: not given_up.is_alive)
     assert delivery.wait_until_settled(20)
     books = delivery.books()
-    assert (books.hung, books.delivered, books.failures, books.balances) == (1, 3, 1, True)
+    assert (books.hung, books.delivered, books.failures - len(tardy), books.balances) == (1, 3, 1, True)
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from enrich_engine import Run, chunks_of
-from fakes import eventually
+from fakes import PATIENCE, eventually
+from lateness import Witness
 
 from spark_events.enrich.engine.failure import Failure
 from spark_events.enrich.plan import Retry
@@ -108,7 +109,7 @@ def test_on_result_says_which_answers_are_none() -> None:
     assert (failure.kind, failure.attempts) == ("result", 3)
 
 
-def test_pauses_grow_from_initial_to_max() -> None:
+def test_pauses_grow_from_initial_to_max(witness: Witness) -> None:
     """Doubling, and counted against nobody else: other rows go on."""
     times: list[float] = []
 
@@ -119,12 +120,12 @@ def test_pauses_grow_from_initial_to_max() -> None:
         raise ConnectionError
 
     Run(fn, retry=Retry(attempts=5, initial=0.05, max=0.1, jitter=0)).of([0, 1])
-    pauses = [after - before for before, after in itertools.pairwise(times)]
-    for pause, least in zip(pauses, [0.05, 0.1, 0.1, 0.1], strict=True):
-        assert least - 0.005 <= pause < least + 0.2  # timers may be early by their resolution
+    for (before, after), least in zip(itertools.pairwise(times), [0.05, 0.1, 0.1, 0.1], strict=True):
+        assert least - 0.005 <= after - before  # timers may be early by their resolution
+        assert witness.took(before, after) < least + 0.2
 
 
-def test_an_attempt_is_cancelled_at_its_timeout_and_tried_again() -> None:
+def test_an_attempt_is_cancelled_at_its_timeout_and_tried_again(witness: Witness) -> None:
     """The call itself is told, with CancelledError, and a later attempt may still answer."""
     ends: list[str] = []
 
@@ -141,12 +142,13 @@ def test_an_attempt_is_cancelled_at_its_timeout_and_tried_again() -> None:
     run = Run(fn, timeout=0.1, retry=AT_ONCE)
     began = time.monotonic()
     assert run.of([5]) == [5]
-    assert 0.1 <= time.monotonic() - began < 1
+    assert time.monotonic() - began >= 0.1
+    assert witness.took(began) < 1
     assert ends == ["cancelled"]
     assert run.numbers["timeouts"] == 1
 
 
-def test_total_timeout_ends_a_call_with_all_its_attempts() -> None:
+def test_total_timeout_ends_a_call_with_all_its_attempts(witness: Witness) -> None:
     """Attempts and pauses together, however many attempts are left."""
 
     async def never(row: int) -> None:
@@ -155,18 +157,20 @@ def test_total_timeout_ends_a_call_with_all_its_attempts() -> None:
     began = time.monotonic()
     run = Run(never, timeout=0.1, total_timeout=0.35, retry=Retry(attempts=100, initial=0.01, jitter=0))
     failure = failure_of(run.of([1]))
-    assert 0.2 < time.monotonic() - began < 1.5
+    assert time.monotonic() - began > 0.2
+    assert witness.took(began) < 1.5
     assert failure.kind == "timeout"
-    assert 2 <= failure.attempts <= 4
+    # One alone only where the machine has stood still for most of that time.
+    assert 2 <= failure.attempts <= 4 or (failure.attempts == 1 and witness.took(began) < 0.35)
     assert failure.type == "TimeoutError"
 
 
-def test_a_pause_that_ends_behind_total_timeout_is_not_waited_for() -> None:
+def test_a_pause_that_ends_behind_total_timeout_is_not_waited_for(witness: Witness) -> None:
     """The row fails at once, with what went wrong, not with a timeout that was only expected."""
     began = time.monotonic()
     policy = Retry(initial=30, max=30)
     failure = failure_of(Run(Scripted(ConnectionError("refused")), retry=policy, total_timeout=5).of([1]))
-    assert time.monotonic() - began < 2
+    assert witness.took(began) < 2
     assert (failure.type, failure.message, failure.attempts) == ("ConnectionError", "refused", 1)
 
 
@@ -245,7 +249,7 @@ def test_a_function_that_cannot_be_cancelled_does_not_wedge_the_pool(caplog: pyt
     eventually(lambda: not run.engine._pool._lost)
 
 
-def test_when_as_many_calls_as_may_run_cannot_be_cancelled_the_rest_fails_at_once() -> None:
+def test_when_as_many_calls_as_may_run_cannot_be_cancelled_the_rest_fails_at_once(witness: Witness) -> None:
     """Else each row would leave another call running behind it. That is what rows say, and nothing of a destination."""
     running = 0
 
@@ -267,20 +271,23 @@ def test_when_as_many_calls_as_may_run_cannot_be_cancelled_the_rest_fails_at_onc
     answers = run.of(range(1000))
     assert all(isinstance(answer, Failure) for answer in answers)
     assert running <= 8
-    assert time.monotonic() - began < 6
+    assert witness.took(began) < 6
     assert run.numbers["kinds"] == {"timeout": 1000}
     for answer, attempts in ((answers[0], 1), (answers[-1], 0)):
         assert (answer.type, answer.attempts) == ("TimeoutError", attempts)
         assert "given up: 4 calls of test_when_as_many" in answer.message
 
 
-def test_stopping_waits_for_what_unwinds_but_not_for_ever() -> None:
+def test_stopping_waits_for_what_unwinds_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that cleans up is given time; one that ignores its cancellation is not."""
+    monkeypatch.setattr("spark_events.enrich.engine.engine._STOP_SECONDS", PATIENCE)
+    begun: list[int] = []
     cleaned: list[int] = []
 
     async def fn(row: int) -> int:
         if row == 0:
             return row
+        begun.append(row)
         try:
             await asyncio.sleep(60)
         finally:
@@ -288,11 +295,10 @@ def test_stopping_waits_for_what_unwinds_but_not_for_ever() -> None:
             cleaned.append(row)
         return row
 
-    from enrich_engine import chunks_of
-
     run = Run(fn, max_in_flight=4)
     answers = run.engine.run(chunks_of(range(4), 1))
     next(answers)
+    eventually(lambda: len(begun) == 3)
     answers.close()
     assert sorted(cleaned) == [1, 2, 3]
 
