@@ -295,8 +295,10 @@ class Conversation:
         dispatcher = self._pipeline.dispatcher
         # Those that can be delivered are; the report on that is the last thing the others are given.
         dispatcher.hurry()
-        dispatcher.drain(deadline - patience * _REPORT_SHARE)
-        self._tell_of_breakers()
+        settled = dispatcher.drain(deadline - patience * _REPORT_SHARE)
+        if self._tell_of_breakers():
+            # Whoever had nothing left is not to be told of as if it had not taken this in time.
+            dispatcher.drain(deadline - patience * _REPORT_SHARE / 2, settled)
         books = with_those_before(account(dispatcher.books()), self._before)
         report = final_report(books, self._doubtful(), time.time_ns() // 1_000_000)
         dispatcher.dispatch([Entry(self._last_record, self._translator.emit(report))], self._last_record)
@@ -313,9 +315,12 @@ class Conversation:
             "dropped": max(self._translator.dropped, 0 if self._goodbye is None else self._goodbye.dropped),
         }
 
-    def _tell_of_breakers(self) -> None:
-        for change in self._observation.take_changes():
+    def _tell_of_breakers(self) -> bool:
+        """Whether there was something to tell."""
+        changes = self._observation.take_changes()
+        for change in changes:
             self._dispatch([Entry(self._last_record, self._translator.emit(reporter_status(*change)))])
+        return bool(changes)
 
     def _report_loss(self) -> None:
         if self._translator.application_is_over:

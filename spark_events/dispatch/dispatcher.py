@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from spark_events.config import choice, integer, option, positive_duration
@@ -92,8 +92,16 @@ class EventDispatcher(Protocol):
     def hurry(self) -> None:
         """The end is near: reporters that are held back, or asked for a pause, are tried all the same."""
 
-    def drain(self, deadline: float) -> None:
-        """Waits, until ``deadline`` (``time.monotonic``) at most, for everything to come to its end."""
+    def drain(self, deadline: float, among: Collection[str] | None = None) -> list[str]:
+        """Waits, until ``deadline`` (``time.monotonic``) at most, for everything to come to its end.
+
+        Args:
+            deadline: of ``time.monotonic``.
+            among: the reporters that are waited for, by name; None: all.
+
+        Returns:
+            The names of those that have nothing left.
+        """
 
     def stop(self, deadline: float) -> None:
         """Delivers what is left, all reporters side by side, until ``deadline`` (``time.monotonic``)."""
@@ -171,9 +179,13 @@ class AsyncQueuedDispatcher:
         for delivery in self._deliveries:
             delivery.hurry()
 
-    def drain(self, deadline: float) -> None:
-        for delivery in self._deliveries:
-            delivery.wait_until_settled(max(0.0, deadline - time.monotonic()))
+    def drain(self, deadline: float, among: Collection[str] | None = None) -> list[str]:
+        return [
+            delivery.name
+            for delivery in self._deliveries
+            if (among is None or delivery.name in among)
+            and delivery.wait_until_settled(max(0.0, deadline - time.monotonic()))
+        ]
 
     def dispatch(self, entries: Sequence[Entry], through: int) -> None:
         for delivery in self._deliveries if entries else ():

@@ -361,6 +361,19 @@ def test_the_report_has_what_is_delivered_in_spite_of_a_pause(path: Path, errors
     assert report["attributes"]["reporter.t.delivered"] == 2
 
 
+def test_who_has_taken_all_is_not_told_as_late_for_a_breaker_that_opens_at_the_end(path: Path, errors: Path) -> None:
+    """The event of that is made when the others are done, and they take it before the books are told."""
+    settings = {**file_to(path), "events.reporter.t.type": "misbehaving:RaisesAlways"}
+    with FakeDriver(errors, {**settings, "events.dispatcher.type": "async-queued"}) as driver:
+        driver.tell(application_start(), query_started())
+        driver.send(goodbye(within_ms=8_000))
+        assert driver.await_exit(within=20) == 0
+    *_, opened, report = read_events(path)
+    assert (opened["name"], report["name"]) == ("ReporterStatusChangeEvent", "DispatcherReportEvent")
+    assert report["body"].partition("; ")[0] == "Events by reporter: audit 3 of 3 delivered"
+    assert report["body"].partition("; ")[2] == "t 0 of 3 delivered, 3 not delivered in time"
+
+
 @pytest.mark.parametrize("dispatcher", ["async-queued", "sync"])
 def test_a_reporter_that_hangs_does_not_outlast_the_goodbye(
     errors: Path, path: Path, dispatcher: str, witness: Witness
