@@ -178,7 +178,7 @@ def weather(lab: Lab, seed: int, *, dies: bool) -> Outcome:
         storm.rage(run)
         # Somebody must be left to tell: nobody is, where both are killed at once.
         known = reported(storm.arrived())
-        run.wait_for("commits after the storm", lambda: len(reported(storm.arrived()) - known) > 2, 60)
+        run.wait_for("commits after the storm", lambda: len(reported(storm.arrived()) - known) > 2)
         seen = len(reported(storm.arrived()))
         if dies:
             run.signal(run.process.pid, signal.SIGKILL)

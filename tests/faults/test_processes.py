@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lateness import Witness
 from spark.harness import REPORTERS, Lab, Run, file_reporter, two_lines, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.faults, pytest.mark.timeout(1800)]
@@ -47,16 +48,17 @@ def stop(run: Run) -> Run:
 
 
 def killed_driver(lab: Lab) -> tuple[Run, float, float]:
-    """Returns how long after the driver's death the file said LOST, and the sidecar was gone."""
+    """Returns how long after the driver's death the file said LOST, and the sidecar was gone; see Witness."""
     run = lab.start("stream.py", defaults=ASYNC)
     wait_for_more(run, 3)
     driver, sidecar = run.driver(), run.sidecar()
-    run.signal(driver, signal.SIGKILL)
-    died = time.monotonic()
-    wait_for("LOST", lambda: run.named("JobStatusChangeEvent", status_new="LOST"), 20)
-    told = time.monotonic() - died
-    wait_for("the sidecar to be gone", lambda: sidecar not in run.sidecars(), 20)
-    gone = time.monotonic() - died
+    with Witness() as witness:
+        run.signal(driver, signal.SIGKILL)
+        died = time.monotonic()
+        wait_for("LOST", lambda: run.named("JobStatusChangeEvent", status_new="LOST"))
+        told = witness.took(died)
+        wait_for("the sidecar to be gone", lambda: sidecar not in run.sidecars())
+        gone = witness.took(died)
     run.wait()
     return run, told, gone
 

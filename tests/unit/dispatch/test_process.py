@@ -31,7 +31,7 @@ from spark_events.errors import ReporterProcessError
 from unit.dispatch.conftest import Begin
 
 #: For a reporter that hangs: a Python starts in less, also on a busy machine, and it can be waited for.
-SHORT = 5.0
+SHORT = 10.0
 Start = Callable[..., Delivery]
 
 

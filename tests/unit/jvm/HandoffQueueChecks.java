@@ -250,14 +250,14 @@ public final class HandoffQueueChecks {
     for (boolean prompt : new boolean[] {true, false}) {
       HandoffQueue queue = new HandoffQueue(10, prompt);
       queue.wakeWriter();
-      takesAtMost(1_000, () -> queue.take(new ArrayList<>(), 60_000));
+      takesAtMost(30_000, () -> queue.take(new ArrayList<>(), 60_000));
       for (Checks.Work wake : Arrays.<Checks.Work>asList(queue::wakeWriter, () -> queue.offer(routine()), queue::finish)) {
         Thread writer = start(new ConcurrentLinkedQueue<>(), () -> queue.take(new ArrayList<>(), 60_000));
         while (writer.getState() != Thread.State.TIMED_WAITING && writer.isAlive()) {
           Thread.yield();
         }
         wake.run();
-        takesAtMost(5_000, writer::join);
+        takesAtMost(30_000, writer::join);
       }
     }
   }
@@ -270,8 +270,8 @@ public final class HandoffQueueChecks {
     Thread one = start(wrong, () -> is(queue.awaitAnswered(seq, 60_000), false));
     Thread other = start(wrong, () -> queue.awaitWritten(60_000));
     queue.close();
-    takesAtMost(5_000, one::join);
-    takesAtMost(5_000, other::join);
+    takesAtMost(30_000, one::join);
+    takesAtMost(30_000, other::join);
     is(wrong, "[]");
     is(queue.offer(routine()), 0);
     is(queue.untoldDrops(), "handoff dropped {routine=2}");
