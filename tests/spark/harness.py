@@ -68,6 +68,20 @@ def pyspark_home() -> Path:
     return Path(spec.origin).parent
 
 
+def home_in(folder: Path) -> Path:
+    """The same PySpark with a place of its own for what is written below it.
+
+    A Worker does so, and names its folders by the second in which the application came: two beside each other would
+    have the same.
+    """
+    home = folder / "spark-home"
+    home.mkdir()
+    for entry in pyspark_home().iterdir():
+        if entry.name != "work":
+            (home / entry.name).symlink_to(entry)
+    return home
+
+
 def spark_version() -> tuple[int, ...]:
     """Of this interpreter's PySpark, by the name of its core jar."""
     jar = next((pyspark_home() / "jars").glob("spark-core_*.jar"))
@@ -343,7 +357,8 @@ class Lab:
                 command += [str(JOBS / job), str(folder)]
             command += [argument.replace("{folder}", str(folder)) for argument in arguments]
             mark = uuid.uuid4().hex
-            variables = environment({"SPARK_CONF_DIR": str(conf_dir), MARK: mark, **(env or {})})
+            own = {"SPARK_HOME": str(home_in(folder)), "SPARK_CONF_DIR": str(conf_dir), MARK: mark}
+            variables = environment({**own, **(env or {})})
             with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
                 process = subprocess.Popen(
                     command,

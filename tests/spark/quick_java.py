@@ -3,6 +3,7 @@
 What Spark's JVM loads while it starts is read from an archive (JEP 350) that is made once for each Spark. A JVM takes
 an archive only if its class path begins as that of the JVM that made it. Spark puts the configuration's folder and
 the user's jars before its own, and they differ from test to test: so ``java`` is a script here, which puts them behind.
+A SPARK_HOME that is made of links has the same jars, and another path.
 """
 
 from __future__ import annotations
@@ -27,10 +28,14 @@ _DEADLINE_SECONDS = 900
 _MAKING = "SPARK_EVENTS_TEST_ARCHIVE"
 _JAVA = """#!/bin/bash
 arguments=()
+own=$jars
+if [[ $SPARK_HOME/jars -ef $jars ]]; then
+    own=$SPARK_HOME/jars
+fi
 while (($#)); do
-    if [[ $1 == -cp && :$2: == *":$jars/*:"* ]]; then
+    if [[ $1 == -cp && :$2: == *":$own/*:"* ]]; then
         others=:$2:
-        others=${others/":$jars/*:"/:}
+        others=${others/":$own/*:"/:}
         others=${others#:}
         arguments+=(-cp "$jars/*${others:+:${others%:}}")
         shift

@@ -29,6 +29,9 @@ def counts(spark):
         if thread.name.startswith("spark-events"):
             thread.join(60)
     gc.collect()
+    # py4j has a thread that lets go of the JVM's objects, once a second, over a connection that it opens for the first.
+    while spark.sparkContext._gateway._gateway_client.finalizer_deque:
+        time.sleep(0.1)
     jvm = spark._jvm
     jvm.java.lang.System.gc()
     me = psutil.Process()
