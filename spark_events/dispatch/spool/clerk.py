@@ -9,8 +9,6 @@ import threading
 import time
 from collections.abc import Iterator
 
-import msgspec
-
 from spark_events.dispatch.spool.config import SpoolConfig
 from spark_events.dispatch.spool.database import DamagedError, Database, NewRow, Row
 from spark_events.dispatch.spool.desk import Desk
@@ -332,6 +330,7 @@ def _decoded(rows: list[Row]) -> tuple[list[Waiting], list[int]]:
     for row in rows:
         try:
             found.append(Waiting(row.id, decode_event(row.event), row.accepted, 0, True))
-        except msgspec.MsgspecError:
+        except (TypeError, ValueError):
+            # Nothing checks what is in a row: also bytes that are no text, or no bytes at all, hold up nobody.
             unreadable.append(row.id)
     return found, unreadable

@@ -186,13 +186,18 @@ def test_a_small_spool_has_room_for_failures_though_the_reporter_takes_nothing(o
     assert set(one.deliver(counts.spooled)) >= set(range(2_000, 2_200))
 
 
-def test_a_row_that_is_no_event_is_counted_and_removed(owner: Open) -> None:
+@pytest.mark.parametrize(
+    "value",
+    ["CAST('{\"name\": 1}' AS BLOB)", "CAST('{\"name\": \"' || X'FF' || '\"}' AS BLOB)", "1"],
+    ids=["other JSON", "no text", "no bytes"],
+)
+def test_a_row_that_is_no_event_is_counted_and_removed(owner: Open, value: str) -> None:
     """What cannot be decoded cannot be delivered, and does not stop what comes behind it."""
     one = owner()
     one.write(*range(3))
     one.close()
     database = sqlite3.connect(one.file)
-    database.execute("UPDATE events SET event = CAST('{\"name\": 1}' AS BLOB) WHERE id = 2")
+    database.execute(f"UPDATE events SET event = {value} WHERE id = 2")
     database.commit()
     database.close()
     again = owner()
