@@ -120,6 +120,7 @@ class Opening:
             lost = 0 if self.was_open else takeover.lost
             opened = Opened(database, database.extent(after), lost, takeover.shed, self._apart.is_left, is_back)
             self._is_back = None
+            self._apart.begun()
         except BaseException:
             database.close()
             self._apart.not_begun()
