@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterator
 
 from spark_events.dispatch.spool.config import SpoolConfig
+from spark_events.dispatch.spool.connection import is_of_the_disk
 from spark_events.dispatch.spool.database import DamagedError, Database, NewRow, Row
 from spark_events.dispatch.spool.desk import Desk
-from spark_events.dispatch.spool.opening import Opening
+from spark_events.dispatch.spool.opening import PATIENT_SECONDS, Opening
 from spark_events.dispatch.spool.window import Waiting
 from spark_events.dispatch.waiting import worth_of
 from spark_events.event import decode_event, encode_event
@@ -53,6 +54,8 @@ class Clerk:
         self._retry_at: float | None = None
         self._said: set[str] = set()
         self._reads = True
+        # Since when the file that is used is said to be damaged.
+        self._doubted_since: float | None = None
         # Guards the next two: nobody passes by once events have begun to get the places behind all others.
         self._looked_at = threading.Lock()
         self._busy_since: float | None = None
@@ -281,6 +284,7 @@ class Clerk:
             self._said.clear()
             _LOG.warning("reporter %s: its spool works again", self._reporter)
         self._pause = _RETRY_SECONDS
+        self._doubted_since = None
 
     def _fails(self, error: Exception) -> None:
         if str(error) not in self._said:
@@ -303,10 +307,12 @@ class Clerk:
         if was_removed:
             # It can be read as long as it is open; the next attempt does.
             return True
+        if self._is_waited_for(damage):
+            return False
         _LOG.error("reporter %s: its spool is damaged, another is begun: %s", self._reporter, damage)
         if self._database is not None:
             self._database.close()
-            self._database = None
+            self._database = self._doubted_since = None
             self._desk.was_damaged()
         try:
             self._opening.set_aside()
@@ -314,6 +320,17 @@ class Clerk:
             _LOG.error("reporter %s: its damaged spool cannot be set aside: %s", self._reporter, error)
             return False
         return True
+
+    def _is_waited_for(self, damage: Exception) -> bool:
+        """Whether it is the disk that fails, as far as can be seen, and has not done so for long."""
+        if self._ends or self._database is None:
+            return False
+        if self._doubted_since is None:
+            self._doubted_since = time.monotonic()
+        if time.monotonic() - self._doubted_since >= PATIENT_SECONDS:
+            return False
+        with self._is_busy(takes_long=True):
+            return is_of_the_disk(damage, self._database.connection)
 
 
 def _is_damage(error: Exception) -> bool:

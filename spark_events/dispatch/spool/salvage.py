@@ -69,7 +69,7 @@ class Salvage:
             # With the next line SQLite would take tables that it could not read for tables that are not there.
             db.execute("SELECT 1 FROM sqlite_master LIMIT 0")
         except (sqlite3.Error, MemoryError) as error:
-            refuse_to_wait(error, is_patient)
+            refuse_to_wait(error, is_patient, db)
         # Without it SQLite does not read a file that is shorter than its header says.
         db.execute("PRAGMA writable_schema = ON")
         for piece in self._slices(db, is_patient):
@@ -86,7 +86,7 @@ class Salvage:
             try:
                 found = db.execute(query, (last,)).fetchall()
             except (sqlite3.Error, MemoryError) as error:
-                refuse_to_wait(error, is_patient)
+                refuse_to_wait(error, is_patient, db)
                 break
             if not found:
                 return
