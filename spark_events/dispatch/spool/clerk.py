@@ -175,8 +175,8 @@ class Clerk:
 
     def _try_to_read(self, database: Database) -> None:
         self._reads = False
-        # Why it does not work will be said by the next attempt at everything.
-        with contextlib.suppress(sqlite3.Error):
+        # Why it does not work, whatever it is, will be said by the next attempt at everything.
+        with contextlib.suppress(Exception):
             self._read(database)
             self._reads = True
 

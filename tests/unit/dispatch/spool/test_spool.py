@@ -24,7 +24,7 @@ from spark_events.config import Settings
 from spark_events.dispatch.spool import attempts, clerk, config, connection, files, opening, takeover
 from spark_events.dispatch.spool import database as database_module
 from spark_events.dispatch.spool import spool as spool_module
-from spark_events.dispatch.spool.database import Appended, DamagedError, Database, NewRow
+from spark_events.dispatch.spool.database import Appended, DamagedError, Database, NewRow, Row
 from spark_events.dispatch.spool.salvage import Slice
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.store import Entry
@@ -260,6 +260,27 @@ def test_a_disk_that_is_full_is_still_read(
     one.close()
     assert one.counts().delivered == 52
     assert not one.file.exists()
+
+
+def test_memory_that_is_short_for_a_moment_is_no_end_of_reading_from_a_full_disk(
+    owner: Open, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the clerk all that is on disk would stay there."""
+    monkeypatch.setattr("spark_events.dispatch.spool.spool._WINDOW", 4)
+    one = owner()
+    one.write(*range(50))
+    sick.error = sqlite3.OperationalError("database or disk is full")
+    one.put(50)
+    eventually(lambda: one.clerk.is_failing)
+
+    def short(*_: object) -> list[Row]:
+        monkeypatch.setattr(sick, "read", Database.read)
+        raise MemoryError
+
+    monkeypatch.setattr(sick, "read", short)
+    # So that it is no attempt at everything.
+    one.clerk._retry_at = time.monotonic() + 1.0
+    assert one.deliver(51) == list(range(51))
 
 
 def test_events_pass_by_a_disk_that_hangs(
