@@ -41,7 +41,7 @@ def decode_event(data: bytes) -> Event:
     """The inverse of :func:`encode_event`.
 
     Raises:
-        msgspec.MsgspecError: it is not an event.
+        ValueError: it is not an event; mostly a ``msgspec.MsgspecError``.
     """
     return _DECODER.decode(data)
 

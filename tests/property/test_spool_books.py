@@ -30,7 +30,7 @@ from spark_events.dispatch.spool import opening as opening_module
 from spark_events.dispatch.spool import spool as spool_module
 from spark_events.dispatch.spool.clerk import Clerk
 from spark_events.dispatch.spool.config import SpoolConfig
-from spark_events.dispatch.spool.database import Appended, Database, NewRow, Row
+from spark_events.dispatch.spool.database import Appended, DamagedError, Database, NewRow, Row
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.store import Entry
 from spark_events.event import Event
@@ -213,8 +213,8 @@ class SpoolBooks(RuleBasedStateMachine):
     @precondition(lambda self: self.clerk._database is not None)
     @rule()
     def the_file_is_damaged(self) -> None:
-        """As SQLite says it; every row can still be read."""
-        self.clerk._give_up_the_file(sqlite3.DatabaseError("database disk image is malformed"))
+        """Every row can still be read."""
+        self.clerk._give_up_the_file(DamagedError("database disk image is malformed"))
 
     # --- the process ------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ class Apart:
         # How far each has been read: rows before that were with the reporter when it was set aside, or are here.
         # And which were about to be written then.
         self._left: dict[Path, tuple[Salvage, frozenset[int]]] = {}
-        # The same, as it was before a file was begun.
+        # The same, as it was when a file was used last: before the one that is begun.
         self._left_before = self._left
         # Those of which the last attempt has read nothing.
         self._in_vain: set[Path] = set()
@@ -87,7 +87,6 @@ class Apart:
         """
         # What somebody has removed is not waited for.
         self._left = {path: left for path, left in self._left.items() if path in paths}
-        self._left_before = dict(self._left)
         self.salvaged = [(path, by) for path, by in self.salvaged if path in paths and path in self._came_behind]
         known = {*self._left, *dict(self.salvaged)}
         for path in paths:
@@ -104,6 +103,10 @@ class Apart:
         else:
             self._attempts.succeeded(path)
             self.salvaged.append((path, salvage))
+
+    def begun(self) -> None:
+        """The file is used: what has come into it stays there."""
+        self._left_before = self._left
 
     def not_begun(self) -> None:
         """The file cannot be used: what is there now is taken again, by the next."""

@@ -9,12 +9,11 @@ import threading
 import time
 from collections.abc import Iterator
 
-import msgspec
-
 from spark_events.dispatch.spool.config import SpoolConfig
+from spark_events.dispatch.spool.connection import is_of_the_disk
 from spark_events.dispatch.spool.database import DamagedError, Database, NewRow, Row
 from spark_events.dispatch.spool.desk import Desk
-from spark_events.dispatch.spool.opening import Opening
+from spark_events.dispatch.spool.opening import PATIENT_SECONDS, Opening
 from spark_events.dispatch.spool.window import Waiting
 from spark_events.dispatch.waiting import worth_of
 from spark_events.event import decode_event, encode_event
@@ -55,6 +54,8 @@ class Clerk:
         self._retry_at: float | None = None
         self._said: set[str] = set()
         self._reads = True
+        # Since when the file that is used is said to be damaged.
+        self._doubted_since: float | None = None
         # Guards the next two: nobody passes by once events have begun to get the places behind all others.
         self._looked_at = threading.Lock()
         self._busy_since: float | None = None
@@ -174,8 +175,8 @@ class Clerk:
 
     def _try_to_read(self, database: Database) -> None:
         self._reads = False
-        # Why it does not work will be said by the next attempt at everything.
-        with contextlib.suppress(sqlite3.Error):
+        # Why it does not work, whatever it is, will be said by the next attempt at everything.
+        with contextlib.suppress(Exception):
             self._read(database)
             self._reads = True
 
@@ -283,6 +284,7 @@ class Clerk:
             self._said.clear()
             _LOG.warning("reporter %s: its spool works again", self._reporter)
         self._pause = _RETRY_SECONDS
+        self._doubted_since = None
 
     def _fails(self, error: Exception) -> None:
         if str(error) not in self._said:
@@ -305,10 +307,12 @@ class Clerk:
         if was_removed:
             # It can be read as long as it is open; the next attempt does.
             return True
+        if self._is_waited_for(damage):
+            return False
         _LOG.error("reporter %s: its spool is damaged, another is begun: %s", self._reporter, damage)
         if self._database is not None:
             self._database.close()
-            self._database = None
+            self._database = self._doubted_since = None
             self._desk.was_damaged()
         try:
             self._opening.set_aside()
@@ -316,6 +320,17 @@ class Clerk:
             _LOG.error("reporter %s: its damaged spool cannot be set aside: %s", self._reporter, error)
             return False
         return True
+
+    def _is_waited_for(self, damage: Exception) -> bool:
+        """Whether it is the disk that fails, as far as can be seen, and has not done so for long."""
+        if self._ends or self._database is None:
+            return False
+        if self._doubted_since is None:
+            self._doubted_since = time.monotonic()
+        if time.monotonic() - self._doubted_since >= PATIENT_SECONDS:
+            return False
+        with self._is_busy(takes_long=True):
+            return is_of_the_disk(damage, self._database.connection)
 
 
 def _is_damage(error: Exception) -> bool:
@@ -332,6 +347,7 @@ def _decoded(rows: list[Row]) -> tuple[list[Waiting], list[int]]:
     for row in rows:
         try:
             found.append(Waiting(row.id, decode_event(row.event), row.accepted, 0, True))
-        except msgspec.MsgspecError:
+        except (TypeError, ValueError):
+            # Nothing checks what is in a row: also bytes that are no text, or no bytes at all, hold up nobody.
             unreadable.append(row.id)
     return found, unreadable

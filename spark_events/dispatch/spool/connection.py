@@ -12,6 +12,7 @@ __all__ = [
     "UnreadableError",
     "connect",
     "is_new",
+    "is_of_the_disk",
     "is_sound",
     "may_pass",
     "open_file",
@@ -27,7 +28,7 @@ _CHUNK_BYTES = 1 << 20
 
 #: What SQLite's check says of a page that it did not get, and which reasons may pass: no memory, an error of the disk,
 #: a file that could not be opened. Of some pages it gives no reason, so of those it cannot be told whether it got them.
-_NOT_GOT = ("failed to get page", "Failed to read ptrmap")
+_NOT_GOT, _NOT_GOT_OR_DAMAGED = "failed to get page", "Failed to read ptrmap"
 _CODE = re.compile(r"error code=(\d+)")
 _PASSING = frozenset({7, 10, 14})
 #: The same where there is no code: before Python 3.11.
@@ -80,25 +81,44 @@ def is_sound(db: sqlite3.Connection) -> bool:
 
 def may_pass(damage: str) -> bool:
     """Whether what a check has found is only that a page could not be had."""
+    return _was_not_got(damage) or _NOT_GOT_OR_DAMAGED in damage
+
+
+def _was_not_got(damage: str) -> bool:
     # The extended codes have the plain one in their lowest byte.
-    has_no_reason = any(not_got in damage for not_got in _NOT_GOT)
-    return has_no_reason or any(int(code) & 0xFF in _PASSING for code in _CODE.findall(damage))
+    return _NOT_GOT in damage or any(int(code) & 0xFF in _PASSING for code in _CODE.findall(damage))
 
 
-def refuse_to_wait(error: sqlite3.Error | MemoryError, is_patient: bool) -> None:
+def refuse_to_wait(error: sqlite3.Error | MemoryError, is_patient: bool, db: sqlite3.Connection | None = None) -> None:
     """Whoever gets past this takes it for damage.
 
     Args:
         error: what reading has failed with.
         is_patient: whether the disk is waited for.
+        db: the file, where SQLite may have taken the disk's failure for damage; then all of it is checked.
 
     Raises:
         UnreadableError: it is the disk that fails, or the machine, and not the file.
     """
+    if is_patient and (_is_passing(error) or (db is not None and is_of_the_disk(error, db))):
+        raise UnreadableError(str(error)) from error
+
+
+def _is_passing(error: sqlite3.Error | MemoryError) -> bool:
     code = getattr(error, "sqlite_errorcode", None)
     is_passing = str(error) in _PASSING_MESSAGES if code is None else code & 0xFF in _PASSING
-    if is_patient and (is_passing or isinstance(error, MemoryError)):
-        raise UnreadableError(str(error)) from error
+    return is_passing or isinstance(error, MemoryError)
+
+
+def is_of_the_disk(error: BaseException, db: sqlite3.Connection) -> bool:
+    """Of a page for which the disk gives EIO, a query says the same as of one that is damaged; the check does not."""
+    if type(error) is not sqlite3.DatabaseError:
+        return False
+    try:
+        (said,) = db.execute("PRAGMA quick_check(1)").fetchone()
+    except (sqlite3.Error, MemoryError) as again:
+        return _is_passing(again)
+    return said == "ok" or _was_not_got(said)
 
 
 def remove_through(db: sqlite3.Connection, last: int) -> bool:

@@ -20,11 +20,11 @@ from spark_events.dispatch.spool.salvage import Salvage, say_kept
 from spark_events.dispatch.spool.takeover import Takeover
 from spark_events.dispatch.spool.window import Standing
 
-__all__ = ["Opened", "Opening"]
+__all__ = ["PATIENT_SECONDS", "Opened", "Opening"]
 
 _LOG = logging.getLogger(__name__)
 #: How long a file that cannot be read is waited for, in seconds, before that is taken for damage.
-_PATIENT_SECONDS = 60.0
+PATIENT_SECONDS = 60.0
 
 
 class Opened(NamedTuple):
@@ -120,6 +120,7 @@ class Opening:
             lost = 0 if self.was_open else takeover.lost
             opened = Opened(database, database.extent(after), lost, takeover.shed, self._apart.is_left, is_back)
             self._is_back = None
+            self._apart.begun()
         except BaseException:
             database.close()
             self._apart.not_begun()
@@ -144,7 +145,7 @@ class Opening:
         """Open, or the disk has still time to give all of it."""
         since = self._unreadable_since
         waited = 0.0 if since is None else time.monotonic() - since
-        is_patient = has_time and waited < _PATIENT_SECONDS
+        is_patient = has_time and waited < PATIENT_SECONDS
         try:
             database = Database(path, self._config.fsync, self._config.max_size, self._on_progress, is_patient)
         except (OSError, UnreadableError):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from spark_events.dispatch.spool.connection import refuse_to_wait
 from spark_events.dispatch.spool.database import NewRow
@@ -68,7 +69,7 @@ class Salvage:
             # With the next line SQLite would take tables that it could not read for tables that are not there.
             db.execute("SELECT 1 FROM sqlite_master LIMIT 0")
         except (sqlite3.Error, MemoryError) as error:
-            refuse_to_wait(error, is_patient)
+            refuse_to_wait(error, is_patient, db)
         # Without it SQLite does not read a file that is shorter than its header says.
         db.execute("PRAGMA writable_schema = ON")
         for piece in self._slices(db, is_patient):
@@ -78,18 +79,23 @@ class Salvage:
             self.lost += piece.lost
 
     def _slices(self, db: sqlite3.Connection, is_patient: bool) -> Iterator[Slice]:
-        query = f"SELECT {_COLUMNS} FROM events WHERE id > ? ORDER BY id LIMIT {_SLICE}"
+        # The next row tells whether the last one of a slice is in its place.
+        query = f"SELECT {_COLUMNS} FROM events WHERE id > ? ORDER BY id LIMIT {_SLICE + 1}"
         last = self.last
         while True:
             try:
                 found = db.execute(query, (last,)).fetchall()
             except (sqlite3.Error, MemoryError) as error:
-                refuse_to_wait(error, is_patient)
+                refuse_to_wait(error, is_patient, db)
                 break
             if not found:
                 return
-            last = found[-1][0]
-            yield self._sound(found, last)
+            if not _ascends(found, last):
+                # SQLite takes their order for granted: where one is out of it, the next query leaves others out, or
+                # begins anew for ever.
+                break
+            last = found[:_SLICE][-1][0]
+            yield self._sound(found[:_SLICE], last)
         self.is_whole = False
         yield from self._one_by_one(db, last, is_patient)
 
@@ -104,6 +110,8 @@ class Salvage:
                 refuse_to_wait(error, is_patient)
                 lost += 1
             else:
+                # It is known by an index alone.
+                lost += not found
                 piece = self._sound(found, number)
                 yield piece._replace(lost=piece.lost + lost)
                 lost = 0
@@ -116,7 +124,8 @@ class Salvage:
         for source in ("INDEXED BY events_by_worth", "INDEXED BY sqlite_autoindex_events_1", "NOT INDEXED"):
             try:
                 for (number,) in db.execute(f"SELECT id FROM events {source} WHERE id > ?", (last,)):
-                    known.add(number)
+                    if isinstance(number, int) and number > last:
+                        known.add(number)
             except (sqlite3.Error, MemoryError) as error:
                 # What was read before it is what there is.
                 refuse_to_wait(error, is_patient)
@@ -128,6 +137,12 @@ class Salvage:
         if lost:
             self.is_whole = False
         return Slice(sound, last, lost)
+
+
+def _ascends(found: list[tuple[Any, ...]], after: int) -> bool:
+    """Whether the identifiers go up."""
+    numbers = [after, *(row[0] for row in found)]
+    return all(isinstance(number, int) and before < number for before, number in itertools.pairwise(numbers))
 
 
 def say_kept(reporter: str, salvage: Salvage, kept: Path) -> None:

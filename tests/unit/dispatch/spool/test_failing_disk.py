@@ -30,6 +30,7 @@ class FailingDisk:
         self.fails_for = ""
         self.fails_after = SLICE
         self.failed = 0
+        self.error: sqlite3.Error = sqlite3.OperationalError("disk I/O error")
         disk = self
 
         class Failing(sqlite3.Connection):
@@ -47,7 +48,7 @@ class FailingDisk:
     def read(self, path: str, place: int = 0) -> None:
         if self.fails and self.fails_for in path and place >= self.fails_after:
             self.failed += 1
-            raise sqlite3.OperationalError("disk I/O error")
+            raise self.error
 
 
 def two_spools(owner: Open, monkeypatch: pytest.MonkeyPatch) -> tuple[Owner, Owner, FailingDisk]:
@@ -61,12 +62,22 @@ def two_spools(owner: Open, monkeypatch: pytest.MonkeyPatch) -> tuple[Owner, Own
     return first, second, disk
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        sqlite3.OperationalError("disk I/O error"),
+        # Of a page for which the disk gives EIO.
+        sqlite3.DatabaseError("database disk image is malformed"),
+    ],
+    ids=["some", "EIO"],
+)
 @pytest.mark.parametrize("is_there", [False, True], ids=["at the start", "in a life"])
 def test_an_orphan_that_cannot_be_read_to_its_end_goes_on_where_it_was(
-    owner: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+    owner: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool, error: sqlite3.Error
 ) -> None:
     """It is not damaged; what has come of it is delivered once, and nobody else takes it meanwhile."""
     first, second, disk = two_spools(owner, monkeypatch)
+    disk.error = error
     if is_there:
         second.close()
     else:
@@ -193,6 +204,41 @@ def test_a_disk_that_fails_is_told_from_damage(error: sqlite3.Error, may_pass: b
             refuse_to_wait(error, is_patient=True)
     else:
         refuse_to_wait(error, is_patient=True)
+
+
+@pytest.mark.parametrize(
+    ("checked", "may_pass"),
+    [
+        ("ok", True),
+        ("unable to get the page. error code=8458", True),
+        ("On tree page 2 cell 3: failed to get page 22", True),
+        ("unable to get the page. error code=11", False),
+        # May be damage as well: that was waited for before.
+        ("Failed to read ptrmap key=22", False),
+        (sqlite3.DatabaseError("database disk image is malformed"), False),
+        (sqlite3.OperationalError("disk I/O error"), True),
+    ],
+    ids=str,
+)
+def test_what_sqlite_takes_for_damage_is_told_by_its_check(checked: str | sqlite3.Error, may_pass: bool) -> None:
+    """Of a page for which the disk gives EIO, a query says that it is damaged."""
+
+    class Checked(sqlite3.Connection):
+        def execute(self, statement: str, values: Any = ()) -> sqlite3.Cursor:
+            assert statement == "PRAGMA quick_check(1)"
+            if isinstance(checked, sqlite3.Error):
+                raise checked
+            return super().execute("SELECT ?", (checked,))
+
+    db = sqlite3.connect(":memory:", factory=Checked)
+    error = _failed("database disk image is malformed", 11, sqlite3.DatabaseError)
+    refuse_to_wait(error, False, db)
+    if may_pass:
+        with pytest.raises(UnreadableError):
+            refuse_to_wait(error, True, db)
+    else:
+        refuse_to_wait(error, True, db)
+    db.close()
 
 
 def test_tables_that_cannot_be_read_now_are_not_taken_for_gone(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from fakes import eventually
 
 from spark_events.dispatch.spool import clerk, inflow, opening
 from spark_events.dispatch.spool.database import Appended, Database, NewRow
+from spark_events.dispatch.spool.files import Claim
 
 from .conftest import Open, counting, somebody_reads, tried_at_once, write_slices
 
@@ -61,6 +62,36 @@ def test_a_file_that_is_begun_again_in_vain_forgets_nothing_of_what_is_still_asi
     told = one.deliver(rows_left + 1)
     assert sorted(told) == [*range(rows_left), 5_020]
     assert (one.counts().accepted, one.counts().dropped) == (rows_left + 21, {})
+    one.close()
+
+
+def test_a_folder_that_cannot_be_listed_when_a_file_is_begun_again_forgets_nothing_of_what_is_still_aside(
+    owner: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its places there are others' here: who forgot it would look for it behind what was delivered since."""
+    left = owner()
+    left.write(*range(20))
+    left.close()
+    damaged = left.file.parent.rename(f"{left.file.parent}.damaged-{time.time_ns()}")
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 300.0)
+    tried_at_once(monkeypatch)
+    with somebody_reads(damaged / "events.db"):
+        one = owner()
+        one.write(*range(5_000, 5_010))
+        assert one.deliver(10) == list(range(5_000, 5_010))
+        eventually(lambda: not one.spool.has_to_write())
+    list_them = Claim.damaged
+
+    def fails_once(self: Claim) -> list[Path]:
+        monkeypatch.setattr(Claim, "damaged", list_them)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Claim, "damaged", fails_once)
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
+    shutil.rmtree(one.file.parent)
+    one.put(5_010)
+    assert sorted(one.deliver(21)) == [*range(20), 5_010]
+    assert (one.counts().accepted, one.counts().dropped) == (31, {})
     one.close()
 
 

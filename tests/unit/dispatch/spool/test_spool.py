@@ -24,7 +24,7 @@ from spark_events.config import Settings
 from spark_events.dispatch.spool import attempts, clerk, config, connection, files, opening, takeover
 from spark_events.dispatch.spool import database as database_module
 from spark_events.dispatch.spool import spool as spool_module
-from spark_events.dispatch.spool.database import Appended, Database, NewRow
+from spark_events.dispatch.spool.database import Appended, DamagedError, Database, NewRow, Row
 from spark_events.dispatch.spool.salvage import Slice
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.store import Entry
@@ -186,13 +186,18 @@ def test_a_small_spool_has_room_for_failures_though_the_reporter_takes_nothing(o
     assert set(one.deliver(counts.spooled)) >= set(range(2_000, 2_200))
 
 
-def test_a_row_that_is_no_event_is_counted_and_removed(owner: Open) -> None:
+@pytest.mark.parametrize(
+    "value",
+    ["CAST('{\"name\": 1}' AS BLOB)", "CAST('{\"name\": \"' || X'FF' || '\"}' AS BLOB)", "1"],
+    ids=["other JSON", "no text", "no bytes"],
+)
+def test_a_row_that_is_no_event_is_counted_and_removed(owner: Open, value: str) -> None:
     """What cannot be decoded cannot be delivered, and does not stop what comes behind it."""
     one = owner()
     one.write(*range(3))
     one.close()
     database = sqlite3.connect(one.file)
-    database.execute("UPDATE events SET event = CAST('{\"name\": 1}' AS BLOB) WHERE id = 2")
+    database.execute(f"UPDATE events SET event = {value} WHERE id = 2")
     database.commit()
     database.close()
     again = owner()
@@ -255,6 +260,27 @@ def test_a_disk_that_is_full_is_still_read(
     one.close()
     assert one.counts().delivered == 52
     assert not one.file.exists()
+
+
+def test_memory_that_is_short_for_a_moment_is_no_end_of_reading_from_a_full_disk(
+    owner: Open, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the clerk all that is on disk would stay there."""
+    monkeypatch.setattr("spark_events.dispatch.spool.spool._WINDOW", 4)
+    one = owner()
+    one.write(*range(50))
+    sick.error = sqlite3.OperationalError("database or disk is full")
+    one.put(50)
+    eventually(lambda: one.clerk.is_failing)
+
+    def short(*_: object) -> list[Row]:
+        monkeypatch.setattr(sick, "read", Database.read)
+        raise MemoryError
+
+    monkeypatch.setattr(sick, "read", short)
+    # So that it is no attempt at everything.
+    one.clerk._retry_at = time.monotonic() + 1.0
+    assert one.deliver(51) == list(range(51))
 
 
 def test_events_pass_by_a_disk_that_hangs(
@@ -756,7 +782,7 @@ def test_a_file_that_cannot_be_read_through_is_waited_for_before_it_is_opened(
     left.write(*range(10))
     left.close()
     sector = BadSector(monkeypatch)
-    monkeypatch.setattr(opening, "_PATIENT_SECONDS", patience)
+    monkeypatch.setattr(opening, "PATIENT_SECONDS", patience)
     one = owner()
     assert one.clerk.is_failing == bool(patience)
     assert ("its spool cannot be used" in caplog.text) == bool(patience)
@@ -798,7 +824,7 @@ def test_a_page_that_sqlite_does_not_get_is_waited_for(
                 return super().execute("SELECT ?", (found,))
             return super().execute(statement, *values)
 
-    monkeypatch.setattr(opening, "_PATIENT_SECONDS", patience)
+    monkeypatch.setattr(opening, "PATIENT_SECONDS", patience)
     with monkeypatch.context() as patch:
         patch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Checked))
         one = owner()
@@ -814,7 +840,7 @@ def test_a_disk_that_takes_long_to_say_that_it_fails_is_waited_for_all_the_same(
     left = owner()
     left.write(*range(10))
     left.close()
-    monkeypatch.setattr(opening, "_PATIENT_SECONDS", 30.0)
+    monkeypatch.setattr(opening, "PATIENT_SECONDS", 30.0)
     passed = 0.0
     monkeypatch.setattr(opening, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed))
     tried: list[None] = []
@@ -934,6 +960,25 @@ def test_damage_on_a_disk_that_tells_nothing_is_waited_for(
     assert one.deliver(1) == [2]
 
 
+@pytest.mark.parametrize("patience", [60.0, 0.0], ids=["passing", "lasting"])
+def test_a_page_that_the_disk_does_not_give_while_it_is_used_is_waited_for(
+    owner: Open, tmp_path: Path, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch, patience: float
+) -> None:
+    """SQLite says of it what it says of damage. Where all of the file can be had it is gone on with; not for ever."""
+    monkeypatch.setattr(clerk, "PATIENT_SECONDS", patience)
+    one = owner()
+    one.write(*range(10))
+    sick.error = sqlite3.DatabaseError("database disk image is malformed")
+    one.put(10)
+    eventually(lambda: one.clerk.is_failing)
+    sick.error = None
+    assert one.spool.wait_until_answered(PATIENCE)
+    assert one.deliver(11) == list(range(11))
+    assert one.counts().dropped == {}
+    one.close()
+    assert kept(tmp_path) == ([] if patience else ["audit.0.corrupt"])
+
+
 def test_damage_that_shows_while_it_is_used_loses_nothing_that_can_be_read(
     owner: Open, tmp_path: Path, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -942,7 +987,7 @@ def test_damage_that_shows_while_it_is_used_loses_nothing_that_can_be_read(
     one = owner()
     one.write(*range(10))
     assert numbers(one.spool.take(2)) == [0, 1]
-    sick.error = sqlite3.DatabaseError("database disk image is malformed")
+    sick.error = DamagedError("database disk image is malformed")
     one.put(10)
     eventually(lambda: one.clerk.is_failing)
     sick.error = None
@@ -1420,7 +1465,7 @@ def test_what_is_damaged_while_it_is_used_and_cannot_be_read_at_once_comes_later
             stack.enter_context(somebody_reads(self.damaged()[-1]))
 
         monkeypatch.setattr(files.Claim, "set_aside", set_aside_and_read)
-        sick.error = sqlite3.DatabaseError("database disk image is malformed")
+        sick.error = DamagedError("database disk image is malformed")
         one.put(10)
         eventually(lambda: one.clerk.is_failing)
         sick.error = None
