@@ -41,7 +41,8 @@ def decode_event(data: bytes) -> Event:
     """The inverse of :func:`encode_event`.
 
     Raises:
-        ValueError: it is not an event; mostly a ``msgspec.MsgspecError``.
+        msgspec.MsgspecError: it is not an event.
+        UnicodeDecodeError: nor is it text.
     """
     return _DECODER.decode(data)
 

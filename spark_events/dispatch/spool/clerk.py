@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Iterator
 
+import msgspec
+
 from spark_events.dispatch.spool.config import SpoolConfig
 from spark_events.dispatch.spool.connection import is_of_the_disk
 from spark_events.dispatch.spool.database import DamagedError, Database, NewRow, Row
@@ -347,7 +349,7 @@ def _decoded(rows: list[Row]) -> tuple[list[Waiting], list[int]]:
     for row in rows:
         try:
             found.append(Waiting(row.id, decode_event(row.event), row.accepted, 0, True))
-        except (TypeError, ValueError):
+        except (msgspec.MsgspecError, TypeError, ValueError):
             # Nothing checks what is in a row: also bytes that are no text, or no bytes at all, hold up nobody.
             unreadable.append(row.id)
     return found, unreadable
