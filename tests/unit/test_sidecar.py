@@ -371,7 +371,7 @@ def test_who_has_taken_all_is_not_told_as_late_for_a_breaker_that_opens_at_the_e
     *_, opened, report = read_events(path)
     assert (opened["name"], report["name"]) == ("ReporterStatusChangeEvent", "DispatcherReportEvent")
     assert report["body"].partition("; ")[0] == "Events by reporter: audit 3 of 3 delivered"
-    assert report["body"].partition("; ")[2] == "t 0 of 3 delivered, 3 not delivered in time"
+    assert report["body"].partition("; ")[2] == "t 0 of 3 delivered, 3 not delivered yet"
 
 
 @pytest.mark.parametrize("dispatcher", ["async-queued", "sync"])
