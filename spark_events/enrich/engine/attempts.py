@@ -240,8 +240,8 @@ class Attempts:
         counts.timeouts += verdict.timeout
         counts.throttled += verdict.throttled
         if verdict.retry_after is not None and self._retry.honor_retry_after:
-            self.gate.close(verdict.retry_after, crowded=True)
-            counts.gate_closed += 1
+            # All that are in flight may be refused together: that is one closing.
+            counts.gate_closed += self.gate.close(verdict.retry_after, crowded=True)
         if self.breaker is not None:
             if verdict.outage:
                 self.breaker.failed(f"{type_of(error)}: {message_of(error)}", self.gate)
@@ -322,7 +322,7 @@ class Attempts:
             return AttemptError(_explained(error), Verdict(retryable=False))
         if why == "down":
             return self._refused()
-        self._counts.timeouts += 1
+        # No attempt was under way: what ended was the call's time.
         return EndError("timeout", f"no answer within {self._total:g} s (total_timeout)")
 
 

@@ -38,20 +38,25 @@ class Gate:
         self._closing = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def close(self, seconds: float, *, crowded: bool) -> None:
+    def close(self, seconds: float, *, crowded: bool) -> bool:
         """Lets nothing through for that long, from now; a longer closing that is under way stays.
 
         Args:
             seconds: how long.
             crowded: it was asked too much, so that fewer should come back than were there.
+
+        Returns:
+            Whether it has let attempts through until now; if not, it only stays closed for longer, or not even that.
         """
         if crowded and self._allowed:
             # Once for each opening: the other calls that were refused with this one say nothing new.
             self._threshold = max(1.0, self._allowed / 2)
             self._allowed = 0.0
-        until = self._clock() + seconds
+        now = self._clock()
+        until = now + seconds
         if not self.is_open and self.until >= until:
-            return
+            return False
+        is_new = self.is_open or self.until <= now
         self.is_open = False
         self.until = until
         self._closing += 1
@@ -60,6 +65,7 @@ class Gate:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
+        return is_new
 
     def lets(self, passed: int) -> bool:
         """Whether an attempt may be made with what :meth:`enter` returned; it may have closed again since."""

@@ -300,6 +300,7 @@ class Pool:
         self._slots.discard(slot)
         counts = self._counts
         counts.abandoned += 1
+        counts.timeouts += slot.why == "timeout"
         counts.end(time.monotonic() - slot.attempted)
         self._attempts.leave(slot)
         if slot.task is not None:

@@ -233,6 +233,39 @@ def test_retry_after_closes_the_gate_for_all() -> None:
     assert (run.numbers["throttled"], run.numbers["gate_closed"]) == (1, 1)
 
 
+def test_calls_that_are_refused_together_close_the_gate_once() -> None:
+    """They were all in flight when the first of them was told to wait."""
+    together = asyncio.Event()
+    inside = 0
+
+    async def fn(row: int, ctx: Any) -> int:
+        nonlocal inside
+        if ctx.attempt > 1:
+            return row
+        inside += 1
+        if inside == 4:
+            together.set()
+        await together.wait()
+        raise too_many("1")
+
+    run = Run(fn, max_in_flight=4)
+    assert run.of(range(4)) == list(range(4))
+    assert (run.numbers["throttled"], run.numbers["gate_closed"]) == (4, 1)
+
+
+def test_a_row_that_runs_out_of_time_between_attempts_adds_no_attempt_that_timed_out() -> None:
+    """The gate, or a pause, has used its time up: no attempt was without an answer."""
+
+    async def fn(row: int) -> int:
+        raise too_many("0.2")
+
+    run = Run(fn, max_in_flight=2, total_timeout=0.3, retry=Retry(attempts=100, initial=0, jitter=0))
+    answers = run.of([0, 1, 2])
+    assert all(isinstance(answer, Failure) for answer in answers)
+    assert run.numbers["timeouts"] == 0
+    assert run.numbers["throttled"] == run.numbers["attempts"]
+
+
 def test_after_retry_after_the_calls_come_back_step_by_step() -> None:
     """A service that takes few at a time is not run over again, so no row uses up its attempts."""
     window, taken, refused = 0.0, 0, 0
