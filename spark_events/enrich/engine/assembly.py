@@ -8,7 +8,7 @@ from typing import Any
 
 from spark_events.enrich.engine.attempts import Attempts
 from spark_events.enrich.engine.breaker import Breaker
-from spark_events.enrich.engine.bulk import Groups, Misfit, accept_group, accept_one
+from spark_events.enrich.engine.bulk import Accept, Groups, Misfit, accept_group, accept_one
 from spark_events.enrich.engine.calls import Call
 from spark_events.enrich.engine.context import Context
 from spark_events.enrich.engine.counts import Counts
@@ -105,7 +105,7 @@ def _invoker(plan: Plan, resource: Any) -> Callable[[Call], Awaitable[Any]]:
     return lambda call: fn(call.batch.rows[call.index])
 
 
-def _acceptor(plan: Plan, misfit: Misfit | None) -> Callable[[Call, Any], Any] | None:
+def _acceptor(plan: Plan, misfit: Misfit | None) -> Accept | None:
     if plan.cache is None and (plan.key is None or plan.on_failure != "fail"):
         # Nothing is decided by an answer before it goes out; there all are looked at together, which costs far less.
         misfit = None

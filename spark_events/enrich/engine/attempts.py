@@ -14,6 +14,7 @@ from typing import Any
 import tenacity
 
 from spark_events.enrich.engine.breaker import Breaker
+from spark_events.enrich.engine.bulk import Accept
 from spark_events.enrich.engine.calls import Call
 from spark_events.enrich.engine.counts import Counts
 from spark_events.enrich.engine.deadlines import Slot
@@ -58,7 +59,7 @@ class Attempts:
         self,
         plan: Plan,
         invoke: Callable[[Call], Awaitable[Any]],
-        accept: Callable[[Call, Any], Any] | None,
+        accept: Accept | None,
         gate: Gate,
         rate: RateLimit | None,
         breaker: Breaker | None,
@@ -177,7 +178,7 @@ class Attempts:
             if slot.cancelled and slot.why is None:
                 await self.heed(slot)
             if self.accept is not None and slot.why is None:
-                answer = self.accept(call, answer)
+                answer = self.accept(call, answer, slot.started)
         except BaseException as error:
             failed = self._failed(slot, error)
         else:

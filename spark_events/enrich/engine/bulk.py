@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from spark_events.enrich.engine.calls import Batch, Call, GroupCall
-from spark_events.enrich.engine.failure import Failure, message_of, type_of
+from spark_events.enrich.engine.endings import AttemptError, failure_of
+from spark_events.enrich.engine.failure import Failure
 from spark_events.enrich.engine.feed import Taken
-from spark_events.enrich.engine.frames import where_raised
-from spark_events.enrich.engine.verdicts import NotAcceptedError, verdict_on
+from spark_events.enrich.engine.verdicts import NotAcceptedError, Verdict, verdict_on
 from spark_events.enrich.plan import Retry
 
-__all__ = ["Groups", "Misfit", "accept_group", "accept_one"]
+__all__ = ["Accept", "Groups", "Misfit", "accept_group", "accept_one"]
 
 #: Why what the function gave for a row is no answer; None: it is one.
 Misfit: TypeAlias = Callable[[Any], Failure | None]
+#: What a call has returned becomes its answer, or a failure is raised; with when its first attempt began, of
+#: ``time.monotonic``.
+Accept: TypeAlias = Callable[[Call, Any, float], Any]
 
 
 class Groups:
@@ -65,11 +69,11 @@ class Groups:
         self.waiting, self.held = full + last, 0 if last else rest
 
 
-def accept_one(retry: Retry | None, misfit: Misfit | None) -> Callable[[Call, Any], Any]:
+def accept_one(retry: Retry | None, misfit: Misfit | None) -> Accept:
     """For calls of one row: asks ``on_result`` whether the answer is one, then whether it fits."""
     again = retry.on_result if retry is not None else None
 
-    def accept(call: Call, answer: Any) -> Any:
+    def accept(call: Call, answer: Any, began: float) -> Any:
         if again is not None and again(answer):
             raise NotAcceptedError("on_result never accepted what the function returned")
         # No error: the destination has answered, and another attempt would bring the same.
@@ -78,25 +82,24 @@ def accept_one(retry: Retry | None, misfit: Misfit | None) -> Callable[[Call, An
     return accept
 
 
-def accept_group(retry: Retry | None, misfit: Misfit | None) -> Callable[[Call, Any], Any]:
+def accept_group(retry: Retry | None, misfit: Misfit | None) -> Accept:
     """For calls of several rows: a result for each, in order; those that are exceptions have failed alone."""
     again = retry.on_result if retry is not None else None
 
-    def judged(result: Any) -> tuple[BaseException | None, bool]:
-        """What is wrong with a row's result, and whether another attempt may help."""
+    def judged(result: Any) -> AttemptError | None:
+        """What is wrong with a row's result; None: nothing."""
         error: BaseException | None = result if isinstance(result, BaseException) else None
         try:
             if error is None and again is not None and again(result):
                 error = NotAcceptedError("on_result never accepted what the function returned")
             if error is None:
-                return None, False
-            error, verdict = verdict_on(error, retry)
-            return error, verdict.retryable
+                return None
+            return AttemptError(*verdict_on(error, retry))
         except Exception as broken:
             # The user's `on` or `on_result` raised: that is what is to be seen, not what it was asked about.
-            return broken, False
+            return AttemptError(broken, Verdict(retryable=False))
 
-    def accept(call: Call, results: Any) -> Any:
+    def accept(call: Call, results: Any, began: float) -> Any:
         assert isinstance(call, GroupCall)
         places = list(call.places())
         if not isinstance(results, Sequence) or isinstance(results, (str, bytes)) or len(results) != len(places):
@@ -104,17 +107,20 @@ def accept_group(retry: Retry | None, misfit: Misfit | None) -> Callable[[Call, 
             raise TypeError(f"fn must return a list with one result for each of its {len(places)} rows, not {given}")
         # Only when all have been looked at the call is touched: else some rows would have an answer and a failure.
         answers: list[tuple[Batch, int, Any]] = []
-        left: list[tuple[Batch, int]] = []
+        left: list[tuple[Batch, int, Failure]] = []
         first: BaseException | None = None
+        elapsed = time.monotonic() - began
         for (batch, index), result in zip(places, results, strict=True):
-            error, retryable = judged(result)
-            if error is None:
+            wrong = judged(result)
+            if wrong is None:
                 answers.append((batch, index, result if misfit is None else misfit(result) or result))
-            elif retryable:
-                left.append((batch, index))
-                first = first or error
+                continue
+            failure = failure_of(wrong, call.attempt, elapsed)
+            if wrong.verdict.retryable:
+                left.append((batch, index, failure))
+                first = first or wrong.cause
             else:
-                answers.append((batch, index, _final(call, error)))
+                answers.append((batch, index, failure))
         call.answers += answers
         call.narrow(left)
         if first is not None:
@@ -122,8 +128,3 @@ def accept_group(retry: Retry | None, misfit: Misfit | None) -> Callable[[Call, 
         return None
 
     return accept
-
-
-def _final(call: Call, error: BaseException) -> Failure:
-    where = where_raised(error.__traceback__)
-    return Failure("error", type_of(error), message_of(error), attempts=call.attempt, where=where)

@@ -67,11 +67,12 @@ class GroupCall(Call):
     A row's result may be an exception: it alone has failed. Where it may pass, the next attempt is for these rows only.
     """
 
-    __slots__ = ("_places", "answers")
+    __slots__ = ("_failures", "_places", "answers")
 
     def __init__(self, places: Sequence[tuple[Batch, int]]) -> None:
         super().__init__(*places[0])
         self._places = list(places)
+        self._failures: list[Failure] = []
         self.answers: list[tuple[Batch, int, Any]] = []
 
     def places(self) -> Iterable[tuple[Batch, int]]:
@@ -80,10 +81,20 @@ class GroupCall(Call):
     def argument(self) -> Any:
         return [batch.rows[index] for batch, index in self._places]
 
-    def narrow(self, places: list[tuple[Batch, int]]) -> None:
-        """Only these rows have no answer yet."""
-        self._places = places
+    def narrow(self, left: list[tuple[Batch, int, Failure]]) -> None:
+        """Only these rows have no answer yet, each for a reason of its own; the first one's is what the call raises."""
+        self._places = [(batch, index) for batch, index, _ in left]
+        self._failures = [failure for _, _, failure in left]
 
     def all_failed(self, failure: Failure) -> list[tuple[Batch, int, Any]]:
-        """What is answered, and the failure for the rest."""
-        return [*self.answers, *((batch, index, failure) for batch, index in self._places)]
+        """What is answered, and for the rest the failure; where that is the first row's, each its own."""
+        own = self._failures
+        if not own or _told(own[0]) != _told(failure):
+            own = [failure] * len(self._places)
+        rest = ((batch, index, one) for (batch, index), one in zip(self._places, own, strict=True))
+        return [*self.answers, *rest]
+
+
+def _told(failure: Failure) -> tuple[str, str, str, int]:
+    """What tells one failure of a call from another."""
+    return failure.kind, failure.type, failure.message, failure.attempts

@@ -232,7 +232,7 @@ class Pool:
                         if slot.cancelled and slot.why is None:
                             await attempts.heed(slot)
                         if accept is not None and slot.why is None:
-                            answer = accept(slot.call(), answer)
+                            answer = accept(slot.call(), answer, slot.started)
                     except BaseException as error:
                         answer = await attempts.after(slot, slot.call(), error)
                         now = clock()

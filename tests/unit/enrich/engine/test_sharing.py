@@ -290,6 +290,52 @@ def test_a_policy_that_raises_fails_the_row_that_it_was_asked_about(broken: str)
     assert run.numbers["failures"] == {"KeyError": 1}
 
 
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_rows_of_one_call_fail_each_for_its_own_reason(attempts: int) -> None:
+    """What is counted and told of a row is what became of it, not of the first row of its call."""
+
+    results = [ConnectionError("refused"), TimeoutError("slow"), ValueError("wrong"), 3]
+
+    async def fn(rows: list[int]) -> list[Any]:
+        await asyncio.sleep(0.01)
+        return [results[row] for row in rows]
+
+    run = Run(fn, batch_size=4, retry=Retry(attempts=attempts, initial=0, jitter=0))
+    *failures, last = run.of(range(4))
+    told = [(one.kind, one.type, one.message, one.attempts, one.retryable) for one in failures]
+    assert told == [
+        ("error", "ConnectionError", "refused", attempts, True),
+        ("timeout", "TimeoutError", "slow", attempts, True),
+        ("error", "ValueError", "wrong", 1, False),
+    ]
+    assert min(one.elapsed for one in failures) > 0
+    assert last == 3
+    assert run.numbers["failures"] == {"ConnectionError": 1, "TimeoutError": 1, "ValueError": 1}
+    assert run.numbers["kinds"] == {"error": 2, "timeout": 1}
+
+
+def test_a_row_of_several_that_is_not_tried_again_is_told_as_any_other() -> None:
+    """It is what a call for it alone would be: a timeout, or a refusal."""
+
+    async def fn(rows: list[int]) -> list[Any]:
+        return [TimeoutError("slow"), 1]
+
+    failure, _ = Run(fn, batch_size=2, retry=None).of([0, 1])
+    assert (failure.kind, failure.attempts, failure.retryable) == ("timeout", 1, False)
+
+
+def test_rows_that_are_left_when_a_whole_call_fails_have_failed_with_it() -> None:
+    """What they had failed of before is over."""
+
+    async def fn(rows: list[int], ctx: Any) -> list[Any]:
+        if ctx.attempt == 2:
+            raise ConnectionError("refused")
+        return [ConnectionError("refused"), TimeoutError("slow")]
+
+    failures = Run(fn, batch_size=2, retry=Retry(attempts=2, initial=0, jitter=0)).of([0, 1])
+    assert [(one.type, one.attempts) for one in failures] == [("ConnectionError", 2)] * 2
+
+
 def test_results_that_come_too_late_are_none() -> None:
     """As of a call for one row: it is made again, for the same rows, and never for no rows at all."""
     calls: list[list[int]] = []
