@@ -42,7 +42,8 @@ class Awaited:
         left = {delivery: self._timeout - delivery.unanswered_for() for delivery in self._deliveries}
         late = frozenset(delivery.name for delivery in self._deliveries if left[delivery] < 0)
         for delivery in self._deliveries:
-            if delivery.name in late - self._late:
+            # Of one that its breaker holds back, nobody has waited for the answer until now.
+            if delivery.name in late - self._late and not delivery.is_held_back:
                 delivery.timeouts += 1
                 self._name(delivery.name)
         self._late = late

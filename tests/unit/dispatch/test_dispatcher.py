@@ -12,6 +12,7 @@ from fakes import FaultyReporter, GatedReporter, event, eventually, hang, number
 from lateness import Witness
 
 from spark_events import Reporter
+from spark_events.dispatch.awaited import Awaited
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher, DispatcherConfig, SyncDispatcher, create
@@ -124,6 +125,31 @@ def test_one_whose_breaker_is_open_is_not_waited_for() -> None:
     eventually(lambda: dispatcher.progress().answered == 1)
     assert (dispatcher.progress().completed, dead.books().timeouts) == (0, 0)
     dispatcher.stop(time.monotonic())
+
+
+def test_the_time_that_a_breaker_holds_events_is_no_timeout(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody waits for these answers; and what is late then is not waited for before it has caught up."""
+    monkeypatch.setattr(Delivery, "unanswered_for", lambda delivery: 11.0)
+    held, config = threading.Event(), DeliveryConfig(retry_initial=0.001)
+    hooks = Hooks(on_breaker=lambda *change: held.set())
+    dead = Delivery(
+        "dead", lambda: FaultyReporter(forever=transient), config, 100, hooks, breaker=BreakerConfig(failures=2)
+    )
+    dead.start()
+    dead.put(entries(1, 1))
+    assert held.wait(20)
+    awaited = Awaited([dead], 10)
+    awaited.look()
+    assert dead.books().timeouts == 0
+    assert "events.dispatcher.sync.timeout" not in caplog.text
+    monkeypatch.setattr(Delivery, "is_held_back", False)
+    awaited.look()
+    assert dead not in awaited
+    assert dead.books().timeouts == 0
+    dead.request_stop(time.monotonic())
+    dead.join()
 
 
 def test_async_waits_for_those_alone_that_guarantee_delivery(gated: GatedReporter) -> None:
