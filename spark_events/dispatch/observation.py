@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -42,6 +43,8 @@ class Observation:
         self._changes: deque[BreakerChange] = deque()
         self._last: dict[str, dict[str, int | float | str]] = {}
         self._last_sent = 0.0
+        # The last numbers come from another thread than those before.
+        self._sending = threading.Lock()
 
     def breaker_changed(self, reporter: str, old: BreakerState, new: BreakerState, why: str) -> None:
         """From a reporter's thread: the event is made by the main one."""
@@ -54,10 +57,12 @@ class Observation:
 
     def numbers(self, books: Callable[[], dict[str, Books]], *, at_once: bool = False) -> None:
         """Passes the numbers on, four times a second while they change."""
-        now = time.monotonic()
-        if at_once or now - self._last_sent >= _STATS_SECONDS:
-            self._last_sent = now
-            current = {name: statistics(one) for name, one in books().items()}
-            if current != self._last:
-                self._last = current
-                self._send(current)
+        # Looked at and passed on in one: else what was counted before would come behind the last.
+        with self._sending:
+            now = time.monotonic()
+            if at_once or now - self._last_sent >= _STATS_SECONDS:
+                self._last_sent = now
+                current = {name: statistics(one) for name, one in books().items()}
+                if current != self._last:
+                    self._last = current
+                    self._send(current)
