@@ -47,14 +47,14 @@ def final_report(books: Mapping[str, Mapping[str, int]], doubtful: Mapping[str, 
         sentences.append(
             f"{name} {account['delivered']:,} of {account['accepted']:,} delivered"
             + (f", {lost:,} lost" if lost else "")
-            + (f", {spooled:,} on disk for the next start" if spooled else "")
+            + (f", {spooled:,} on disk, not delivered yet" if spooled else "")
             + (f", {held:,} not delivered yet" if held else "")
         )
     dropped = doubtful.get("dropped", 0)
     if dropped:
         sentences.append(f"{dropped:,} records were lost on the way to them")
     attributes["lost"] = lost_by_all
-    # The report is not held back for what may yet be delivered behind it.
+    # The report is not held back for what may yet be delivered behind it, of what is on disk as well.
     attributes["undelivered"] = held_by_all
     attributes.update({f"records.{what}": count for what, count in doubtful.items()})
     return Draft(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -372,6 +373,24 @@ def test_who_has_taken_all_is_not_told_as_late_for_a_breaker_that_opens_at_the_e
     assert (opened["name"], report["name"]) == ("ReporterStatusChangeEvent", "DispatcherReportEvent")
     assert report["body"].partition("; ")[0] == "Events by reporter: audit 3 of 3 delivered"
     assert report["body"].partition("; ")[2] == "t 0 of 3 delivered, 3 not delivered yet"
+
+
+def test_the_report_does_not_foretell_what_becomes_of_what_is_on_disk(path: Path, errors: Path, tmp_path: Path) -> None:
+    """Behind it the reporter is tried once more: only what it does not take then is left to the next start."""
+    settings = {
+        **file_to(path),
+        "events.reporter.t.type": "misbehaving:RaisesAlways",
+        "events.reporter.t.delivery.guarantee": "at-least-once",
+        "events.reporter.t.spool.directory": str(tmp_path / "spool"),
+    }
+    with FakeDriver(errors, settings) as driver:
+        driver.await_answer("ack", through=driver.tell(application_start(), query_started()))
+        driver.send(goodbye(within_ms=8_000))
+        assert driver.await_exit(within=20) == 0
+    *_, report = read_events(path)
+    # A third where its breaker has opened by then.
+    assert re.fullmatch(r"t 0 of (2|3) delivered, \1 on disk, not delivered yet", report["body"].rpartition("; ")[2])
+    assert report["severity"] == "INFO"
 
 
 @pytest.mark.parametrize("dispatcher", ["async-queued", "sync"])
