@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from spark_events.dispatch.attempts import SHUTDOWN
@@ -280,13 +280,29 @@ class Delivery:
         """Waits for the thread until the deadline; what has not been delivered by then is dropped."""
         deadline = time.monotonic() if self._deadline is None else self._deadline
         self._worker.join(max(0.0, self._stop_by - time.monotonic()))
+        dropped = self._close(deadline)
+        if lost := dropped.get(SHUTDOWN):
+            _LOG.error("reporter %s: %d events were not delivered in time and are lost", self.name, lost)
+        self._say_full(dropped)
+
+    def dismiss(self) -> None:
+        """It is to get nothing more, and nobody waits: what it is called with at the moment is its last.
+
+        That is what somebody wants: no loss, and nothing for the log.
+        """
+        now = time.monotonic()
+        self.request_stop(now)
+        self._say_full(self._close(now))
+
+    def _close(self, deadline: float) -> Mapping[str, int]:
+        """Nothing more is taken; returns what was dropped, by reason."""
         with self._lock:
             self._closed = True
         self._store.close(deadline)
         self._worker.wake()
-        dropped = self._store.counts().dropped
-        if lost := dropped.get(SHUTDOWN):
-            _LOG.error("reporter %s: %d events were not delivered in time and are lost", self.name, lost)
+        return self._store.counts().dropped
+
+    def _say_full(self, dropped: Mapping[str, int]) -> None:
         if full := dropped.get("mailbox-full"):
             _LOG.warning("reporter %s: %d events were dropped, its mailbox was full", self.name, full)
 

@@ -78,7 +78,7 @@ class EventDispatcher(Protocol):
         """Adds a reporter, which gets what is dispatched from now on; nobody waits for its answers."""
 
     def detach(self, delivery: Delivery) -> None:
-        """Takes a reporter out that was attached; what it still holds is dropped."""
+        """Takes a reporter out that was attached, also from its own thread; what waits for it is dropped."""
 
     def progress(self) -> Progress:
         """How far the reporters have got at this moment."""
@@ -146,8 +146,7 @@ class AsyncQueuedDispatcher:
     def detach(self, delivery: Delivery) -> None:
         with self._lock:
             self._deliveries = tuple(one for one in self._deliveries if one is not delivery)
-        delivery.request_stop(time.monotonic())
-        delivery.join()
+        delivery.dismiss()
 
     def _watch_over(self) -> None:
         """Looks after reporters that block their threads: nobody else is free to notice."""

@@ -174,6 +174,23 @@ def test_only_what_was_chosen(dispatcher: EventDispatcher) -> None:
     assert called == ["every"]
 
 
+def test_one_may_take_itself_out(dispatcher: EventDispatcher, caplog: pytest.LogCaptureFixture) -> None:
+    """What it is called with is its last, and is no loss; nor is what it did not want."""
+    called: list[str] = []
+    over = threading.Event()
+
+    def once(one: Event) -> None:
+        called.append(one.body)
+        dispatcher.detach(delivery)
+
+    delivery = delivery_of("once", once, ANY, 5, 100, over.set)(Hooks())
+    dispatcher.attach(delivery)
+    tell(dispatcher, 3)
+    assert over.wait(20)
+    assert called == ["0"]
+    assert not caplog.records
+
+
 @pytest.mark.parametrize(
     ("function", "timeout", "message"),
     [
