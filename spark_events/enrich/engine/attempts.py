@@ -212,7 +212,7 @@ class Attempts:
             self._counts.swallowed += 1
         if why == "down":
             self.leave(slot)
-            return self._refused()
+            return self.refused()
         if why == "timeout":
             error = self._no_answer(slot, took)
         assert error is not None
@@ -226,7 +226,8 @@ class Attempts:
         self._tell(slot, error, verdict)
         return AttemptError(error, verdict)
 
-    def _refused(self) -> EndError:
+    def refused(self) -> EndError:
+        """Why a call is ended though it had time left: there is a :attr:`refusal`."""
         assert self.refusal is not None
         return EndError(self.refusal.kind, self.refusal.message)
 
@@ -265,7 +266,7 @@ class Attempts:
         held = 0.0
         while True:
             if self.refusal is not None:
-                raise self._refused()
+                raise self.refused()
             if not self.gate.lets(slot.passed):
                 if self.gate.until > final + held:
                     left = self.gate.until - self._clock()
@@ -322,7 +323,7 @@ class Attempts:
         if why is None:
             return AttemptError(_explained(error), Verdict(retryable=False))
         if why == "down":
-            return self._refused()
+            return self.refused()
         # No attempt was under way: what ended was the call's time.
         return EndError("timeout", f"no answer within {self._total:g} s (total_timeout)")
 

@@ -19,7 +19,7 @@ from spark_events.enrich.engine.buffer import SAMPLE
 from spark_events.enrich.engine.calls import Batch, Call, GroupCall
 from spark_events.enrich.engine.counts import Counts
 from spark_events.enrich.engine.deadlines import GRACE_SECONDS, Slot, Sweeper, Worker
-from spark_events.enrich.engine.endings import ABANDONED
+from spark_events.enrich.engine.endings import ABANDONED, failure_of
 from spark_events.enrich.engine.failure import Failure
 from spark_events.enrich.engine.feed import Feed, InOrder
 from spark_events.enrich.engine.sharing import Sharing
@@ -307,12 +307,14 @@ class Pool:
             self._lost.add(slot.task)
             slot.task.add_done_callback(self._lost.discard)
         elapsed = time.monotonic() - slot.started
-        message = (
-            f"no answer in time, and {self._name} does not end when it is cancelled: it must not swallow CancelledError"
-        )
-        failure = Failure("timeout", "TimeoutError", message, attempts=call.attempt, elapsed=elapsed)
+        stubborn = f"{self._name} does not end when it is cancelled: it must not swallow CancelledError"
         if counts.abandoned == 1:
-            _LOG.error("%s", message)
+            _LOG.error("%s", stubborn)
+        if slot.why == "timeout":
+            message = f"no answer in time, and {stubborn}"
+            failure = Failure("timeout", "TimeoutError", message, attempts=call.attempt, elapsed=elapsed)
+        else:
+            failure = failure_of(self._attempts.refused(), call.attempt, elapsed)
         self._settle(call, failure, abandoned=True)
         if len(self._lost) > self._width and self._attempts.refusal is None:
             # As many calls run unseen as may run at all: more of them would only hurt the destination and this process.

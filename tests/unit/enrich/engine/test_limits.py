@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import email.utils
 import itertools
 import threading
@@ -352,6 +353,27 @@ def test_a_destination_that_never_answers_fails_the_batch_soon_after_the_first_t
     answers = Run(fn, max_in_flight=10, **plan).of(range(1000))
     assert witness.took(began) < 3
     assert {answer.kind for answer in answers} <= {"circuit-open", "timeout"}
+
+
+def test_a_call_that_the_breaker_ends_and_that_does_not_end_is_no_timeout() -> None:
+    """It had time left: what its row says is that the destination is down."""
+    release: list[asyncio.Event] = []
+
+    async def fn(row: int) -> None:
+        if row:
+            raise ConnectionRefusedError("refused")
+        release.append(asyncio.Event())
+        while not release[0].is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await release[0].wait()
+
+    run = Run(fn, timeout=60, max_in_flight=2, circuit_breaker=CircuitBreaker(failures=1, give_up_after=0.1))
+    failure, *_ = run.of(range(3))
+    current_process().background.loop.call_soon_threadsafe(release[0].set)
+    assert (failure.kind, failure.type, failure.attempts) == ("circuit-open", "CircuitOpenError", 1)
+    assert "ConnectionRefusedError: refused" in failure.message
+    assert (run.numbers["abandoned"], run.numbers["timeouts"]) == (1, 0)
+    assert failure.elapsed > 0
 
 
 def test_a_destination_that_comes_back_in_time_fails_nothing() -> None:
