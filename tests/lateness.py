@@ -17,22 +17,44 @@ import time
 
 __all__ = ["Witness"]
 
-# Wants nothing but to wake up every millisecond, and notes when it could not. The times are time.monotonic's, which
-# all processes of a machine share. A process of its own: what keeps *this* interpreter busy is not the machine's fault.
+# Wants nothing but to wake up every millisecond, and notes when it could not; and of the threads that it is told, how
+# long each could have run and had no processor, which the kernel tells. The times are time.monotonic's, which all
+# processes of a machine share. A process of its own: what keeps *this* interpreter busy is not the machine's fault.
 _PROGRAM = """
-import json, select, sys, time
+import glob, json, select, sys, time
 
-stalls = []
+stalls, watched, known = [], None, {}
+
+def waited():
+    most = 0.0
+    for path in glob.glob(watched):
+        try:
+            with open(path) as told:
+                nanos = int(told.read().split()[1])
+        except (OSError, IndexError):
+            continue
+        most = max(most, nanos - known.get(path, nanos))
+        known[path] = nanos
+    return most / 1e9
+
 print("awake", flush=True)
+looked = time.monotonic()
 while True:
     asleep = time.monotonic()
     asked = select.select([0], [], [], 0.001)[0]
     awake = time.monotonic()
     if awake - asleep > 0.003:
         stalls.append((asleep + 0.001, awake))
+    if watched and (asked or awake - looked > 0.005):
+        starved = min(waited(), awake - looked)
+        if starved > 0.001:
+            stalls.append((awake - starved, awake))
+        looked = awake
     if asked:
-        if not sys.stdin.readline():
+        line = sys.stdin.readline()
+        if not line:
             break
+        watched = line.strip() or watched
         print(json.dumps(stalls), flush=True)
 """
 
@@ -53,6 +75,10 @@ class Witness:
             assert self._process.stdin is not None
             self._process.stdin.close()
 
+    def watch(self, process: int, thread: int | str = "*") -> None:
+        """From now on, what keeps one of that process's threads, or that one, from a processor is the machine's."""
+        self._ask(f"/proc/{process}/task/{thread}/schedstat")
+
     def late(self, deadline: float) -> float:
         """Seconds since the deadline (of ``time.monotonic``) in which the machine let processes run; may be below 0."""
         return self.took(deadline, time.monotonic())
@@ -60,8 +86,15 @@ class Witness:
     def took(self, began: float, ended: float | None = None) -> float:
         """Seconds between two moments (of ``time.monotonic``; the second: now) in which it let processes run."""
         ended = time.monotonic() if ended is None else ended
+        took, counted = ended - began, began
+        for start, end in sorted(self._ask()):
+            # What two have noted counts once.
+            took -= max(0.0, min(end, ended) - max(start, counted))
+            counted = max(counted, end)
+        return took
+
+    def _ask(self, watched: str = "") -> list[tuple[float, float]]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write("\n")
-        stalls = json.loads(self._process.stdout.readline())
-        return ended - began - sum(max(0.0, min(end, ended) - max(start, began)) for start, end in stalls)
+        self._process.stdin.write(f"{watched}\n")
+        return [(start, end) for start, end in json.loads(self._process.stdout.readline())]

@@ -91,6 +91,7 @@ def test_the_end_comes_in_time_and_the_others_have_everything(
     process = its_process(driver)
     driver.tell(*(query_started(f"r{n}", f"q{n}") for n in range(50)))
     eventually(lambda: len(read_events(tmp_path / "good.jsonl")) >= 51, what="the good one to have got all")
+    witness.watch(driver.process.pid)
     deadline = time.monotonic() + 1
     driver.send(goodbye(1_000))
     assert driver.await_exit(within=10) == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +42,7 @@ def fill(dispatcher: EventDispatcher, first: int, last: int) -> None:
 
 def stop(dispatcher: EventDispatcher, patience: float, witness: Witness) -> float:
     """Within its time; returns for how much of it the machine let processes run."""
+    witness.watch(os.getpid(), threading.get_native_id())
     began = time.monotonic()
     dispatcher.stop(began + patience)
     assert witness.late(began + patience) <= _LATENESS
