@@ -96,7 +96,7 @@ class Restored(_Line, frozen=True, kw_only=True):
 class Dropped(_Line, frozen=True, kw_only=True):
     """Records, or events of Spark's, were lost: how many of each kind, and ``where``.
 
-    ``handoff`` is the shim's own queue; ``spark-listener-queue`` the one that Spark keeps for its listeners.
+    Where: as ``dropped.where`` of the event has it.
     """
 
     records: dict[str, int]

@@ -26,6 +26,10 @@ _PLACES = {
         "sidecar-died",
         "{count} records that had made room in the handoff queue were lost with a sidecar that died ({kinds})",
     ),
+    "unwritable": _Place(
+        "unwritable",
+        "{count} records could not be written: what they tell of raised an error, see the driver's log ({kinds})",
+    ),
     "spark-listener-queue": _Place(
         "queue-full", "Spark dropped {count} events before its listeners saw them: its listener queue was full"
     ),

@@ -245,6 +245,25 @@ public final class HandoffQueueChecks {
     is(kinds(takeAll(queue)).endsWith("d3"), true);
   }
 
+  /** Neither is what it tells, when no sidecar comes any more: it is in no event. */
+  public static void checkAnAccountThatIsNotSentAgainIsUntold() throws Exception {
+    HandoffQueue queue = new HandoffQueue(1, true);
+    queue.offer(routine());
+    queue.offer(routine());
+    is(kinds(takeAll(queue)), "r2 d3");
+    queue.rewind();
+    queue.close();
+    is(queue.untoldDrops(), "sidecar dropped {routine=1}; handoff dropped {routine=1}");
+  }
+
+  /** The queue was not full: to make it larger would not help. */
+  public static void checkWhatCannotBeWrittenIsNotForWantOfRoom() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10, true);
+    queue.offer(routine());
+    queue.giveUp(takeAll(queue).get(0));
+    is(queue.untoldDrops() + " " + queue.hasStoodFor(0) + " " + queue.size(), "unwritable dropped {routine=1} false 0");
+  }
+
   /** A writer that was busy when it was woken does not wait; one that waits is woken by all there is. */
   public static void checkNoWakeUpIsLost() throws Exception {
     for (boolean prompt : new boolean[] {true, false}) {

@@ -104,3 +104,21 @@ def test_drops_are_told_with_their_count() -> None:
     assert (event.name, event.severity.value) == ("EventsDroppedEvent", "WARN")
     assert event.attributes["dropped.count"] == 3
     assert "2 job_end, 1 job_start" in event.body
+
+
+@pytest.mark.parametrize(
+    ("where", "reason", "said"),
+    [
+        ("handoff", "queue-full", "the handoff queue was full (2 job_end)"),
+        ("sidecar", "sidecar-died", "were lost with a sidecar that died (2 job_end)"),
+        ("unwritable", "unwritable", "what they tell of raised an error, see the driver's log (2 job_end)"),
+        ("spark-listener-queue", "queue-full", "its listener queue was full"),
+        ("elsewhere", "unknown", "2 records were lost (2 job_end)"),
+    ],
+)
+def test_drops_are_told_with_their_cause(where: str, reason: str, said: str) -> None:
+    """Only where a queue was full it helps to make it larger."""
+    record = {"kind": "dropped", "at": START, "where": where, "records": {"job_end": 2}}
+    (event,) = translate(Translator(), [record])
+    assert event.attributes["dropped.reason"] == reason
+    assert event.body.endswith(said)

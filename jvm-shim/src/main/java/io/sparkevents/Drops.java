@@ -16,6 +16,8 @@ final class Drops {
   static final String HANDOFF = "handoff";
   /** Records that had made room in the queue, and were with a sidecar that died. */
   static final String SIDECAR = "sidecar";
+  /** Records that no text could be made of. */
+  static final String UNWRITABLE = "unwritable";
   /** Events that Spark itself did not give to its listeners. */
   static final String LISTENER_QUEUE = "spark-listener-queue";
 

@@ -117,6 +117,9 @@ final class Feed {
     }
     if (notice.startsWith(Drops.HANDOFF)) {
       LOG.warn("spark-events: the handoff queue is full (events.dispatcher.queue.size = {}): {}", queueSize, notice);
+    } else if (notice.startsWith(Drops.UNWRITABLE)) {
+      // Each has been said with its reason.
+      LOG.debug("spark-events: records could not be written: {}", notice);
     } else if (notice.startsWith(Drops.SIDECAR)) {
       LOG.warn("spark-events: records were lost with a sidecar that died: {}", notice);
     } else {

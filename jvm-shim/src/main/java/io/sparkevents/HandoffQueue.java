@@ -172,14 +172,7 @@ final class HandoffQueue {
 
   /** The record cannot be sent, now or ever. */
   void giveUp(Record record) {
-    lock.lock();
-    try {
-      if (held.sent.remove(record)) {
-        held.drop(record);
-      }
-    } finally {
-      lock.unlock();
-    }
+    underLock(() -> held.giveUp(record));
   }
 
   /** Whether the writer has taken nothing for so long, and records are dropped for that. */

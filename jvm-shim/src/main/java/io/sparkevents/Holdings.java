@@ -78,6 +78,16 @@ final class Holdings {
     context.apply(record);
   }
 
+  /** The record cannot be sent, now or ever. */
+  void giveUp(Record record) {
+    if (sent.remove(record)) {
+      if (record.worth != Record.Worth.ACCOUNT) {
+        drops.count(Drops.UNWRITABLE, record.kind, 1);
+      }
+      context.apply(record);
+    }
+  }
+
   /** What was dropped, as a record that is to be sent; null where there is nothing to tell, or no room. */
   Record account(boolean last) {
     long now = System.nanoTime();
@@ -116,7 +126,11 @@ final class Holdings {
   /** There is no sidecar any more: what waits is dropped. Returns of how many that were sent nobody knows the end. */
   long close() {
     for (Record record = pending.pollFirst(); record != null; record = pending.pollFirst()) {
-      drop(record);
+      if (record instanceof Drops.Account) {
+        drops.takeBack((Drops.Account) record);
+      } else {
+        drop(record);
+      }
     }
     long[] unconfirmed = {sent.size()};
     sent.loseTraces(kind -> unconfirmed[0]++, drops::takeBack);
