@@ -17,9 +17,21 @@ from spark_events.dispatch.spool import clerk, inflow, opening
 from spark_events.dispatch.spool.database import Appended, Database, NewRow
 from spark_events.dispatch.spool.files import Claim
 
-from .conftest import Open, counting, somebody_reads, tried_at_once, write_slices
+from .conftest import Open, Owner, counting, somebody_reads, tried_at_once, write_slices
 
 SLICE = 500
+
+
+def beside_one_that_cannot_be_read(owner: Open, damaged: Path, monkeypatch: pytest.MonkeyPatch) -> Owner:
+    """A spool whose events have the places of those in a file that is aside, and waits until nobody looks for it."""
+    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 300.0)
+    tried_at_once(monkeypatch)
+    with somebody_reads(damaged / "events.db"):
+        one = owner()
+        one.write(*range(5_000, 5_010))
+        assert one.deliver(10) == list(range(5_000, 5_010))
+        eventually(lambda: not one.spool.has_to_write())
+    return one
 
 
 def test_a_file_that_is_begun_again_in_vain_forgets_nothing_of_what_is_still_aside(
@@ -44,13 +56,7 @@ def test_a_file_that_is_begun_again_in_vain_forgets_nothing_of_what_is_still_asi
     left.write(*range(500, rows_left))
     left.close()
     damaged = left.file.parent.rename(f"{left.file.parent}.damaged-{time.time_ns()}")
-    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 300.0)
-    tried_at_once(monkeypatch)
-    with somebody_reads(damaged / "events.db"):
-        one = owner()
-        one.write(*range(5_000, 5_010))
-        assert one.deliver(10) == list(range(5_000, 5_010))
-        eventually(lambda: not one.spool.has_to_write())
+    one = beside_one_that_cannot_be_read(owner, damaged, monkeypatch)
     is_full = True
     shutil.rmtree(one.file.parent)
     one.put(*range(5_010, 5_020))
@@ -73,13 +79,7 @@ def test_a_folder_that_cannot_be_listed_when_a_file_is_begun_again_forgets_nothi
     left.write(*range(20))
     left.close()
     damaged = left.file.parent.rename(f"{left.file.parent}.damaged-{time.time_ns()}")
-    monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 300.0)
-    tried_at_once(monkeypatch)
-    with somebody_reads(damaged / "events.db"):
-        one = owner()
-        one.write(*range(5_000, 5_010))
-        assert one.deliver(10) == list(range(5_000, 5_010))
-        eventually(lambda: not one.spool.has_to_write())
+    one = beside_one_that_cannot_be_read(owner, damaged, monkeypatch)
     list_them = Claim.damaged
 
     def fails_once(self: Claim) -> list[Path]:

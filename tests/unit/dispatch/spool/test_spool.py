@@ -29,7 +29,7 @@ from spark_events.dispatch.spool.salvage import Slice
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.store import Entry
 
-from .conftest import Open, counting, somebody_reads, tried_at_once
+from .conftest import Open, Owner, counting, somebody_reads, tried_at_once
 
 
 class SickDatabase(Database):
@@ -246,14 +246,19 @@ def test_events_pass_by_a_disk_that_fails_and_are_written_when_it_works(
     assert owner().deliver(3) == [3, 4, 5]
 
 
-def test_a_disk_that_is_full_is_still_read(
-    owner: Open, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Spool that have filled the disk themselves must be able to empty."""
+@pytest.fixture
+def full(owner: Open, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch) -> Owner:
+    """Most of its fifty events are on a disk that is full, and not in memory."""
     monkeypatch.setattr("spark_events.dispatch.spool.spool._WINDOW", 4)
     one = owner()
     one.write(*range(50))
     sick.error = sqlite3.OperationalError("database or disk is full")
+    return one
+
+
+def test_a_disk_that_is_full_is_still_read(full: Owner, sick: type[SickDatabase]) -> None:
+    """Spools that have filled the disk themselves must be able to empty."""
+    one = full
     one.put(50, 51)
     assert one.deliver(52) == list(range(52))
     sick.error = None
@@ -263,13 +268,10 @@ def test_a_disk_that_is_full_is_still_read(
 
 
 def test_memory_that_is_short_for_a_moment_is_no_end_of_reading_from_a_full_disk(
-    owner: Open, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch
+    full: Owner, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the clerk all that is on disk would stay there."""
-    monkeypatch.setattr("spark_events.dispatch.spool.spool._WINDOW", 4)
-    one = owner()
-    one.write(*range(50))
-    sick.error = sqlite3.OperationalError("database or disk is full")
+    one = full
     one.put(50)
     eventually(lambda: one.clerk.is_failing)
 
