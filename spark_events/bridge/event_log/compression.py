@@ -51,14 +51,16 @@ def pieces(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
     for magic, read in _READERS:
         if start.startswith(magic):
             return read(file, complain)
-    if start.startswith(b"ZV"):
-        raise DamagedError("it is compressed with lzf, which is not supported")
     return _plain(file, complain)
 
 
 def _plain(file: BinaryIO, _: Complain) -> Iterator[bytes]:
     while piece := file.read(_PIECE):
         yield piece
+
+
+def _lzf(_: BinaryIO, __: Complain) -> Iterator[bytes]:
+    raise DamagedError("it is compressed with lzf, which is not supported")
 
 
 def _gzip(file: BinaryIO, _: Complain) -> Iterator[bytes]:
@@ -208,4 +210,5 @@ _READERS: tuple[tuple[bytes, Callable[[BinaryIO, Complain], Iterator[bytes]]], .
     (_LZ4_BLOCK, _lz4_blocks),
     (_SNAPPY_JAVA, _snappy_java),
     (_SNAPPY_FRAMED, _snappy_framed),
+    (b"ZV", _lzf),
 )
