@@ -6,10 +6,12 @@ A Python worker serves many tasks. A loop for each would close every connection 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import contextlib
 import logging
 import threading
+import weakref
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -18,6 +20,9 @@ __all__ = ["BackgroundLoop"]
 _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+#: How long the interpreter's end waits for a loop, which a call may block.
+_EXIT_SECONDS = 1.0
 
 
 class BackgroundLoop:
@@ -30,6 +35,7 @@ class BackgroundLoop:
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="spark-events-enrich", daemon=True)
         self._thread.start()
+        _running.add(self)
 
     @property
     def thread_id(self) -> int:
@@ -59,6 +65,20 @@ class BackgroundLoop:
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self.loop.run_forever()
         self.loop.close()
+
+
+_running: weakref.WeakSet[BackgroundLoop] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """A loop that is written in C must not wake up when the interpreter is gone: that ends the process by SIGSEGV."""
+    # In a process that was forked, the others' threads do not run.
+    ours = [one for one in _running if one._thread.is_alive()]
+    for one in ours:
+        one.end()
+    for one in ours:
+        one._thread.join(_EXIT_SECONDS)
 
 
 async def _leave_it(timeout: float | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -63,3 +64,31 @@ def test_a_function_that_shuts_down_the_executor_leaves_it_to_the_others() -> No
         return await loop.run_in_executor(None, lambda: row) + await asyncio.to_thread(int)
 
     assert Run(fn, max_in_flight=2).of(range(10)) == list(range(10))
+
+
+# The C library waits behind the interpreter's end, until its standard input ends.
+_ENDS_SLOWLY = """
+import ctypes
+from spark_events.enrich.engine.loop import BackgroundLoop
+
+libc = ctypes.CDLL(None)
+libc.on_exit(libc.getchar, None)
+background = BackgroundLoop()
+background.loop.call_soon_threadsafe(background.loop.call_later, 1.0, print, "late")
+print(background.kind, flush=True)
+"""
+
+
+def test_a_loop_does_not_outlive_its_interpreter() -> None:
+    """Who wakes up in one that is gone ends the process by SIGSEGV, and a program that has succeeded has failed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _ENDS_SLOWLY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "uvloop\n"
+        try:
+            process.wait(2.0)
+        except subprocess.TimeoutExpired:
+            process.stdin.close()
+        assert process.wait(SECONDS) == 0
