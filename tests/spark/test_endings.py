@@ -54,10 +54,13 @@ def local_cluster(lab: Lab) -> Run:
     return lab.run("stream.py", "3", defaults=ASYNC_LINES, conf=conf)
 
 
+#: When that one is lost, so is the application.
+ONE_EXECUTOR = {"spark.master": "local-cluster[1,1,1024]", "spark.deploy.maxExecutorRetries": "0"}
+
+
 def given_up(lab: Lab) -> Run:
     """Its only executor is killed, and its cluster manager starts no other."""
-    conf = {"spark.master": "local-cluster[1,1,1024]", "spark.deploy.maxExecutorRetries": "0"}
-    run = lab.start("ending.py", "wait", defaults=ASYNC_LINES, conf=conf)
+    run = lab.start("ending.py", "wait", defaults=ASYNC_LINES, conf=ONE_EXECUTOR)
     run.wait_until_said("counted")
     (executor,) = run.executors()
     run.signal(executor.pid, signal.SIGKILL)
@@ -68,8 +71,7 @@ def given_up(lab: Lab) -> Run:
 def never_started(lab: Lab) -> Run:
     """No executor can be started, and the context waits for one."""
     conf = {
-        "spark.master": "local-cluster[1,1,1024]",
-        "spark.deploy.maxExecutorRetries": "0",
+        **ONE_EXECUTOR,
         "spark.scheduler.minRegisteredResourcesRatio": "1",
         "spark.executor.extraJavaOptions": "-agentlib:none",
     }
