@@ -21,6 +21,7 @@ from spark_events.bridge.records import Decoder, Goodbye, Hello, JvmShutdown, Re
 from spark_events.config import Setting, Settings
 from spark_events.dispatch.affinity import Affinity
 from spark_events.dispatch.books import account, with_those_before
+from spark_events.dispatch.breaker import BreakerState
 from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.observation import Observation
 from spark_events.dispatch.process.log_lines import LogLines
@@ -41,6 +42,8 @@ _SLICE = 128
 _REPORT_SHARE = 0.1
 #: Of the time the driver waits at its end, this much is kept for what comes behind the last answer.
 _EXIT_SECONDS = 0.1
+#: As the driver's metrics number them.
+_STATES = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
 #: What is said to the sidecar itself.
 _SPECIAL = frozenset({Goodbye, Restored, JvmShutdown, Unknown})
 _LOG = logging.getLogger(__name__)
@@ -145,6 +148,7 @@ class Conversation:
         self._translator = Translator(self._pipeline.translation, first)
         self._acknowledgements = Acknowledgements(self._answers, first, self._pipeline.queue_size)
         self._pipeline.dispatcher.start()
+        self._tell_of_breakers_before()
         self._answers.send("ready", version=__version__, pid=os.getpid(), awaited=self._pipeline.awaited())
         self._first = lines[1:]
         return True
@@ -314,6 +318,13 @@ class Conversation:
             # The driver knows of a predecessor's time, too; one that was killed has told what it could.
             "dropped": max(self._translator.dropped, 0 if self._goodbye is None else self._goodbye.dropped),
         }
+
+    def _tell_of_breakers_before(self) -> None:
+        """A predecessor's are gone with it: what was told to be open is not, and nobody else would ever say so."""
+        for name in self.reporters:
+            state = _STATES[self._before.get(name, {}).get("breaker", 0)]
+            if state is not BreakerState.CLOSED:
+                self._observation.breaker_changed(name, state, BreakerState.CLOSED, "the sidecar was started anew")
 
     def _tell_of_breakers(self) -> bool:
         """Whether there was something to tell."""

@@ -66,7 +66,7 @@ class SettingRecord(msgspec.Struct, frozen=True):
 
 class Hello(_Line, frozen=True, kw_only=True):
     """The first line: protocol, settings, the application's name, the driver's process, and of the predecessors where
-    they stopped and what their reporters had counted."""
+    they stopped, what their reporters had counted and how the circuit breakers stood."""
 
     protocol: int
     settings: list[SettingRecord]

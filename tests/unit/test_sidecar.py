@@ -116,6 +116,27 @@ def test_the_report_counts_what_predecessors_have_done(path: Path, errors: Path)
     )
 
 
+@pytest.mark.parametrize(("state", "old"), [(0, None), (1, "half-open"), (2, "open")])
+def test_a_breaker_that_was_open_with_a_predecessor_is_told_as_closed(
+    path: Path, errors: Path, state: int, old: str | None
+) -> None:
+    """It ended with the predecessor: whoever has read that it is open would go on believing it."""
+    before = {"audit": {"delivered": 4, "breaker": state}, "of another time": {"breaker": 2}}
+    with FakeDriver(errors, greet=False) as driver:
+        driver.send({**hello(file_to(path)), "restarts": 1, "before": before})
+        driver.tell(application_start())
+        driver.send(goodbye(within_ms=60_000))
+        assert driver.await_exit(within=20) == 0
+    *_, report = events = read_events(path)
+    told = [one for one in events if one["name"] == "ReporterStatusChangeEvent"]
+    assert [(one["severity"], one["body"]) for one in told] == (
+        [("INFO", f"The circuit breaker of reporter 'audit' went from {old} to closed: the sidecar was started anew")]
+        if old
+        else []
+    )
+    assert "reporter.audit.breaker" not in report["attributes"]
+
+
 def test_records_that_were_dropped_are_in_the_report_without_a_goodbye(path: Path, errors: Path) -> None:
     """The driver is gone and cannot say how many there were in all; those are counted that it had told."""
     with FakeDriver(errors, file_to(path)) as driver:

@@ -230,13 +230,16 @@ public final class ShimChecks {
     is(reporters.get("a").breakerState(), 2);
     is(statistics.before(), "{a={}}");
     statistics.sidecarStarted();
-    is(new TreeMap<>(statistics.before().get("a")), "{delivered=6, dropped.rejected=2}");
+    is(new TreeMap<>(statistics.before().get("a")), "{breaker=2, delivered=6, dropped.rejected=2}");
+    // One that ends before it tells a number has not said that it is closed now.
+    statistics.sidecarStarted();
+    is(statistics.before().get("a").get("breaker"), 2L);
     is(reporters.get("a").count("delivered") + " " + reporters.get("a").level("spooled"), "6 0.0");
     statistics.receive(told("delivered", 1, "spooled", "many", "dropped", 4));
     is(reporters.get("a").count("delivered") + " " + reporters.get("a").level("spooled"), "7 0.0");
     is(reporters.get("a").breakerState() + " " + statistics.dropped(), "0 4");
     statistics.sidecarStarted();
-    is(new TreeMap<>(statistics.before().get("a")), "{delivered=7, dropped=4, dropped.rejected=2}");
+    is(new TreeMap<>(statistics.before().get("a")), "{breaker=0, delivered=7, dropped=4, dropped.rejected=2}");
     statistics.receive(Collections.singletonMap("reporters", 7));
     is(seen, "[a]");
   }

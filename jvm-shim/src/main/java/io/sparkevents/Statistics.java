@@ -30,7 +30,7 @@ final class Statistics {
 
     /** 0 closed, 1 half-open, 2 open: the higher, the worse. */
     int breakerState() {
-      switch (String.valueOf(now.get("breaker")).replace('_', '-')) {
+      switch (String.valueOf(now.get(BREAKER)).replace('_', '-')) {
         case "open":
           return 2;
         case "half-open":
@@ -47,6 +47,10 @@ final class Statistics {
           before.put(key, count(key));
         }
       }
+      // Where it died before it told a number, what it had been told still holds.
+      if (!now.isEmpty()) {
+        before.put(BREAKER, (long) breakerState());
+      }
       now = java.util.Collections.emptyMap();
     }
 
@@ -55,6 +59,7 @@ final class Statistics {
     }
   }
 
+  private static final String BREAKER = "breaker";
   private static final Set<String> COUNTERS =
       new HashSet<>(Arrays.asList("accepted", "delivered", "dropped", "failures", "timeouts"));
   /** And a reason. */
@@ -70,7 +75,7 @@ final class Statistics {
     }
   }
 
-  /** What those that are gone had counted, by reporter. */
+  /** What those that are gone had counted, and how the last of their circuit breakers stood, by reporter. */
   synchronized Map<String, Map<String, Long>> before() {
     Map<String, Map<String, Long>> all = new HashMap<>();
     reporters.forEach((name, reporter) -> all.put(name, reporter.before()));
