@@ -60,7 +60,7 @@ ONE_EXECUTOR = {"spark.master": "local-cluster[1,1,1024]", "spark.deploy.maxExec
 
 def given_up(lab: Lab) -> Run:
     """Its only executor is killed, and its cluster manager starts no other."""
-    run = lab.start("ending.py", "wait", defaults=ASYNC_LINES, conf=ONE_EXECUTOR)
+    run = lab.start("ending.py", "be-stopped", defaults=ASYNC_LINES, conf=ONE_EXECUTOR)
     run.wait_until_said("counted")
     (executor,) = run.executors()
     run.signal(executor.pid, signal.SIGKILL)

@@ -1,6 +1,7 @@
 """A small job that ends in one of several ways, named by its second argument."""
 
 import sys
+import time
 
 from control import FOLDER, say, told
 from pyspark.sql import SparkSession
@@ -16,6 +17,11 @@ say("counted")
 if how == "wait":
     while not told("stop"):
         spark.range(1).count()
+if how == "be-stopped":
+    # With no query under way: Spark may leave one for ever that the end of its context meets.
+    while not spark.sparkContext._jsc.sc().isStopped():
+        time.sleep(0.02)
+    spark.range(1).count()
 if how == "raise":
     raise RuntimeError("raised at top level")
 if how == "system-exit":
