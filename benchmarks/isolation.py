@@ -4,11 +4,12 @@ The good reporter is a ``file``. It is measured in three processes by turns, in 
 reporters that do nothing; beside the bad ones. The first comparison is what an operator asks, the second says what
 of it is the badness. While the others are measured, the bad ones are stopped (SIGSTOP). Bad reporters never get the
 rest that the circuit breaker would give them, and their timeout is a tenth of the default, so that whatever they do
-happens often. The first row is a good neighbour measured against a good neighbour: as far as it is off from 1, the
-machine is too busy for what follows to be believed. Throughput is a flood of records, translated and dispatched as fast
-as a sidecar does it; latency is from dispatch to a written file, at a steady 2,000 events a second. With
-``ISOLATION_FLOOD=events`` the flood is of events that are made beforehand: some ten times what ever comes from the
-translation, so that next to nothing but the interpreter's lock, which all share, is measured.
+happens often; with ``ISOLATION_SETTINGS=default`` they have all that as it is shipped. The first row is a good
+neighbour measured against a good neighbour: as far as it is off from 1, the machine is too busy for what follows to be
+believed. Throughput is a flood of records, translated and dispatched as fast as a sidecar does it; latency is from
+dispatch to a written file, at a steady 2,000 events a second. With ``ISOLATION_FLOOD=events`` the flood is of events
+that are made beforehand: some ten times what ever comes from the translation, so that next to nothing but the
+interpreter's lock, which all share, is measured.
 
 ``ISOLATION_WINDOWS`` (9): windows a kind; ``ISOLATION_PAIRS`` (1): windows a pair before a closer look at those that
 are not within the target, 0 leaves pairs out; ``ISOLATION_KINDS``: some of the kinds, separated by semicolons.
@@ -54,7 +55,8 @@ _PACED_SLICES = 100
 _PACED_EVENTS = 8
 _PACE_SECONDS = 0.004
 _TARGET = 0.10
-_BAD = {"timeout": "1s", "circuit-breaker.failures": "1000", "retry.max": "200ms"}
+_HARSH = {"timeout": "1s", "circuit-breaker.failures": "1000", "retry.max": "200ms"}
+_BAD = {} if os.environ.get("ISOLATION_SETTINGS", "harsh") == "default" else _HARSH
 _NOTHING = "nothing"
 _READY_MADE = os.environ.get("ISOLATION_FLOOD", "records") == "events"
 _PROPERTIES = {"spark.job.description": "select count(*) from somewhere", "callSite.short": "count at App.scala:12"}
