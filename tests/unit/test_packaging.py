@@ -121,7 +121,8 @@ def test_sdist_can_be_built_from(clone: Path) -> None:
     done = run(clone, "-m", "hatchling", "build", "-t", "sdist")
     assert done.returncode == 0, done.stdout + done.stderr
     [sdist] = (clone / "dist").glob("*.tar.gz")
-    shutil.unpack_archive(sdist, clone / "unpacked")
+    # How an archive is unpacked without a warning differs from one Python to the next: there, nobody minds one.
+    assert run(clone, "-m", "tarfile", "-e", str(sdist), "unpacked").returncode == 0
     [top] = (clone / "unpacked").iterdir()
     assert (top / "jvm-shim" / "build.py").exists()
     assert list((top / "jvm-shim").rglob("*.java"))
