@@ -22,6 +22,8 @@ Callback: TypeAlias = Callable[[Event], Awaitable[object] | object]
 
 #: What an attempt may take longer than the callback, before its thread is given up.
 _GRACE_SECONDS = 1.0
+#: Of that, how long one that is cancelled has to end.
+_UNWIND_SECONDS = 0.5
 
 
 class CallbackReporter(Reporter):
@@ -70,6 +72,8 @@ class CallbackReporter(Reporter):
         done, _ = await asyncio.wait({call}, timeout=self._timeout)
         if not done:
             call.cancel()
+            # It is to be out of the way before the next is called; one that will not end is not waited for.
+            await asyncio.wait({call}, timeout=_UNWIND_SECONDS)
             return PermanentError(f"no answer within {self._timeout:g} s (timeout)")
         return call.result()
 
