@@ -54,16 +54,19 @@ class _Attempt:
         self.submitted = submitted
         self.status = Status(STAGE)
         self.over = False
+        self._last = 0
         self._edges_at = 0
         self._edges: set[tuple[str, int, int, int]] = set()
 
     def takes(self, record: StageTasks) -> bool:
         """Whether this is the next edge: not an earlier one, and none that has been told."""
-        if self.over or record.time < self._edges_at:
+        # By its number, where it has one: a clock may be set back while tasks run.
+        if self.over or (record.seq <= self._last if record.seq else record.time < self._edges_at):
             return False
+        self._last = record.seq
         if record.time > self._edges_at:
-            self._edges_at = record.time
             self._edges.clear()
+        self._edges_at = record.time
         edge = (record.status, record.running, record.finished, record.failed)
         if edge in self._edges or record.status not in STAGE or not self.status.become(record.status):
             return False

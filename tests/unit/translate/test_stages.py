@@ -157,6 +157,19 @@ def test_an_edge_that_is_told_twice_or_late_is_no_event() -> None:
     assert [event.attributes["status.new"] for event in told] == ["ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"]
 
 
+def test_a_clock_that_is_set_back_while_tasks_run_hides_no_edge() -> None:
+    """Records of a driver have numbers, and are in order by these; their times need not be."""
+
+    def edge(seq: int, status: str, time: int, finished: int) -> dict[str, Any]:
+        counts = {"tasks": 2, "running": 2 - finished, "finished": finished, "failed": 0}
+        about = {"kind": "stage_tasks", "stage_id": 3, "attempt": 0, "status": status}
+        return {"seq": seq, **about, "time": time, **counts}
+
+    running, over = edge(7, "ALL_RUNNING_OR_FINISHED", START, 0), edge(9, "ALL_FINISHED", START - 3_600_000, 2)
+    told = translate(submitted(), running, over, running, over)
+    assert [event.attributes["status.new"] for event in told] == ["ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"]
+
+
 def test_a_long_stage_is_remembered_through_thousands_of_short_ones() -> None:
     """What is over is forgotten first."""
     translator = Translator()
