@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import ClassVar
 
 from spark_events.config import choice, option
@@ -20,6 +21,8 @@ __all__ = ["DRIVER_LOGGER", "LogConfig", "LogReporter", "format_event", "severit
 
 #: What is logged there, the sidecar hands to the driver, whose logger has the same name.
 DRIVER_LOGGER = "io.sparkevents.Events"
+#: How long to wait before a standard error that has no room is looked at again, in seconds: at first, and at most.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 _WIDTH = max(len(severity.value) for severity in Severity)
 _LEVELS = {severity: 10 * rank or 5 for rank, severity in enumerate(Severity)}
 _SEVERITIES = {level: severity for severity, level in _LEVELS.items()}
@@ -72,19 +75,42 @@ class LogReporter(Reporter):
         # Python's own logging leads out of here: the reporter need not know who is at its other end, and one in a
         # process of its own is connected like everybody there.
         self._logger = logging.getLogger(DRIVER_LOGGER) if config.destination == "log4j" else None
+        # What is being written, and how much of that has been: an attempt that fails is gone on with by the next.
+        self._data = b""
+        self._written = 0
 
     def open(self) -> None:
         if self._logger is not None and not self._logger.hasHandlers():
             raise PermanentError("there is no driver whose log could be written to; choose destination = stderr")
 
-    def report(self, events: Sequence[Event]) -> None:
+    def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
         if self._logger is not None:
             self._hand_to_driver(self._logger, events)
-            return
+            return None
         data = "".join(f"{self._line(event)}\n" for event in events).encode("utf-8", "replace")
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._fd, view) :]
+        if data != self._data:
+            self._data, self._written = data, 0
+        return None if self._write() else self._write_later()
+
+    def _write(self) -> bool:
+        """Writes what is left; False where there is no room for all of it.
+
+        Whoever shares standard error may have made it one that does not wait, and so it is for all who have it.
+        """
+        view = memoryview(self._data)
+        while self._written < len(view):
+            try:
+                self._written += os.write(self._fd, view[self._written :])
+            except BlockingIOError:
+                return False
+        self._data = b""
+        return True
+
+    async def _write_later(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self._write():
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _hand_to_driver(self, logger: logging.Logger, events: Sequence[Event]) -> None:
         for event in events:

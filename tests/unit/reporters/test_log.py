@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -9,6 +11,7 @@ import pty
 import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -53,6 +56,33 @@ def test_a_time_beyond_the_calendar_is_shown_as_a_number() -> None:
     """An event whose time no calendar has is still an event."""
     odd = EventBuilder("tests", "Test").set_observed_ts_millis(2**63 - 1).build()
     assert format_event(odd) == f"{2**63 - 1} INFO  Test: Test"
+
+
+def test_an_error_that_does_not_wait_gets_each_line_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever shares it may have made it so; an attempt that was cut off is gone on with where it was."""
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    events = [saying(f"{number} {'x' * 1_000}") for number in range(300)]
+    got: list[bytes] = []
+
+    async def deliver(reporter: LogReporter) -> None:
+        with contextlib.suppress(asyncio.TimeoutError):
+            rest = reporter.report(events)
+            assert rest is not None
+            await asyncio.wait_for(rest, 0.05)
+        reader = threading.Thread(target=lambda: got.extend(iter(lambda: os.read(reads, 5_000), b"")))
+        reader.start()
+        if (rest := reporter.report([*events])) is not None:
+            await rest
+        os.close(writes)
+        reader.join()
+
+    with open(writes, "wb", buffering=0, closefd=False) as standard_error:
+        monkeypatch.setattr(sys, "__stderr__", standard_error)
+        asyncio.run(deliver(LogReporter(LogConfig())))
+    os.close(reads)
+    lines = b"".join(got).decode().splitlines()
+    assert [line.partition("Test: ")[2] for line in lines] == [one.body for one in events]
 
 
 def test_lines_go_to_standard_error_also_when_that_is_replaced() -> None:
