@@ -182,6 +182,49 @@ public final class HandoffQueueChecks {
     is(queue.dropped(), 1); // 128; all before were acknowledged, all behind are here
   }
 
+  private static Record large(int bytes) {
+    char[] text = new char[bytes];
+    Arrays.fill(text, 'x');
+    return new AddedEvent("{\"t\":\"" + new String(text) + "\"}").record();
+  }
+
+  /** Few records may be much: what a sidecar was given makes room, and what waits is dropped, before the driver is short. */
+  public static void checkLargeRecordsAreKeptWithinTheirShare() throws Exception {
+    HandoffQueue queue = new HandoffQueue(1_024, true, 10_000);
+    for (int i = 0; i < 30; i++) {
+      queue.offer(large(1_000)); // of 20,000, 19 have room
+    }
+    queue.offer(routine());
+    is(queue.dropped(), 11);
+    queue.offer(large(50_000)); // alone, but for what is worth more than room
+    is(queue.size(), 1);
+    for (int i = 0; i < 5; i++) {
+      queue.offer(routine());
+    }
+    is(queue.size(), 6);
+    for (Record record : takeAll(queue)) {
+      record.line();
+    }
+    take(queue);
+    is(queue.makeRoomAhead(), false);
+    is(queue.size() < 8, true);
+    queue.acknowledge(1_000);
+    long before = queue.dropped();
+    for (int i = 0; i < 40; i++) {
+      queue.offer(large(1_000));
+      for (Record record : take(queue)) {
+        record.line();
+      }
+      queue.makeRoomAhead();
+    }
+    take(queue);
+    queue.makeRoomAhead();
+    is(queue.size() <= 10, true);
+    is(queue.dropped(), before);
+    queue.rewind();
+    is(takeAll(queue).size() > 8, true);
+  }
+
   /** What was written to one that has died is not in the pipe of the next; and at the end no room is needed. */
   public static void checkNoRoomIsMadeOfWhatIsNotInThePipe() throws Exception {
     HandoffQueue queue = new HandoffQueue(1_024, true);

@@ -28,6 +28,7 @@ final class AddedEvent implements SparkListenerEvent {
             out.writeFieldName("event");
             out.copyCurrentStructure(parser);
           }
-        });
+        },
+        json.length());
   }
 }

@@ -17,6 +17,8 @@ final class HandoffQueue {
   /** So many records are forgotten at a time: the listener's thread must not wait for long. */
   private static final int SLICE = 32;
   private static final int BATCH = 64;
+  /** Of the driver's memory, what the records may have that a sidecar was given; those that wait for it may have two. */
+  private static final int SHARE = 16;
 
   private final ReentrantLock lock = new ReentrantLock();
   private final Progress progress = new Progress(lock.newCondition());
@@ -37,10 +39,17 @@ final class HandoffQueue {
    * @param prompt whether the writer is woken for each record: see {@link Bell}
    */
   HandoffQueue(int capacity, boolean prompt) {
+    this(capacity, prompt, Runtime.getRuntime().maxMemory() / SHARE);
+  }
+
+  /**
+   * @param mostBytes of what a sidecar was given, so much is kept at most, and twice that of what waits
+   */
+  HandoffQueue(int capacity, boolean prompt, long mostBytes) {
     bell = new Bell(lock.newCondition(), prompt);
     // What is being written cannot make room: with a small queue it has to be little.
     batch = Math.max(1, Math.min(BATCH, capacity / 8));
-    held = new Holdings(capacity, Math.max(BATCH, 4 * Math.min(capacity, 1 << 20)));
+    held = new Holdings(capacity, Math.max(BATCH, 4 * Math.min(capacity, 1 << 20)), mostBytes);
   }
 
   /** The same as {@link #offer(Record, boolean)} for a record that nobody waits for. */

@@ -21,12 +21,15 @@ final class Holdings {
   boolean hasDropped;
 
   private final int ahead;
+  private final long mostBytes;
 
   /**
    * @param mostTraces of how many records that have made room it is remembered that they may be lost
+   * @param mostBytes how much is kept at most of what was written, and twice that of what waits, however few records
    */
-  Holdings(int capacity, int mostTraces) {
+  Holdings(int capacity, int mostTraces, long mostBytes) {
     this.capacity = capacity;
+    this.mostBytes = mostBytes;
     ahead = Math.min(AHEAD, capacity / 8);
     sent = new Sent(mostTraces);
   }
@@ -37,10 +40,16 @@ final class Holdings {
 
   /** Whether there is room, or some was made at the cost of what is worth no more. */
   boolean hasRoomFor(Record record) {
-    if (hasRoom() || forgetWritten()) {
-      return true;
+    boolean hasRoom = hasRoom() || forgetWritten() || dropLeast(record.worth);
+    // Only for one that is known to need it. Twice as much as of what was sent, which may all come back.
+    while (hasRoom && record.size() > 0 && !pending.isEmpty() && pending.bytes() + record.size() > 2 * mostBytes) {
+      hasRoom = dropLeast(record.worth);
     }
-    Record least = pending.pollLeast(record.worth);
+    return hasRoom;
+  }
+
+  private boolean dropLeast(Record.Worth worth) {
+    Record least = pending.pollLeast(worth);
     if (least != null) {
       drop(least);
     }
@@ -54,7 +63,7 @@ final class Holdings {
   /** Makes at most so much room before it is asked for; returns whether there is more to be done. */
   boolean makeRoomAhead(int most) {
     int done = 0;
-    while (done < most && size() > capacity - ahead && forgetWritten()) {
+    while (done < most && (size() > capacity - ahead || sent.bytes() > mostBytes) && forgetWritten()) {
       done++;
     }
     return done == most;

@@ -34,12 +34,21 @@ class Record {
   final Context.Change change;
 
   private final long observedMillis;
+  private final int captured;
   /** Null once the line is made: what it has captured may be large. */
   private Body body;
   private long seq;
   private byte[] line;
 
   Record(String kind, Worth worth, Context.Change change, Body body) {
+    this(kind, worth, change, body, 0);
+  }
+
+  /**
+   * @param captured how many bytes its body holds; 0: few, or nobody knows
+   */
+  Record(String kind, Worth worth, Context.Change change, Body body, int captured) {
+    this.captured = captured;
     this.kind = kind;
     this.worth = worth;
     this.change = change;
@@ -54,6 +63,11 @@ class Record {
   /** Called once, by the queue, under its lock. */
   void assign(long number) {
     seq = number;
+  }
+
+  /** How many bytes it holds, as far as that is known: its line, or what it has captured for that. */
+  int size() {
+    return line == null ? captured : line.length;
   }
 
   /** The record as one line of JSON, newline included. For one thread at a time. */

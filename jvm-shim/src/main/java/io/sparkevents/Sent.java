@@ -1,6 +1,7 @@
 package io.sparkevents;
 
 import java.util.ArrayDeque;
+import java.util.Iterator;
 import java.util.function.Consumer;
 
 /**
@@ -31,6 +32,8 @@ final class Sent {
   private final int mostTraces;
   /** Up to here they have been written, not only taken to be written. */
   private long writtenThrough;
+  /** Of those that have been written, the lines. */
+  private long bytes;
   private long ackedThrough;
 
   Sent(int mostTraces) {
@@ -49,12 +52,30 @@ final class Sent {
     records.addLast(record);
   }
 
+  /** How many bytes those hold that have been written. */
+  long bytes() {
+    return bytes;
+  }
+
   /** What was taken so far is in the pipe. */
   void allWritten() {
-    Record last = records.peekLast();
-    if (last != null) {
-      writtenThrough = last.seq();
+    long before = writtenThrough;
+    for (Iterator<Record> newest = records.descendingIterator(); newest.hasNext(); ) {
+      Record record = newest.next();
+      if (record.seq() <= before) {
+        break;
+      }
+      writtenThrough = Math.max(writtenThrough, record.seq());
+      bytes += record.size();
     }
+  }
+
+  /** It is not held any more. */
+  private Record left(Record record) {
+    if (record != null && record.seq() <= writtenThrough) {
+      bytes -= record.size();
+    }
+    return record;
   }
 
   /** There is another sidecar, to which nothing has been written yet. */
@@ -74,13 +95,13 @@ final class Sent {
       }
       traces.addLast(new Trace(oldest));
     }
-    return records.pollFirst();
+    return left(records.pollFirst());
   }
 
   /** The oldest record if it is not newer than {@code seq}, or null. */
   Record pollThrough(long seq) {
     Record oldest = records.peekFirst();
-    return oldest == null || oldest.seq() > seq ? null : records.pollFirst();
+    return oldest == null || oldest.seq() > seq ? null : left(records.pollFirst());
   }
 
   /** Up to {@code seq} all is acknowledged, and nothing of it can be lost any more. */
@@ -103,10 +124,14 @@ final class Sent {
   }
 
   boolean remove(Record record) {
-    return records.removeLastOccurrence(record);
+    boolean was = records.removeLastOccurrence(record);
+    if (was) {
+      left(record);
+    }
+    return was;
   }
 
   Record pollLast() {
-    return records.pollLast();
+    return left(records.pollLast());
   }
 }
