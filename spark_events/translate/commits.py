@@ -77,6 +77,12 @@ class Commits:
         if draft.severity is Severity.WARN or not 0 < wait <= self._interval:
             yield from self.flush()
 
+    def idle(self, at: int) -> Iterator[Draft]:
+        """Spark has looked and there was nothing to do: no time for a commit, but it tells what the clock says."""
+        if self._quiet_until - at > self._interval:
+            # It was set back, also for what is held already.
+            yield from self.flush()
+
     def flush(self, now: int | None = None) -> Iterator[Draft]:
         """Reports what is held, if its time has come; with no time, in any case."""
         if self._held is not None and (now is None or now >= self._quiet_until):

@@ -108,7 +108,8 @@ class Streams:
     def _nothing_to_do(self, run: Run, at: int) -> Iterator[Draft]:
         run.batch_runs = False
         if not run.status.is_over:
-            _, watermark = self._of(run)
+            commits, watermark = self._of(run)
+            yield from commits.idle(at)
             yield from watermark.idle(at)
 
     def _close(self, run: Run) -> Iterator[Draft]:

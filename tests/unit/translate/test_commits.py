@@ -244,6 +244,24 @@ def test_without_an_interval_a_clock_that_was_set_back_holds_nothing() -> None:
     assert len(commits(at(31, 0), at(30, 1))) == 2
 
 
+def test_what_is_held_does_not_wait_for_a_clock_that_was_set_back() -> None:
+    """A query that has fallen silent says every ten seconds that there is nothing: that tells what time it is now."""
+    translator = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=10.0)))
+
+    def told(seq: int, record: dict[str, Any]) -> list[object]:
+        events = translator.translate(decoded({"seq": seq, **record}))
+        return [event.attributes["spark.streaming.batch.id"] for event in events if event.name == "BatchCommitEvent"]
+
+    def idle(timestamp: str) -> dict[str, Any]:
+        return {"kind": "query_idle", "id": "q1", "run_id": "r1", "timestamp": timestamp, "at": 0}
+
+    assert [told(seq, record) for seq, record in enumerate((query_started(), at(30, 0), at(31, 1)), 1)] == [[], [0], []]
+    assert told(4, idle("2026-11-21T12:14:32.000Z")) == []
+    assert translator.held_record == 3
+    assert told(5, idle("2026-11-20T12:14:33.000Z")) == [1]
+    assert (translator.held_record, translator.next_deadline) == (None, None)
+
+
 def test_what_is_held_is_not_acknowledged_and_comes_when_its_time_is_up() -> None:
     """The record of a held event stays with the driver until time, by itself, has made the event."""
     translator = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=10.0)))
