@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -213,7 +214,8 @@ def test_a_programming_error_is_not_tried_again(df: DataFrame) -> None:
         enrich_batch(df, wrong, output="x long", retry=Retry(attempts=4, initial=0.01))
     assert {sample.failure.attempts for sample in caught.value.samples} == {1}
     assert "AttributeError" in str(caught.value)
-    assert ".wrong)" in str(caught.value)
+    # Python 3.10 knows no more of it than its last name.
+    assert re.search(r"[. ]wrong\)", str(caught.value))
 
 
 def test_a_resource_that_does_not_open_fails_every_row_with_its_reason(df: DataFrame) -> None:
@@ -240,7 +242,7 @@ def test_a_function_that_blocks_the_loop_is_named(df: DataFrame, caplog: pytest.
 
     enrich_batch(df, blocks, output="x long")
     (said,) = [record.getMessage() for record in caplog.records if "blocked" in record.getMessage()]
-    assert said.endswith(".blocks")
+    assert re.search(r"[. ]blocks$", said)
     assert "test_enrich_input.py" in said
 
 
