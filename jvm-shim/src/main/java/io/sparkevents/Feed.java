@@ -116,7 +116,10 @@ final class Feed {
       return;
     }
     if (notice.startsWith(Drops.HANDOFF)) {
-      LOG.warn("spark-events: the handoff queue is full (events.dispatcher.queue.size = {}, or its share of the memory): {}", queueSize, notice);
+      LOG.warn(
+          "spark-events: the handoff queue is full (events.dispatcher.queue.size = {}, or its share of the memory): {}",
+          queueSize,
+          notice);
     } else if (notice.startsWith(Drops.UNWRITABLE)) {
       // Each has been said with its reason.
       LOG.debug("spark-events: records could not be written: {}", notice);
