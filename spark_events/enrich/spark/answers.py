@@ -11,6 +11,7 @@ import pyarrow as pa
 from spark_events.enrich.engine.failure import Failure, type_of
 from spark_events.enrich.spark.fitting import check_of, described, listed, surely_fits
 from spark_events.enrich.spark.nulls import has_required, null_below
+from spark_events.enrich.spark.structs import by_name
 
 __all__ = ["AnswerWriter"]
 
@@ -209,7 +210,14 @@ class AnswerWriter:
 
 
 def _array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    array = pa.array(values, kind)
+    try:
+        array = pa.array(values, kind)
+    except pa.ArrowTypeError:
+        # Each may fit: it takes tuples for structs or dictionaries, whichever comes first.
+        turn = by_name(kind)
+        if turn is None:
+            raise
+        array = pa.array([None if value is None else turn(value) for value in values], kind)
     if isinstance(array, pa.ChunkedArray):
         # Of text and bytes beyond 2 GiB pyarrow makes several, of what they are nested in it says that it cannot.
         raise pa.ArrowCapacityError("more than one array holds")

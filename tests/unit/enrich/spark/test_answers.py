@@ -6,6 +6,7 @@ import collections
 import datetime
 import decimal
 import math
+import re
 import uuid
 from typing import Any
 
@@ -275,6 +276,43 @@ def test_what_fits_is_kept_as_it_is(kind: Any, value: Any, kept: Any) -> None:
     """numpy's numbers are as good as Python's."""
     assert written([{"s": value}, {"s": None}], ("s", kind)) == ([[kept, None]], {})
     assert AnswerWriter(pa.schema([("s", kind)])).misfit({"s": value}) is None
+
+
+_PAIR = pa.struct([("x", pa.int32()), ("y", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "kept"),
+    [
+        (_PAIR, [{"x": 1}, (2, "b"), None], [{"x": 1, "y": None}, {"x": 2, "y": "b"}, None]),
+        (_PAIR, [(2, "b"), {"y": "a"}], [{"x": 2, "y": "b"}, {"x": None, "y": "a"}]),
+        (
+            pa.list_(_PAIR),
+            [[{"x": 1, "y": "a"}, (2, "b")], ((3, "c"), None)],
+            [[{"x": 1, "y": "a"}, {"x": 2, "y": "b"}], [{"x": 3, "y": "c"}, None]],
+        ),
+        (pa.map_(_PAIR, _PAIR), [{(1, "a"): {"x": 2}}], [[({"x": 1, "y": "a"}, {"x": 2, "y": None})]]),
+        (
+            pa.struct([("s", _PAIR), ("t", pa.map_(pa.string(), _PAIR))]),
+            [{"s": (1, "a")}, ({"x": 2}, [("k", (3, "c"))])],
+            [
+                {"s": {"x": 1, "y": "a"}, "t": None},
+                {"s": {"x": 2, "y": None}, "t": [("k", {"x": 3, "y": "c"})]},
+            ],
+        ),
+    ],
+)
+def test_of_one_column_some_structs_may_be_tuples_and_others_dictionaries(
+    kind: Any, values: list[Any], kept: list[Any]
+) -> None:
+    """Arrow takes either for a whole array: an error of its own would end the task, and repeat all its calls."""
+    answers = [{"s": value} for value in values]
+    assert written(answers, ("s", kind)) == ([kept], {})
+    wrong = "column 's' is .*, and the function gave str"
+    columns, failures = written([*answers, {"s": "x"}, {"s": iter([1])}], ("s", kind))
+    assert columns == [[*kept, None, None]]
+    assert sorted(failures) == [len(kept), len(kept) + 1]
+    assert re.match(wrong, failures[len(kept)])
 
 
 @pytest.mark.parametrize(
