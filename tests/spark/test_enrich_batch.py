@@ -87,6 +87,24 @@ def test_order_partitions_and_other_columns_are_kept(spark: SparkSession, servic
     assert out.schema.fields[: len(df.columns)] == df.schema.fields
 
 
+def test_what_comes_back_is_of_the_types_that_were_said_also_where_spark_looks(spark: SparkSession) -> None:
+    """It does where it is told to, since 4.1: a column that is NOT NULL must not come back as one that may be null."""
+
+    async def twice(row: Any) -> dict[str, Any]:
+        return {"x": 2 * row["i.d"], "y": {"z": "a"}}
+
+    df = spark.range(10).selectExpr("id as `i.d`", "array(struct(id)) as nested")
+    wanted: Any = {"output": "x long not null, y struct<z: string not null>", "on_failure": "column"}
+    setting = "spark.sql.execution.arrow.pyspark.validateSchema.enabled"
+    spark.conf.set(setting, "true")
+    try:
+        for one in (df, df.selectExpr("*", "1 as plain")):
+            assert [row.x for row in enrich_batch(one, twice, **wanted).collect()] == list(range(0, 20, 2))
+            assert enrich(one, twice, **wanted).count() == 10
+    finally:
+        spark.conf.unset(setting)
+
+
 def test_values_of_every_type_arrive_and_return(spark: SparkSession, service: EnrichService) -> None:
     """As Python has them: maps and structs are dictionaries, timestamps have a time zone."""
     zone = datetime.timezone.utc

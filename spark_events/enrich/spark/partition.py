@@ -101,7 +101,10 @@ class Partition:
 
     def _with_names(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         names = self._task.names
-        return pa.RecordBatch.from_arrays(batch.columns, names=list(names)) if names else batch
+        if not names:
+            return batch
+        fields = [field.with_name(name) for field, name in zip(batch.schema, names, strict=True)]
+        return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
 
     def _chunk(self, batch: pa.RecordBatch) -> Chunk:
         rows, failed = self._rows.read(batch)
@@ -153,15 +156,16 @@ class Partition:
             place = place_of(self._number, self._tally.rows + row)
             raise EnrichmentError(f"no answer for {place}: {described(failure)}")
         self._tally.add(batch.num_rows, failures)
-        names = [*batch.schema.names, *self._task.output_schema().names]
+        # As they came: Spark may look whether a column that has no nulls says so (validateSchema, since 4.1).
+        fields = [*batch.schema, *(field.with_nullable(True) for field in self._task.output_schema())]
         columns = [*batch.columns, *arrays]
         if self._task.settles:
-            names.append(COLUMN)
+            fields.append(pa.field(COLUMN, HIDDEN_TYPE))
             columns.append(_hidden(_failure_array(batch.num_rows, failures)))
         elif self._task.failure_column:
-            names.append(self._task.failure_column)
+            fields.append(pa.field(self._task.failure_column, FAILURE_TYPE))
             columns.append(_failure_array(batch.num_rows, failures))
-        return pa.RecordBatch.from_arrays(columns, names=names)
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
     def _with_report(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same batch; the hidden column of its last row carries the report."""
@@ -172,7 +176,7 @@ class Partition:
         reports = pa.array([None] * (batch.num_rows - 1) + [report], pa.binary())
         columns = list(batch.columns)
         columns[place] = _struct(hidden.field("failure"), reports, last_is_there=True)
-        return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def _together(plan: Plan, batch: pa.RecordBatch, answer: float | None) -> int:

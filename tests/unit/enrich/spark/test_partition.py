@@ -61,6 +61,26 @@ def test_wide_rows_are_held_by_their_size() -> None:
     assert 5_000 < counted["buffer_bytes"] <= 1_000_000 * 9 / 8
 
 
+@pytest.mark.parametrize("names", [(), ("i.d", "body")], ids=str)
+def test_columns_that_have_no_nulls_go_on_to_say_so(names: tuple[str, ...]) -> None:
+    """With ``spark.sql.execution.arrow.pyspark.validateSchema.enabled`` Spark would end the task that hides it."""
+    kinds = [pa.field("id", pa.int64(), nullable=False), pa.field("body", pa.string())]
+    batch = pa.RecordBatch.from_arrays(_wide(10, 1).columns, schema=pa.schema(kinds))
+    output = pa.schema([pa.field("twice", pa.int64(), nullable=False)]).serialize().to_pybytes()
+    own = names or ("id", "body")
+    task = Task(b"", b"", output, own[:1], own, scope="", settles=True, names=names)
+
+    async def twice(row: Any) -> Mapping[str, int]:
+        return {"twice": 2 * row[0]}
+
+    definition = Definition("calls", "answers", "resource", f"partition {next(_number)}")
+    plan = Plan(twice, max_in_flight=1, buffer_rows=4)
+    for made in Partition(task, plan, definition, Attempt(), "").run(iter([batch])):
+        assert [field.name for field in made.schema] == [*own, "twice", COLUMN]
+        # A row that has failed has no answer.
+        assert [field.nullable for field in made.schema] == [False, True, True, True]
+
+
 def _bodies(plan: Plan, batches: list[pa.RecordBatch], replay: ReplayStore | None = None) -> list[pa.RecordBatch]:
     output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
     task = Task(b"", b"", output, ("id",), ("id",), scope="", settles=True, replay=replay)
