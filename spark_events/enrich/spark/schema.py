@@ -200,7 +200,7 @@ def _is_foreign(kind: DataType) -> bool:
     if type(kind) in PLAIN or isinstance(kind, DecimalType):
         return False
     # What is nested is looked at by itself, and what stands for another type is left to Spark.
-    if _is_char(kind) or isinstance(kind, (ArrayType, MapType, StructType, UserDefinedType)):
+    if isinstance(kind, (ArrayType, MapType, StructType, UserDefinedType)):
         return False
     try:
         to_arrow_type(kind)

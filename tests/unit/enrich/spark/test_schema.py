@@ -109,6 +109,8 @@ CalendarIntervalType = getattr(spark_types, "CalendarIntervalType", UnknownType)
         (ArrayType(YearMonthIntervalType()), "'c.element', interval year to month,"),
         (MapType(StringType(), CalendarIntervalType()), "'c.value', interval,"),
         (StructType([StructField("i", ArrayType(CalendarIntervalType()))]), "'c.i.element', interval,"),
+        (CharType(5), "'c', char(5),"),
+        (ArrayType(VarcharType(5)), "'c.element', varchar(5),"),
         (_TWINS, "'c', a struct with several fields 'a',"),
         (MapType(_TWINS, StringType()), "'c.key', a struct with several fields 'a',"),
     ],
