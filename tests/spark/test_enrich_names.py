@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.types import LongType, StructField, StructType
 
-from spark_events import Retry, enrich, enrich_batch
+from spark_events import InvalidPlanError, Retry, enrich, enrich_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -112,3 +112,24 @@ def test_idempotency_keys_are_those_of_the_real_names(df: DataFrame) -> None:
     renamed = df.withColumnRenamed("a.b", "e").select("e")
     assert made == [row.x for row in enrich_batch(renamed, keyed, output="x string").collect()]
     assert len(set(made)) == 6
+
+
+@pytest.mark.parametrize("first", ["a.b", "plain"])
+def test_names_that_differ_in_capitals_alone_are_refused_where_they_are_one_to_spark(
+    spark: SparkSession, first: str
+) -> None:
+    """Before a call: beside such a name as `a.b`, Spark found it out when all had been made."""
+    twins = spark.range(3).select(*(col("id").alias(name) for name in (first, "x", "X")))
+
+    async def called(row: Any) -> dict[str, Any]:
+        return {"new.x": row.x + row.X, "new`y": len(row)}
+
+    for form in (enrich, enrich_batch):
+        with pytest.raises(InvalidPlanError, match="columns 'x' and 'X', which are one name to Spark: rename one"):
+            form(twins, called, output=OUTPUT)
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        for made in (enrich_batch(twins, called, output=OUTPUT), enrich(twins, called, output=OUTPUT)):
+            assert [tuple(row) for row in made.collect()] == [(row, row, row, 2 * row, 3) for row in range(3)]
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")

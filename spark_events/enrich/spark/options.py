@@ -54,15 +54,28 @@ def plan_of(df: DataFrame, fn: Any, options: Options) -> Plan:
     unknown = [name for name in options if name not in allowed]
     if unknown:
         raise InvalidPlanError(f"there is no option {unknown[0]!r}; allowed: {', '.join(sorted(allowed))}")
-    twice = sorted({name for name in df.columns if df.columns.count(name) > 1})
-    if twice:
-        raise InvalidPlanError(f"the DataFrame has several columns {twice[0]!r}: rename one")
+    _check_names(df)
     plan = Plan(fn, **options)  # type: ignore[arg-type]  # names become tuples there
     found: dict[str, Any] = {}
     for name in ("key", "coalesce_by"):
         if getattr(plan, name) is not None:
             found[name] = existing(df, name, getattr(plan, name))
     return dataclasses.replace(plan, **found)
+
+
+def _check_names(df: DataFrame) -> None:
+    """That each column can be told from the others by its name, as Spark reads names."""
+    twice = sorted({name for name in df.columns if df.columns.count(name) > 1})
+    if twice:
+        raise InvalidPlanError(f"the DataFrame has several columns {twice[0]!r}: rename one")
+    seen: dict[str, str] = {}
+    for name in df.columns:
+        twin = seen.setdefault(name.lower(), name)
+        if twin != name and str(df.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() != "true":
+            raise InvalidPlanError(
+                f"the DataFrame has columns {twin!r} and {name!r}, which are one name to Spark: rename one, or set "
+                "spark.sql.caseSensitive"
+            )
 
 
 def check_libraries() -> None:
