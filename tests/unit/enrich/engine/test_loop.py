@@ -92,3 +92,50 @@ def test_a_loop_does_not_outlive_its_interpreter() -> None:
         except subprocess.TimeoutExpired:
             process.stdin.close()
         assert process.wait(SECONDS) == 0
+
+
+_LEAVES_TASKS = """
+import asyncio, sys
+if sys.argv[1] == "asyncio":
+    sys.modules["uvloop"] = None
+from spark_events.enrich.engine.loop import BackgroundLoop
+
+async def fails_late():
+    try:
+        await asyncio.sleep(60)
+    finally:
+        await asyncio.sleep(0.01)
+        print("ended", flush=True)
+        raise ValueError("of no interest any more")
+
+async def stays():
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            print("stays", flush=True)
+
+background = BackgroundLoop()
+background.submit(fails_late())
+if sys.argv[2] == "stays":
+    background.submit(stays())
+background.submit(asyncio.sleep(0)).result()
+"""
+
+
+@pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
+def test_what_still_runs_at_the_end_is_ended_without_a_word(kind: str) -> None:
+    """What listens for a settled batch's sake is no matter of the user's."""
+    done = subprocess.run(
+        [sys.executable, "-c", _LEAVES_TASKS, kind, ""], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == ("ended\n", "")
+
+
+@pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
+def test_one_that_does_not_end_does_not_hold_up_the_end(kind: str) -> None:
+    """It is the user's own; the others have ended all the same."""
+    done = subprocess.run(
+        [sys.executable, "-c", _LEAVES_TASKS, kind, "stays"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert sorted(done.stdout.splitlines()) == ["ended", "stays"]
