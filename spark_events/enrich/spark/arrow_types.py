@@ -32,7 +32,7 @@ def arrow_schema(schema: spark.StructType) -> pa.Schema:
     """The schema as ``mapInArrow`` wants to have it.
 
     Raises:
-        TypeError: a type that Arrow does not carry; the message names it.
+        TypeError: a type that is not supported; the message names it, and those that are.
     """
     return pa.schema([_field(field.name, field.dataType, field.nullable) for field in schema.fields])
 
@@ -52,5 +52,9 @@ def _type(kind: Any) -> pa.DataType:
         return pa.struct([_field(part.name, part.dataType, part.nullable) for part in kind.fields])
     plain = PLAIN.get(type(kind))
     if plain is None:
-        raise TypeError(f"{kind.simpleString()} is no type that Arrow carries")
+        # Newer Sparks have more, which not every one that is supported can hand to Arrow.
+        allowed = ", ".join(["decimals", *sorted(one().simpleString() for one in PLAIN)])
+        raise TypeError(
+            f"{kind.simpleString()} is not allowed; allowed are {allowed}, and arrays, maps and structs of these"
+        )
     return plain

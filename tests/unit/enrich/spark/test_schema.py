@@ -100,6 +100,17 @@ YearMonthIntervalType = getattr(spark_types, "YearMonthIntervalType", UnknownTyp
 CalendarIntervalType = getattr(spark_types, "CalendarIntervalType", UnknownType)
 
 
+@pytest.mark.parametrize("kind", [UnknownType(), ArrayType(StructType([StructField("i", UnknownType())]))], ids=str)
+def test_a_type_that_output_cannot_have_is_named_with_those_that_it_can(kind: DataType) -> None:
+    """Some that newer Sparks have pass through as columns of the DataFrame all the same."""
+    fields = [StructField("id", StringType())]
+    df: Any = SimpleNamespace(schema=StructType(fields), columns=["id"])
+    with pytest.raises(InvalidPlanError) as caught:
+        output_of(df, StructType([StructField("c", kind)]))
+    assert "output cannot be: unknown is not allowed; allowed are decimals, bigint, binary," in str(caught.value)
+    assert "timestamp_ntz, tinyint, void, and arrays, maps and structs of these" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
