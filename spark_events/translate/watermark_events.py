@@ -52,6 +52,11 @@ class Subject:
         self.rows = self.stalled = self.waiting = 0
         return edge
 
+    def set_back(self, now: int) -> None:
+        """The clock was: nothing has happened later than now."""
+        self.last_moved, self.quiet_since = min(self.last_moved, now), min(self.quiet_since, now)
+        self.idle_since = min(self.idle_since, now)
+
     def stands_still(self, rows: int, pushing: int, watermark_moved: bool) -> None:
         """A batch without anything new from it; ``pushing`` of the rows should move the watermark."""
         self.rows += rows
@@ -60,13 +65,18 @@ class Subject:
 
 
 class View:
-    """What there is to say of a query's watermark at a moment."""
+    """What there is to say of a query's watermark at a moment.
+
+    Attributes:
+        clocks: how often the clock was set back, so that one time may be several moments.
+    """
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.descriptions: dict[int, str] = {}
         self.watermark = ""
         self.rows_late = 0
+        self.clocks = 0
         self._newest: int | None = None
 
     def take(self, watermark: str, newest: int | None, rows_late: int) -> None:
@@ -149,10 +159,11 @@ def _draft(
     details: dict[str, AttributeValue | None],
 ) -> Draft:
     index, old, new = subject.index, *change
+    moment = (*key, view.clocks) if view.clocks else key
     return Draft(
         name="WatermarkStatusChangeEvent",
         class_scope="spark.streaming.watermark",
-        key=("watermark", view.run.run_id, subject.kind, str(index), subject.partition, *key),
+        key=("watermark", view.run.run_id, subject.kind, str(index), subject.partition, *moment),
         body=body,
         severity=Severity.WARN if warn else Severity.INFO,
         observed_ts_millis=at,

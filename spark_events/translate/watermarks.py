@@ -31,6 +31,8 @@ _PERIODS = 3
 #: Until the period is known, patience is so much longer, and at least ten minutes.
 _UNKNOWN_PERIOD = 10
 _UNKNOWN_MILLIS = 600_000
+#: Clocks are put right by less all the time.
+_SET_BACK_MILLIS = 1_000
 
 
 class WatermarkTracker:
@@ -47,8 +49,9 @@ class WatermarkTracker:
         self._period = TriggerPeriod()
         self._view = View(run)
         self._batch = -1
-        # Edges never go back in time, whatever order the records come in.
+        # Edges never go back in time, whatever order the records come in; unless the clock itself does.
         self._now = 0
+        self._heard = 0
         self._batch_ended = 0
         self._newest: int | None = None
         self._least_lag: int | None = None
@@ -80,6 +83,7 @@ class WatermarkTracker:
             return
         self._batch = progress.batch_id
         began = iso_millis(progress.timestamp, at)
+        self._hear(began, at)
         at = max(at, self._now)
         self._period.word(began)
         self._batch_ended = at
@@ -102,6 +106,7 @@ class WatermarkTracker:
     def idle(self, at: int) -> Iterator[Draft]:
         """Spark says that it has looked and there was nothing to do; it is no edge by itself."""
         if not self._closed:
+            self._hear(at, at)
             self._period.word(at)
             yield from self._fall_idle(at, self._timeout)
 
@@ -110,6 +115,15 @@ class WatermarkTracker:
         deadline = self.next_deadline
         if deadline is not None and now >= deadline:
             yield from self._fall_idle(now, self._patience())
+
+    def _hear(self, began: int, ended: int) -> None:
+        """What a query says comes in the order in which it happened: where its times do not, the clock was set back."""
+        if began < self._heard - _SET_BACK_MILLIS:
+            self._view.clocks += 1
+            self._now, self._batch_ended = min(self._now, began), min(self._batch_ended, began)
+            for subject in self._subjects():
+                subject.set_back(began)
+        self._heard = ended
 
     def _source(
         self, index: int, source: SourceProgress, at: int, rows: int, pushing: int, moved: bool

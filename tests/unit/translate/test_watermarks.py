@@ -551,6 +551,34 @@ def test_a_clock_that_ran_ahead_never_leads_to_the_same_edge_twice(query: Query)
         assert times == sorted(times)
 
 
+DAY = 86_400
+
+
+def test_a_clock_that_was_set_back_is_not_waited_for(query: Query) -> None:
+    """What moved while it was a day ahead has not been quiet for a day less than nothing."""
+    # As far as anybody can tell, a day has passed.
+    assert len(query.batch(DAY + 3, -8, 5, newest=3)) == 4
+    assert query.nothing(5) == []
+    told = query.nothing(16)
+    assert edges(told) == [("source", 0, "IDLE"), ("query", None, "IDLE")]
+    assert {event.observed_ts_millis for event in told} == {NOON + 15_000}
+    assert "for 10 s" in about(told, "query").body
+
+
+def test_nor_is_it_by_what_was_idle_then(query: Query) -> None:
+    """Its times are of the clock that is right again, and of the same moment another event is another one."""
+    told = query.tick(100)
+    assert edges(told) == [("source", 0, "IDLE"), ("query", None, "IDLE")]
+    told += query.batch(DAY, 0, 5, newest=20)
+    back = query.batch(1, 0, 0)
+    back += query.nothing(12)
+    assert edges(back) == [("source", 0, "IDLE"), ("query", None, "IDLE")]
+    assert {event.observed_ts_millis for event in back} == {NOON + 11_000}
+    told += back + query.batch(13, 1, 5, newest=30)
+    assert told[-1].attributes["idle.duration_ms"] == 12_000
+    assert len({event.event_id for event in told}) == len(told) == 8
+
+
 def test_records_that_are_late_are_waited_for() -> None:
     """Under load Spark's listener bus is behind: what the clock says is compared with what has arrived."""
     query = Query()
