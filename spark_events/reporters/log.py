@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import logging
 import os
@@ -15,14 +14,13 @@ from spark_events.errors import PermanentError
 from spark_events.event import Event, Severity, encode_event
 from spark_events.event.display import moment
 from spark_events.event.text import on_one_line, plain
+from spark_events.reporters.patience import until
 from spark_events.reporters.reporter import Reporter
 
 __all__ = ["DRIVER_LOGGER", "LogConfig", "LogReporter", "format_event", "severity_of"]
 
 #: What is logged there, the sidecar hands to the driver, whose logger has the same name.
 DRIVER_LOGGER = "io.sparkevents.Events"
-#: How long to wait before a standard error that has no room is looked at again, in seconds: at first, and at most.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 _WIDTH = max(len(severity.value) for severity in Severity)
 _LEVELS = {severity: 10 * rank or 5 for rank, severity in enumerate(Severity)}
 _SEVERITIES = {level: severity for severity, level in _LEVELS.items()}
@@ -90,7 +88,7 @@ class LogReporter(Reporter):
         data = "".join(f"{self._line(event)}\n" for event in events).encode("utf-8", "replace")
         if data != self._data:
             self._data, self._written = data, 0
-        return None if self._write() else self._write_later()
+        return None if self._write() else until(self._write)
 
     def _write(self) -> bool:
         """Writes what is left; False where there is no room for all of it.
@@ -105,12 +103,6 @@ class LogReporter(Reporter):
                 return False
         self._data = b""
         return True
-
-    async def _write_later(self) -> None:
-        pause = _FIRST_PAUSE
-        while not self._write():
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _hand_to_driver(self, logger: logging.Logger, events: Sequence[Event]) -> None:
         for event in events:

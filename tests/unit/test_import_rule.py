@@ -143,7 +143,7 @@ def modules_after(statement: str) -> set[str]:
 FOREIGN = {"pyspark", "py4j", "pyarrow", "pandas", "numpy", "grpc", "opentelemetry", "sqlalchemy", "httpx", "requests"}
 FOREIGN |= {"psycopg", "confluent_kafka"}
 OTHER_REPORTERS = {f"spark_events.reporters.{path.stem}" for path in (PACKAGE / "reporters").iterdir()} - {
-    f"spark_events.reporters.{name}" for name in ("__init__", "__pycache__", "reporter", "registry", "log")
+    f"spark_events.reporters.{name}" for name in ("__init__", "__pycache__", "reporter", "registry", "log", "patience")
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import fcntl
@@ -16,14 +15,13 @@ from typing import ClassVar
 from spark_events.event import Event, encode_lines
 from spark_events.reporters.file.config import FileConfig
 from spark_events.reporters.file.rotation import Archive, is_full, sync_folder
+from spark_events.reporters.patience import until
 from spark_events.reporters.reporter import Reporter
 
 __all__ = ["FileReporter"]
 
 _LOG = logging.getLogger(__name__)
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-#: How long to wait before another driver's lock is looked at again, in seconds: at first, and at most.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 
@@ -67,14 +65,8 @@ class FileReporter(Reporter):
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
         data = encode_lines(events)
-        return None if self._append(data) else self._append_later(data)
-
-    async def _append_later(self, data: bytes) -> None:
-        """Waits for another driver without blocking the thread: one that was stopped may keep its lock for long."""
-        pause = _FIRST_PAUSE
-        while not self._append(data):
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+        # Another driver that was stopped may keep its lock for long.
+        return None if self._append(data) else until(lambda: self._append(data))
 
     def _append(self, data: bytes) -> bool:
         """Writes, unless another has the lock: then nothing has happened."""
