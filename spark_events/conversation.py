@@ -25,7 +25,7 @@ from spark_events.dispatch.breaker import BreakerState
 from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.observation import Observation
 from spark_events.dispatch.process.log_lines import LogLines
-from spark_events.dispatch.store import Entry
+from spark_events.dispatch.store import PLACE_BYTES, Entry, places_for
 from spark_events.errors import ProtocolError
 from spark_events.pipeline import Pipeline, build
 from spark_events.reporters.reporter import Reporter
@@ -38,6 +38,9 @@ __all__ = ["PROTOCOL", "Conversation", "Source"]
 PROTOCOL = 1
 #: So many events are dispatched at once: less than a mailbox holds, so that a burst can be taken as it comes.
 _SLICE = 128
+#: However large its record, an event takes no more than half of the smallest mailbox: what is worth more must find
+#: something to displace.
+_MOST_PLACES = 512
 #: Of the time for the end, the part that is kept for the report on it.
 _REPORT_SHARE = 0.1
 #: Of the time the driver waits at its end, this much is kept for what comes behind the last answer.
@@ -112,6 +115,7 @@ class Conversation:
         self._goodbye: Goodbye | None = None
         self._unknown: Counter[str] = Counter()
         self._acknowledgements = Acknowledgements(answers, 1, 1)
+        self._most_places = 1
         self._observation = Observation(source.wake, lambda numbers: answers.send("stats", reporters=numbers))
 
     def begin(self) -> bool:
@@ -147,6 +151,7 @@ class Conversation:
         first = max(hello.sequence, self._first_sequence)
         self._translator = Translator(self._pipeline.translation, first)
         self._acknowledgements = Acknowledgements(self._answers, first, self._pipeline.queue_size)
+        self._most_places = max(1, min(_MOST_PLACES, self._pipeline.queue_size // 2))
         self._pipeline.dispatcher.start()
         self._tell_of_breakers_before()
         self._answers.send("ready", version=__version__, pid=os.getpid(), awaited=self._pipeline.awaited())
@@ -217,9 +222,10 @@ class Conversation:
                 record = special
             number = record.seq
             oldest = translator.held_record or number
+            places = 1 if len(line) < PLACE_BYTES else min(places_for(len(line)), self._most_places)
             try:
                 for event in translator.translate(record):
-                    entries.append(Entry(oldest if oldest < number else number, event))
+                    entries.append(Entry(oldest if oldest < number else number, event, places))
             except Exception:
                 # A defect of ours must cost one record, not the events of the whole application.
                 self._defect(record)

@@ -22,7 +22,8 @@ class RecordPipe:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._rest = b""
+        # Of a line that has not come to its end: one of megabytes comes in many pieces, and is put together once.
+        self._rest: list[bytes] = []
         self._wakes, self._waker = os.pipe()
         self._both = (fd, self._wakes)
         os.set_blocking(self._waker, False)
@@ -49,9 +50,12 @@ class RecordPipe:
             if not chunk:
                 self.closed = True
                 break
-            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            *lines, rest = chunk.split(b"\n")
             if lines:
+                lines[0] = b"".join([*self._rest, lines[0]])
+                self._rest = [rest]
                 return lines
+            self._rest.append(rest)
         return []
 
 

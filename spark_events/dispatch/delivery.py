@@ -61,7 +61,7 @@ class Delivery:
         name: the reporter's name in the configuration.
         make: makes the reporter; called again, in a new thread, when one has blocked its thread and is given up.
         config: sizes and times.
-        capacity: how many events it holds in memory.
+        capacity: how many events it holds in memory, fewer if they are large.
         hooks: whom to tell.
         selection: which events the reporter gets; all of them, without one.
         breaker: when the reporter is left alone.
@@ -117,16 +117,16 @@ class Delivery:
         if self._store.put(self._selection.of(entries)):
             self._worker.wake()
 
-    def wait_for_room(self, events: int) -> None:
+    def wait_for_room(self, places: int) -> None:
         """A moment's patience with a reporter that is quick, so that a burst is not shed for nothing.
 
         A reporter that is slow, or fails, is not waited for: that would make the others as slow. One that has been
         waited for in vain is not waited for again before it has shown that it is quick.
         """
         if self._store.is_durable:
-            self._store.wait_for_room(events, _QUICK_SECONDS)
+            self._store.wait_for_room(places, _QUICK_SECONDS)
         elif self._quick and not self._worker.in_failure:
-            self._quick = self._store.wait_for_room(events, _QUICK_SECONDS)
+            self._quick = self._store.wait_for_room(places, _QUICK_SECONDS)
 
     def may_get(self, scope: str | None, name: str | None, severity: Severity) -> bool:
         """Whether an event of that kind, as severe as it can be, would be for this reporter."""

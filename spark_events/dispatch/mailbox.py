@@ -6,8 +6,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 
-from spark_events.dispatch.store import Counts, Entry, dropped_of
+from spark_events.dispatch.store import Counts, Entry, dropped_of, places_of
 from spark_events.dispatch.waiting import Line, Ranks
 from spark_events.event import Event
 
@@ -18,7 +19,8 @@ class Mailbox:
     """First in, first out; a full one sheds what is worth least, the oldest of that first.
 
     Args:
-        capacity: how many events it holds at most, those that a delivery is working on included.
+        capacity: how many places it has, those of events that a delivery is working on included: an event takes one,
+            or more, if it is large.
         lock: guards the account; another's, where this mailbox is a part of it.
     """
 
@@ -28,6 +30,8 @@ class Mailbox:
         self._settled = threading.Condition(self._lock)
         self._waiting: Line | Ranks = Line()
         self._in_flight: list[Entry] = []
+        # Taken by all of these.
+        self._places = 0
         self._last_record = 0
         # Entries whose record is older than that of an entry before them: what time makes of records that were
         # held back.
@@ -55,19 +59,20 @@ class Mailbox:
             was_empty = not self._waiting
             self._accepted += len(entries)
             self._note_early(entries)
-            missing = len(self._waiting) + len(self._in_flight) + len(entries) - self._capacity
-            if missing > 0:
-                self._squeeze(entries, missing)
+            self._places += places_of(entries)
+            if self._places > self._capacity:
+                self._squeeze(entries)
             else:
                 self._waiting.extend(entries)
             return was_empty and len(self._waiting) > 0
 
-    def _squeeze(self, entries: Sequence[Entry], missing: int) -> None:
-        """Takes entries in for which so much room is missing."""
+    def _squeeze(self, entries: Sequence[Entry]) -> None:
+        """Takes entries in for which room is missing."""
         ranks = self._waiting = self._waiting.ranked()
         ranks.extend(entries)
-        shed = ranks.shed(missing)
-        self._dropped["mailbox-full"] += missing
+        shed = ranks.shed(self._places - self._capacity)
+        self._places -= places_of(shed)
+        self._dropped["mailbox-full"] += len(shed)
         if self._early:
             self._forget_early(shed)
 
@@ -85,13 +90,20 @@ class Mailbox:
         self._early = [entry for entry in self._early if id(entry) not in these]
 
     def take(self, most: int) -> list[Event]:
-        """The oldest events; they stay in the books until :meth:`settle` is called."""
+        """The oldest events, of at most so many places, but one; they stay in the books until :meth:`settle`."""
         return [entry.event for entry in self.take_entries(most)]
 
     def take_entries(self, most: int) -> list[Entry]:
         """The same, with the records that the events came from."""
         with self._lock:
-            self._in_flight = self._waiting.take(min(most, len(self._waiting)))
+            count = len(self._waiting)
+            has_large = self._places > count
+            taken = self._waiting.take(min(most, count))
+            if has_large:
+                fitting = _fitting(taken, most)
+                self._waiting.put_back(taken[fitting:])
+                taken = taken[:fitting]
+            self._in_flight = taken
             if not self._waiting:
                 self._waiting = self._waiting.emptied()
             return self._in_flight
@@ -105,6 +117,7 @@ class Mailbox:
                 self._dropped[dropped] += lost
             if self._early:
                 self._forget_early(self._in_flight)
+            self._places -= places_of(self._in_flight)
             self._in_flight = []
             self._settled.notify_all()
 
@@ -131,6 +144,7 @@ class Mailbox:
             self._waiting = Line()
             self._early = []
             self._in_flight = []
+            self._places = 0
             self._settled.notify_all()
             return left
 
@@ -174,14 +188,22 @@ class Mailbox:
         with self._lock:
             return self._settled.wait_for(lambda: not self.holds_any, timeout)
 
-    def wait_for_room(self, events: int, timeout: float) -> bool:
-        """Waits, at most ``timeout`` seconds, until so many events would fit without shedding."""
+    def wait_for_room(self, places: int, timeout: float) -> bool:
+        """Waits, at most ``timeout`` seconds, until events of so many places would fit without shedding."""
         with self._lock:
-            return self._fits(events) or self._settled.wait_for(lambda: self._fits(events), timeout)
+            return self._fits(places) or self._settled.wait_for(lambda: self._fits(places), timeout)
 
-    def _fits(self, events: int) -> bool:
-        return len(self._waiting) + len(self._in_flight) + events <= self._capacity
+    def _fits(self, places: int) -> bool:
+        return self._places + places <= self._capacity
 
     def close(self, deadline: float) -> None:
         """Drops what is left: there is no time for it any more."""
         self.clear("shutdown")
+
+
+def _fitting(entries: Sequence[Entry], most: int) -> int:
+    """How many of the first take at most so many places; one, if not even that does."""
+    for count, places in enumerate(accumulate(entry.places for entry in entries)):
+        if places > most:
+            return max(1, count)
+    return len(entries)

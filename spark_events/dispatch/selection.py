@@ -133,7 +133,7 @@ class Selection:
         chosen = [e for e in entries if e.event.severity >= least and self._fits(e.event.class_scope, e.event.name)]
         if not self._additional and not self._excluded:
             return chosen
-        return [Entry(entry.record, self._dressed(entry.event), entry.at) for entry in chosen]
+        return [msgspec.structs.replace(entry, event=self._dressed(entry.event)) for entry in chosen]
 
     def _fits(self, scope: str, name: str) -> bool:
         kind = (scope, name)

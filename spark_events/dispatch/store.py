@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from spark_events.event import Event
 
-__all__ = ["Counts", "Entry", "Store", "dropped_of"]
+__all__ = ["PLACE_BYTES", "Counts", "Entry", "Store", "dropped_of", "places_for", "places_of"]
+
+#: What is held is bounded by its number and by its size at once: it takes a place, and another one for each of so many
+#: bytes. A thousand events that are large are not to take all the memory that there is.
+PLACE_BYTES = 64 * 1024
+_PLACES = attrgetter("places")
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -19,11 +25,13 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         record: the number of the record that it came from; 0: from none.
         event: the event.
+        places: how many it takes of those that a mailbox has: more than one, if it is large.
         at: when it set out, in nanoseconds of ``time.monotonic_ns``.
     """
 
     record: int
     event: Event
+    places: int = 1
     at: int = msgspec.field(default_factory=time.monotonic_ns)
 
 
@@ -94,11 +102,21 @@ class Store(Protocol):
     def wait_until_empty(self, timeout: float) -> bool:
         """Waits, at most ``timeout`` seconds, until everything put in has been settled."""
 
-    def wait_for_room(self, events: int, timeout: float) -> bool:
-        """Waits, at most ``timeout`` seconds, until so many events would fit without shedding."""
+    def wait_for_room(self, places: int, timeout: float) -> bool:
+        """Waits, at most ``timeout`` seconds, until events of so many places would fit without shedding."""
 
     def close(self, deadline: float) -> None:
         """Keeps what it can, by ``deadline`` (of ``time.monotonic``), and drops the rest as ``shutdown``."""
+
+
+def places_for(size: int) -> int:
+    """How many places something takes that has so many bytes, encoded."""
+    return 1 + size // PLACE_BYTES
+
+
+def places_of(entries: Iterable[Entry]) -> int:
+    """How many places they take, all together."""
+    return sum(map(_PLACES, entries))
 
 
 def dropped_of(taken: int, dropped: str | None, count: int | None) -> int:

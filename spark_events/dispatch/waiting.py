@@ -109,14 +109,15 @@ class Ranks:
         """What is to follow, now that nothing is left."""
         return Line()
 
-    def shed(self, count: int) -> list[Entry]:
-        """Takes out what is worth least, the oldest of that first."""
+    def shed(self, places: int) -> list[Entry]:
+        """Takes out what is worth least, the oldest of that first, until so many places are free."""
         shed: list[Entry] = []
         for worth in sorted(self._lines):
             line = self._lines[worth]
-            shed += [line.popleft()[1] for _ in range(min(count - len(shed), len(line)))]
-            if len(shed) == count:
-                break
+            while places > 0 and line:
+                _, entry = line.popleft()
+                places -= entry.places
+                shed.append(entry)
         self._count -= len(shed)
         return shed
 

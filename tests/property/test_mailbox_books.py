@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from fakes import event, numbers
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -12,10 +15,23 @@ from spark_events.dispatch.mailbox import Mailbox
 from spark_events.dispatch.store import Entry
 
 
+class Held(NamedTuple):
+    """What the list beside it knows of an event."""
+
+    number: int
+    severity: Severity
+    record: int
+    places: int
+
+
+def _places(all_of: Sequence[Held]) -> int:
+    return sum(held.places for held in all_of)
+
+
 class MailboxBooks(RuleBasedStateMachine):
     """Puts, takes and settles in any order, beside a list that does the same in the obvious way."""
 
-    @initialize(capacity=st.integers(1, 6))
+    @initialize(capacity=st.integers(4, 8))
     def begin(self, capacity: int) -> None:
         self.box = Mailbox(capacity)
         self.capacity = capacity
@@ -23,30 +39,36 @@ class MailboxBooks(RuleBasedStateMachine):
         self.record = 0
         self.delivered = 0
         self.shed = 0
-        self.waiting: list[tuple[int, Severity, int]] = []
-        self.in_flight: list[tuple[int, Severity, int]] = []
+        self.waiting: list[Held] = []
+        self.in_flight: list[Held] = []
 
-    @rule(events=st.lists(st.tuples(st.sampled_from(list(Severity)), st.integers(-3, 2)), max_size=4))
-    def put(self, events: list[tuple[Severity, int]]) -> None:
-        """Records go up, but for some that were held back."""
+    @rule(
+        events=st.lists(
+            st.tuples(st.sampled_from(list(Severity)), st.integers(-3, 2), st.sampled_from([1, 1, 1, 2, 4])), max_size=4
+        )
+    )
+    def put(self, events: list[tuple[Severity, int, int]]) -> None:
+        """Records go up, but for some that were held back; some events are large."""
         entries = []
-        for severity, step in events:
+        for severity, step, places in events:
             self.number += 1
             record = max(1, self.record + step)
             self.record = max(self.record, record)
-            entries.append(Entry(record, event(self.number, severity)))
-            self.waiting.append((self.number, severity, record))
-            if len(self.waiting) + len(self.in_flight) > self.capacity:
-                # The oldest of the least severe; min() finds the first.
-                self.waiting.remove(min(self.waiting, key=lambda item: item[1].number))
-                self.shed += 1
+            entries.append(Entry(record, event(self.number, severity), places))
+            self.waiting.append(Held(self.number, severity, record, places))
+        while _places([*self.waiting, *self.in_flight]) > self.capacity and self.waiting:
+            # The oldest of the least severe; min() finds the first.
+            self.waiting.remove(min(self.waiting, key=lambda held: held.severity.number))
+            self.shed += 1
         self.box.put(entries)
 
     @precondition(lambda self: not self.in_flight)
     @rule(most=st.integers(1, 4))
     def take(self, most: int) -> None:
-        self.in_flight, self.waiting = self.waiting[:most], self.waiting[most:]
-        assert numbers(self.box.take(most)) == [number for number, *_ in self.in_flight]
+        """As many as there are places for, but one at least."""
+        count = max(n for n in range(len(self.waiting) + 1) if n <= 1 or _places(self.waiting[:n]) <= most)
+        self.in_flight, self.waiting = self.waiting[:count], self.waiting[count:]
+        assert numbers(self.box.take(most)) == [held.number for held in self.in_flight]
 
     @precondition(lambda self: self.in_flight)
     @rule()
@@ -79,8 +101,15 @@ class MailboxBooks(RuleBasedStateMachine):
     @invariant()
     def the_oldest_record_of_those_that_are_left_is_known(self) -> None:
         left = [*self.in_flight, *self.waiting]
-        assert self.box.oldest_record() == min((record for _, _, record in left), default=None)
+        assert self.box.oldest_record() == min((held.record for held in left), default=None)
         assert self.box.wait_until_empty(0) is not bool(left)
+
+    @invariant()
+    def what_fits_is_known(self) -> None:
+        free = self.capacity - _places([*self.in_flight, *self.waiting])
+        assert free >= 0
+        assert self.box.wait_for_room(free, 0)
+        assert not self.box.wait_for_room(free + 1, 0)
 
 
 TestMailboxBooks = MailboxBooks.TestCase

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from fakes import (
     FakeDriver,
@@ -245,6 +246,26 @@ def test_a_child_that_comes_back_from_a_call_delivers_nothing(path: Path, errors
         driver.send(goodbye(within_ms=60_000))
         assert driver.await_exit(within=20) == 0
     assert [e["sequence"] for e in read_events(path)] == [1, 2, 3, 4]
+
+
+def test_large_events_for_a_reporter_that_hangs_do_not_fill_the_memory(path: Path, errors: Path) -> None:
+    """What the driver's container may have is the driver's. The others get all of them; what is shed is counted."""
+    hanging = {"events.reporter.hanging.type": "misbehaving:BlocksPlain", "events.dispatcher.type": "async-queued"}
+    with FakeDriver(errors, file_to(path, **hanging)) as driver:
+        driver.await_answer("ready")
+        before = psutil.Process(driver.process.pid).memory_info().rss
+        large = {"kind": "added", "at": 1, "event": {"name": "Own", "class_scope": "shop", "body": "x" * 2_000_000}}
+        last = 0
+        for number in range(200):
+            large["event"] = {**large["event"], "id": str(number)}
+            last = driver.tell(large)
+        eventually(lambda: len(path.read_bytes().splitlines()) == last)
+        taken = psutil.Process(driver.process.pid).memory_info().rss - before
+        driver.await_answer("stats")
+        eventually(lambda: driver.answers[-1]["reporters"]["hanging"]["dropped"] >= 150)
+        assert driver.answers[-1]["reporters"]["audit"]["dropped"] == 0
+    # All of them would be 400 MB.
+    assert taken < 200e6
 
 
 def test_settings_that_cannot_be_used_are_refused_with_all_reasons(errors: Path) -> None:

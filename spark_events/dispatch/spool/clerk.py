@@ -17,6 +17,7 @@ from spark_events.dispatch.spool.database import DamagedError, Database, NewRow,
 from spark_events.dispatch.spool.desk import Desk
 from spark_events.dispatch.spool.opening import PATIENT_SECONDS, Opening
 from spark_events.dispatch.spool.window import Waiting
+from spark_events.dispatch.store import places_for
 from spark_events.dispatch.waiting import worth_of
 from spark_events.event import decode_event, encode_event
 
@@ -348,7 +349,7 @@ def _decoded(rows: list[Row]) -> tuple[list[Waiting], list[int]]:
     found, unreadable = [], []
     for row in rows:
         try:
-            found.append(Waiting(row.id, decode_event(row.event), row.accepted, 0, True))
+            found.append(Waiting(row.id, decode_event(row.event), row.accepted, 0, True, places_for(row.size)))
         except (msgspec.MsgspecError, TypeError, ValueError):
             # Nothing checks what is in a row: also bytes that are no text, or no bytes at all, hold up nobody.
             unreadable.append(row.id)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from spark_events.dispatch.spool.connection import UnreadableError, connect, may_pass, read_through
+from spark_events.dispatch.store import places_for
 
 __all__ = ["BEFORE_ALL", "Appended", "DamagedError", "Database", "Extent", "NewRow", "Row"]
 
@@ -51,11 +52,12 @@ class NewRow(NamedTuple):
 
 
 class Row(NamedTuple):
-    """An event that was read."""
+    """An event that was read; ``size`` in bytes."""
 
     id: int
     accepted: float
     event: bytes
+    size: int
 
 
 class Appended(NamedTuple):
@@ -269,9 +271,16 @@ class Database:
         return any(self.connection.execute(query, (row.id, row.event_id)).fetchone() for row in rows)
 
     def read(self, after: int, most: int) -> list[Row]:
-        """The rows behind an identifier, oldest first."""
-        query = "SELECT id, accepted, event FROM events WHERE id > ? ORDER BY id LIMIT ?"
-        return [Row(*found) for found in self.connection.execute(query, (after, most))]
+        """The rows behind an identifier, oldest first: so many, or fewer if they are large."""
+        query = "SELECT id, accepted, event, ifnull(length(event), 0) FROM events WHERE id > ? ORDER BY id LIMIT ?"
+        rows: list[Row] = []
+        with contextlib.closing(self.connection.execute(query, (after, most))) as cursor:
+            for found in cursor:
+                rows.append(Row(*found))
+                most -= places_for(rows[-1].size)
+                if most <= 0:
+                    break
+        return rows
 
     def forget(self, through: int, but: Iterable[int]) -> None:
         """Removes the rows up to an identifier, and some others."""

@@ -139,7 +139,7 @@ class Spool:
         with self._lock:
             return self._progress.wait_for(lambda: self._holds_none() and not self._window.taken, timeout)
 
-    def wait_for_room(self, events: int, timeout: float) -> bool:
+    def wait_for_room(self, places: int, timeout: float) -> bool:
         """Waits for the disk, so that nothing that it could keep is shed; not for one that hangs, fails or is slow.
 
         Whoever waits dispatches to the others, too: that a disk is slow is found out once, until it has been quick.
@@ -147,7 +147,7 @@ class Spool:
         if self._clerk.is_failing or self._stalled:
             return False
         began = time.monotonic()
-        fits = self._front.wait_for_room(min(events, _FRONT), max(timeout, _STALL_SECONDS))
+        fits = self._front.wait_for_room(min(places, _FRONT), max(timeout, _STALL_SECONDS))
         self._stalled = not fits or time.monotonic() - began >= _QUICK_SECONDS
         return fits
 
@@ -260,7 +260,10 @@ class Spool:
 
     def _numbered(self, entries: list[Entry]) -> list[Waiting]:
         now, first = time.time(), self.reserve(len(entries))
-        return [Waiting(place, entry.event, now, entry.record) for place, entry in enumerate(entries, first)]
+        return [
+            Waiting(place, entry.event, now, entry.record, places=entry.places)
+            for place, entry in enumerate(entries, first)
+        ]
 
     def has_to_write(self) -> bool:
         """Whether something is on no disk yet, or still to be removed from it."""
@@ -290,7 +293,7 @@ class Spool:
                 elif self._unread or self._window.waiting >= self._ahead:
                     self._unread += 1
                 else:
-                    self._window.extend([Waiting(one.id, one.event, one.accepted, 0, True)])
+                    self._window.extend([one._replace(record=0, on_disk=True)])
             # Delivered while they were being written.
             self._done.extend(elsewhere.difference(one.id for one in self._writing))
             self._writing = []
@@ -324,7 +327,7 @@ class Spool:
         self._wake()
 
     def to_read(self) -> int:
-        """How many rows may be read into the window now."""
+        """How many rows may be read into the window now, or fewer if they are large."""
         with self._lock:
             return min(self._unread, max(0, self._ahead - self._window.waiting))
 

@@ -37,6 +37,7 @@ class Waiting(NamedTuple):
         accepted: seconds since the epoch.
         record: of an event that is on no disk, the record that it came from.
         on_disk: whether there is a row of it.
+        places: how many it takes of those that there are in memory.
     """
 
     id: int
@@ -44,6 +45,7 @@ class Waiting(NamedTuple):
     accepted: float
     record: int = 0
     on_disk: bool = False
+    places: int = 1
 
 
 class Window:
@@ -54,19 +56,15 @@ class Window:
     Attributes:
         read_through: the place of the last event that is, or was, in here.
         taken: what the reporter has.
+        waiting: how many places those take that wait for it.
         passing: how many of all these are on no disk.
     """
 
     def __init__(self) -> None:
         self.read_through = BEFORE_ALL
         self.taken: list[Waiting] = []
-        self.passing = 0
+        self.waiting = self.passing = 0
         self._waiting: deque[Waiting] = deque()
-
-    @property
-    def waiting(self) -> int:
-        """How many wait for the reporter."""
-        return len(self._waiting)
 
     @property
     def stored(self) -> int:
@@ -86,17 +84,23 @@ class Window:
         """More events, behind all others."""
         for one in events:
             self._waiting.append(one)
+            self.waiting += one.places
             self.passing += not one.on_disk
             self.read_through = one.id
 
     def take(self, most: int) -> list[Event]:
-        """For the reporter: the oldest."""
-        self.taken = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+        """For the reporter: the oldest, of at most so many places, but one."""
+        while self._waiting and (not self.taken or most >= self._waiting[0].places):
+            one = self._waiting.popleft()
+            self.taken.append(one)
+            self.waiting -= one.places
+            most -= one.places
         return [one.event for one in self.taken]
 
     def put_back(self) -> None:
         """The reporter has not taken them."""
         self._waiting.extendleft(reversed(self.taken))
+        self.waiting += sum(one.places for one in self.taken)
         self.taken = []
 
     def settle(self) -> list[int]:
@@ -144,6 +148,7 @@ class Window:
 
     def _replace(self, taken: list[Waiting], waiting: list[Waiting]) -> None:
         self.taken, self._waiting = taken, deque(waiting)
+        self.waiting = sum(one.places for one in waiting)
         self.passing = sum(not one.on_disk for one in (*taken, *waiting))
 
 

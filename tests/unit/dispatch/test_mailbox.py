@@ -59,6 +59,44 @@ def test_a_full_mailbox_sheds_the_least_severe_and_oldest(put: str, kept: list[i
     assert (box.counts().accepted, sum(box.counts().dropped.values())) == (len(put), len(put) - 3)
 
 
+def large(places: int, *severities: str) -> list[Entry]:
+    """Entries that take so many places each, numbered from 100."""
+    return [Entry(n, event(n, LEVELS[letter]), places) for n, letter in enumerate(severities, 100)]
+
+
+@pytest.mark.parametrize(
+    ("put", "then", "kept"),
+    [
+        ("IIIIII", large(4, "I"), [4, 5, 100]),
+        ("EEEEEE", large(4, "I"), [0, 1, 2, 3, 4, 5]),
+        ("TTWWWW", large(4, "I"), [2, 3, 4, 5]),
+        ("", large(4, "I", "W", "E"), [102]),
+        ("", large(3, "I", "W", "E"), [101, 102]),
+        ("I", large(6, "E"), [100]),
+    ],
+)
+def test_large_events_take_more_places(put: str, then: list[Entry], kept: list[int]) -> None:
+    """Room is made for them as for anything else: by worth, the oldest first."""
+    box = mailbox(capacity=6)
+    box.put(entries(put))
+    box.put(then)
+    assert numbers(box.take(10)) == kept
+    counts = box.counts()
+    assert (counts.held, sum(counts.dropped.values())) == (len(kept), len(put) + len(then) - len(kept))
+
+
+def test_large_events_are_handed_over_a_few_at_a_time() -> None:
+    """What a reporter is given at once has a bound, too; one is handed over however large it is."""
+    box = mailbox(capacity=100)
+    box.put([*entries("III"), *large(4, "I", "I"), *large(20, "I"), *entries("I")])
+    seen = []
+    while events := box.take(8):
+        seen.append(numbers(events))
+        box.settle()
+    assert seen == [[0, 1, 2, 100], [101], [100], [0]]
+    assert box.wait_for_room(100, 0)
+
+
 def test_what_is_being_delivered_is_not_shed() -> None:
     """Events in flight take up room, but cannot be dropped any more."""
     box = mailbox(capacity=2)

@@ -41,9 +41,11 @@ class Owner:
         self.clerk = Clerk(application, reporter, settings, spool)
         return self.clerk
 
-    def put(self, *which: int, severity: Severity = Severity.INFO, **attributes: Any) -> None:
+    def put(self, *which: int, severity: Severity = Severity.INFO, places: int = 1, **attributes: Any) -> None:
         """Events of these numbers, each from a record of its own."""
-        entries = [Entry(self._record + place, event(n, severity, **attributes)) for place, n in enumerate(which, 1)]
+        entries = [
+            Entry(self._record + place, event(n, severity, **attributes), places) for place, n in enumerate(which, 1)
+        ]
         self._record += len(which)
         self.spool.put(entries)
 

@@ -118,6 +118,42 @@ def test_more_than_memory_holds_comes_in_order(owner: Open, monkeypatch: pytest.
     assert one.counts().delivered == 500
 
 
+def test_of_large_events_fewer_are_in_memory(owner: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As new ones, and as those that are read: however many megabytes are on disk, few are in memory at once."""
+    monkeypatch.setattr("spark_events.dispatch.spool.spool._WINDOW", 16)
+    first = owner()
+    for n in range(20):
+        first.write(n, places=4, text="x" * 200_000)
+    assert len(first.spool._window._waiting) == 4
+    first.close()
+    second = owner()
+    eventually(lambda: second.spool._window._waiting)
+    seen = []
+    while len(seen) < 20:
+        assert len(second.spool._window._waiting) <= 4
+        seen += numbers(eventually(lambda: second.spool.take(8)))
+        assert len(second.spool._window.taken) <= 2
+        second.spool.settle()
+    assert seen == list(range(20))
+
+
+def test_of_large_events_that_pass_by_a_disk_fewer_are_in_memory(
+    owner: Open, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others wait where they are shed by their worth."""
+    monkeypatch.setattr("spark_events.dispatch.spool.spool._WINDOW", 16)
+    monkeypatch.setattr(clerk, "_BATCH", 8)
+    one = owner()
+    sick.error = OSError("disk quota exceeded")
+    one.put(*range(20), places=4)
+    eventually(lambda: one.spool._window._waiting)
+    for _ in range(5):
+        one.clerk.check()
+    # What was being written, and what there is room for beside it.
+    assert len(one.spool._window._waiting) == 2 + 4
+    assert one.deliver(20) == list(range(20))
+
+
 def test_an_event_is_safe_when_it_is_on_disk_and_not_before(owner: Open, sick: type[SickDatabase]) -> None:
     """Its record is the oldest until then; the driver would send it again."""
     one = owner()
