@@ -38,7 +38,7 @@ from spark_events import Event, EventBuilder, Reporter
 from spark_events.bridge.records import JobEnd, JobStart
 from spark_events.config import Settings
 from spark_events.dispatch.dispatcher import EventDispatcher
-from spark_events.dispatch.store import Entry
+from spark_events.dispatch.entries import Entry
 from spark_events.pipeline import build
 from spark_events.reporters.file import FileReporter
 from spark_events.sidecar import SWITCH_SECONDS

@@ -19,12 +19,11 @@ from typing import NamedTuple
 from spark_events import Event, EventBuilder
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery
+from spark_events.dispatch.entries import Entries, Entry, worth_of
 from spark_events.dispatch.spool.clerk import Clerk
 from spark_events.dispatch.spool.config import SpoolConfig
 from spark_events.dispatch.spool.database import Database, NewRow
 from spark_events.dispatch.spool.spool import Spool
-from spark_events.dispatch.store import Entry
-from spark_events.dispatch.waiting import worth_of
 from spark_events.event import encode_event
 from spark_events.reporters.reporter import Reporter
 
@@ -109,7 +108,7 @@ def _delivered(entries: list[Entry], folder: Path | None, gated: bool) -> _Took:
     began = _Took.now()
     for first in range(0, _EVENTS, _SLICE):
         delivery.wait_for_room(_SLICE)
-        delivery.put(entries[first : first + _SLICE])
+        delivery.put(Entries(entries[first : first + _SLICE]))
     settled = delivery.wait_until_answered(_PATIENCE) if gated else delivery.wait_until_settled(_PATIENCE)
     took = _Took.since(began)
     reporter.gate.set()

@@ -23,9 +23,9 @@ from spark_events.dispatch.affinity import Affinity
 from spark_events.dispatch.books import account, with_those_before
 from spark_events.dispatch.breaker import BreakerState
 from spark_events.dispatch.delivery import Delivery, Hooks
+from spark_events.dispatch.entries import PLACE_BYTES, Entry, places_for
 from spark_events.dispatch.observation import Observation
 from spark_events.dispatch.process.log_lines import LogLines
-from spark_events.dispatch.store import PLACE_BYTES, Entry, places_for
 from spark_events.errors import ProtocolError
 from spark_events.pipeline import Pipeline, build
 from spark_events.reporters.reporter import Reporter

@@ -10,7 +10,7 @@ from typing import BinaryIO, Protocol
 import msgspec
 
 from spark_events.cli.output import writing
-from spark_events.dispatch.store import Entry
+from spark_events.dispatch.entries import Entry
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event
 from spark_events.pipeline import Pipeline

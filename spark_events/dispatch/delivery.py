@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from spark_events.dispatch.attempts import SHUTDOWN
@@ -14,9 +14,10 @@ from spark_events.dispatch.books import Books
 from spark_events.dispatch.breaker import Breaker, BreakerConfig, BreakerState
 from spark_events.dispatch.calls import describe
 from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.entries import Entries
 from spark_events.dispatch.mailbox import Mailbox
 from spark_events.dispatch.selection import Selection, SelectionConfig
-from spark_events.dispatch.store import Entry, Store
+from spark_events.dispatch.store import Store
 from spark_events.dispatch.worker import Worker
 from spark_events.event import Event, Severity
 from spark_events.reporters.reporter import Reporter
@@ -112,7 +113,7 @@ class Delivery:
         self._store.start()
         self._worker.start()
 
-    def put(self, entries: Sequence[Entry]) -> None:
+    def put(self, entries: Entries) -> None:
         """Takes those events in that the reporter is to get, without waiting."""
         if self._store.put(self._selection.of(entries)):
             self._worker.wake()

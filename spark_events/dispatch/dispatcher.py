@@ -14,7 +14,7 @@ from spark_events.config import choice, integer, option, positive_duration
 from spark_events.dispatch.awaited import Awaited
 from spark_events.dispatch.books import Books
 from spark_events.dispatch.delivery import Delivery
-from spark_events.dispatch.store import Entry, places_of
+from spark_events.dispatch.entries import Entries, Entry
 from spark_events.event import Severity
 
 __all__ = ["AsyncQueuedDispatcher", "DispatcherConfig", "EventDispatcher", "Progress", "SyncDispatcher", "create"]
@@ -187,14 +187,14 @@ class AsyncQueuedDispatcher:
         ]
 
     def dispatch(self, entries: Sequence[Entry], through: int) -> None:
-        places = places_of(entries)
-        for delivery in self._deliveries if entries else ():
-            delivery.wait_for_room(places)
+        together = Entries(entries)
+        for delivery in self._deliveries if together else ():
+            delivery.wait_for_room(together.places)
         # Under the lock, so that progress() never sees records as dispatched whose events have not reached every
         # mailbox yet.
         with self._lock:
-            for delivery in self._deliveries if entries else ():
-                delivery.put(entries)
+            for delivery in self._deliveries if together else ():
+                delivery.put(together)
             self._dispatched = max(self._dispatched, through)
 
     def progress(self) -> Progress:

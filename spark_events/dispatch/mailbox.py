@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 
-from spark_events.dispatch.store import Counts, Entry, dropped_of, places_of
+from spark_events.dispatch.entries import Entries, Entry, places_of
+from spark_events.dispatch.store import Counts, dropped_of
 from spark_events.dispatch.waiting import Line, Ranks
 from spark_events.event import Event
 
@@ -51,7 +52,7 @@ class Mailbox:
     def check(self) -> None:
         """Depends on nothing."""
 
-    def put(self, entries: Sequence[Entry]) -> bool:
+    def put(self, entries: Entries) -> bool:
         """Takes entries in without ever waiting; whether there is something to take after there was nothing."""
         if not entries:
             return False
@@ -59,14 +60,14 @@ class Mailbox:
             was_empty = not self._waiting
             self._accepted += len(entries)
             self._note_early(entries)
-            self._places += places_of(entries)
+            self._places += entries.places
             if self._places > self._capacity:
                 self._squeeze(entries)
             else:
                 self._waiting.extend(entries)
             return was_empty and len(self._waiting) > 0
 
-    def _squeeze(self, entries: Sequence[Entry]) -> None:
+    def _squeeze(self, entries: Entries) -> None:
         """Takes entries in for which room is missing."""
         ranks = self._waiting = self._waiting.ranked()
         ranks.extend(entries)
@@ -76,8 +77,11 @@ class Mailbox:
         if self._early:
             self._forget_early(shed)
 
-    def _note_early(self, entries: Sequence[Entry]) -> None:
+    def _note_early(self, entries: Entries) -> None:
         last = self._last_record
+        if entries.is_by_record and entries[0].record >= last:
+            self._last_record = entries[-1].record
+            return
         for entry in entries:
             if entry.record >= last:
                 last = entry.record

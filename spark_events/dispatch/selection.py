@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from fnmatch import translate as glob
 from typing import NamedTuple
 
 import msgspec
 
 from spark_events.config import Kind, option
-from spark_events.dispatch.store import Entry
+from spark_events.dispatch.entries import Entries
 from spark_events.event import Attributes, Event, Severity
 
 __all__ = ["Filter", "Selection", "SelectionConfig"]
@@ -125,15 +125,15 @@ class Selection:
             return False
         return severity >= self._config.min_severity
 
-    def of(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+    def of(self, entries: Entries) -> Entries:
         """The entries that this reporter gets, each with its own attributes where they differ."""
         if self._everything:
             return entries
         least = self._config.min_severity
         chosen = [e for e in entries if e.event.severity >= least and self._fits(e.event.class_scope, e.event.name)]
-        if not self._additional and not self._excluded:
-            return chosen
-        return [msgspec.structs.replace(entry, event=self._dressed(entry.event)) for entry in chosen]
+        if self._additional or self._excluded:
+            chosen = [msgspec.structs.replace(entry, event=self._dressed(entry.event)) for entry in chosen]
+        return Entries(chosen)
 
     def _fits(self, scope: str, name: str) -> bool:
         kind = (scope, name)

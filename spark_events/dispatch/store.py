@@ -2,37 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-import msgspec
-
+from spark_events.dispatch.entries import Entries
 from spark_events.event import Event
 
-__all__ = ["PLACE_BYTES", "Counts", "Entry", "Store", "dropped_of", "places_for", "places_of"]
-
-#: What is held is bounded by its number and by its size at once: it takes a place, and another one for each of so many
-#: bytes. A thousand events that are large are not to take all the memory that there is.
-PLACE_BYTES = 64 * 1024
-_PLACES = attrgetter("places")
-
-
-class Entry(msgspec.Struct, frozen=True, gc=False):
-    """An event on its way to the reporters.
-
-    Attributes:
-        record: the number of the record that it came from; 0: from none.
-        event: the event.
-        places: how many it takes of those that a mailbox has: more than one, if it is large.
-        at: when it set out, in nanoseconds of ``time.monotonic_ns``.
-    """
-
-    record: int
-    event: Event
-    places: int = 1
-    at: int = msgspec.field(default_factory=time.monotonic_ns)
+__all__ = ["Counts", "Store", "dropped_of"]
 
 
 class Counts(NamedTuple):
@@ -72,7 +48,7 @@ class Store(Protocol):
     def check(self) -> None:
         """Looks after what it depends on; called now and then."""
 
-    def put(self, entries: Sequence[Entry]) -> bool:
+    def put(self, entries: Entries) -> bool:
         """Takes entries in; whether the worker is to be woken for them now."""
 
     def take(self, most: int) -> list[Event]:
@@ -107,16 +83,6 @@ class Store(Protocol):
 
     def close(self, deadline: float) -> None:
         """Keeps what it can, by ``deadline`` (of ``time.monotonic``), and drops the rest as ``shutdown``."""
-
-
-def places_for(size: int) -> int:
-    """How many places something takes that has so many bytes, encoded."""
-    return 1 + size // PLACE_BYTES
-
-
-def places_of(entries: Iterable[Entry]) -> int:
-    """How many places they take, all together."""
-    return sum(map(_PLACES, entries))
 
 
 def dropped_of(taken: int, dropped: str | None, count: int | None) -> int:

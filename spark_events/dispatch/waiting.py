@@ -9,19 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from spark_events.dispatch.store import Entry
-from spark_events.event import Event
+from spark_events.dispatch.entries import Entries, Entry, worth_of
 
-__all__ = ["Line", "Ranks", "worth_of"]
-
-#: The last to go, whatever their severity: how things stand, what failed, and what was lost.
-_LAST_TO_GO = frozenset({"JobStatusChangeEvent", "JobFailureEvent", "EventsDroppedEvent", "DispatcherReportEvent"})
-_LIFECYCLE = 100
-
-
-def worth_of(event: Event) -> int:
-    """What is worth least is shed first."""
-    return event.severity.number + (_LIFECYCLE if event.name in _LAST_TO_GO else 0)
+__all__ = ["Line", "Ranks"]
 
 
 class Line:
@@ -33,14 +23,13 @@ class Line:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def extend(self, entries: Iterable[Entry]) -> None:
+    def extend(self, entries: Entries) -> None:
         """Takes in, behind all others."""
         self._entries.extend(entries)
 
     def take(self, count: int) -> list[Entry]:
         """The oldest ones; there are so many."""
-        first = self._entries.popleft
-        return [first() for _ in range(count)]
+        return _first(self._entries, count)
 
     def put_back(self, entries: Sequence[Entry]) -> None:
         """In front of all others."""
@@ -60,46 +49,40 @@ class Line:
 
 
 class Ranks:
-    """A line for each worth. Every entry has a place, so that the oldest of all is at the head of one of them."""
+    """A line for each worth; the oldest of all is at the head of one of them."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        self._lines: dict[int, deque[tuple[int, Entry]]] = {}
+        self._lines: dict[int, deque[Entry]] = {}
         self._count = 0
-        self._front = 0
-        self._end = 0
-        self.extend(entries)
+        self.extend(Entries(entries))
 
     def __len__(self) -> int:
         return self._count
 
-    def extend(self, entries: Iterable[Entry]) -> None:
+    def extend(self, entries: Entries) -> None:
         """Takes in, behind all others."""
         # Beside a reporter that hangs, every event of a flood comes through here.
-        first = end = self._end
-        for entry in entries:
-            self._line(worth_of(entry.event)).append((end, entry))
-            end += 1
-        self._count += end - first
-        self._end = end
+        for worth, ranked in entries.by_worth.items():
+            self._line(worth).extend(ranked)
+        self._count += len(entries)
 
     def take(self, count: int) -> list[Entry]:
         """The oldest ones; there are so many."""
         self._count -= count
         lines = [line for line in self._lines.values() if line]
         if len(lines) == 1:
-            return [lines[0].popleft()[1] for _ in range(count)]
-        return [min([line for line in lines if line], key=lambda line: line[0][0]).popleft()[1] for _ in range(count)]
+            return _first(lines[0], count)
+        return [min([line for line in lines if line], key=lambda line: line[0].order).popleft() for _ in range(count)]
 
     def put_back(self, entries: Sequence[Entry]) -> None:
         """In front of all others."""
         for entry in reversed(entries):
-            self._front -= 1
-            self._line(worth_of(entry.event)).appendleft((self._front, entry))
-            self._count += 1
+            self._line(worth_of(entry.event)).appendleft(entry)
+        self._count += len(entries)
 
     def heads(self) -> list[Entry]:
         """Among them is the oldest one."""
-        return [line[0][1] for line in self._lines.values() if line]
+        return [line[0] for line in self._lines.values() if line]
 
     def ranked(self) -> Ranks:
         """These."""
@@ -115,14 +98,20 @@ class Ranks:
         for worth in sorted(self._lines):
             line = self._lines[worth]
             while places > 0 and line:
-                _, entry = line.popleft()
+                entry = line.popleft()
                 places -= entry.places
                 shed.append(entry)
         self._count -= len(shed)
         return shed
 
-    def _line(self, worth: int) -> deque[tuple[int, Entry]]:
+    def _line(self, worth: int) -> deque[Entry]:
         line = self._lines.get(worth)
         if line is None:
             line = self._lines[worth] = deque()
         return line
+
+
+def _first(line: deque[Entry], count: int) -> list[Entry]:
+    """Takes out so many."""
+    first = line.popleft
+    return [first() for _ in range(count)]

@@ -124,7 +124,7 @@ import resource, sys, time
 from pathlib import Path
 from fakes import event, eventually
 from misbehaving import beside
-from spark_events.dispatch.store import Entry
+from spark_events.dispatch.entries import Entry
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
 path = Path(sys.argv[1])
 kinds = ["leaks descriptors", "blocks (def)", "segfaults in a process"]

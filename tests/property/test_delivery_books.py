@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig
-from spark_events.dispatch.store import Entry
+from spark_events.dispatch.entries import Entries, Entry
 
 STEPS = st.sampled_from([ok, transient, throttled(0.001), permanent, partly(0), partly(2)])
 
@@ -33,7 +33,7 @@ def test_every_event_comes_to_one_end(
     delivery.start()
     accepted = 0
     for count in puts:
-        delivery.put([Entry(accepted + i + 1, event(accepted + i)) for i in range(count)])
+        delivery.put(Entries([Entry(accepted + i + 1, event(accepted + i)) for i in range(count)]))
         accepted += count
     assert delivery.wait_until_settled(20)
     delivery.request_stop(time.monotonic() + 20)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from misbehaving import KINDS, RELEASE, beside, release
 
-from spark_events.dispatch.store import Entry
+from spark_events.dispatch.entries import Entry
 
 
 @settings(max_examples=40, deadline=None)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from spark_events import Severity
+from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.mailbox import Mailbox
-from spark_events.dispatch.store import Entry
 
 
 class Held(NamedTuple):
@@ -60,7 +60,7 @@ class MailboxBooks(RuleBasedStateMachine):
             # The oldest of the least severe; min() finds the first.
             self.waiting.remove(min(self.waiting, key=lambda held: held.severity.number))
             self.shed += 1
-        self.box.put(entries)
+        self.box.put(Entries(entries))
 
     @precondition(lambda self: not self.in_flight)
     @rule(most=st.integers(1, 4))

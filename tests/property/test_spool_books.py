@@ -25,6 +25,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.spool import clerk as clerk_module
 from spark_events.dispatch.spool import opening as opening_module
 from spark_events.dispatch.spool import spool as spool_module
@@ -32,7 +33,6 @@ from spark_events.dispatch.spool.clerk import Clerk
 from spark_events.dispatch.spool.config import SpoolConfig
 from spark_events.dispatch.spool.database import Appended, DamagedError, Database, NewRow, Row
 from spark_events.dispatch.spool.spool import Spool
-from spark_events.dispatch.store import Entry
 from spark_events.event import Event
 
 WINDOW = 4
@@ -141,7 +141,7 @@ class SpoolBooks(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 5))
     def put(self, count: int) -> None:
-        self.spool.put([Entry(n, event_of(n)) for n in range(self.number + 1, self.number + count + 1)])
+        self.spool.put(Entries([Entry(n, event_of(n)) for n in range(self.number + 1, self.number + count + 1)]))
         self.number += count
 
     @rule()
@@ -261,7 +261,7 @@ class SpoolBooks(RuleBasedStateMachine):
         self.taken = []
         self._live()
         if oldest is not None:
-            self.spool.put([Entry(n, event_of(n)) for n in range(oldest, self.number + 1)])
+            self.spool.put(Entries([Entry(n, event_of(n)) for n in range(oldest, self.number + 1)]))
 
     # --- what holds -------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from fakes import eventually
 from spark_events import Event
 from spark_events.config import Settings
 from spark_events.dispatch.books import Books
-from spark_events.dispatch.store import Entry
+from spark_events.dispatch.entries import Entry
 from spark_events.pipeline import build
 
 __all__ = ["IMPATIENT", "Running"]

@@ -13,8 +13,8 @@ from fakes import event, eventually
 from spark_events import ConfigError, Event, Reporter
 from spark_events.config import Settings, option, text
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher, SyncDispatcher
+from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.process.reporter import ProcessReporter
-from spark_events.dispatch.store import Entry
 from spark_events.pipeline import Pipeline, build
 from spark_events.reporters.file import FileReporter
 from spark_events.reporters.log import LogReporter
@@ -179,7 +179,7 @@ def test_what_one_record_makes_finds_room_where_the_driver_waits(settings: dict[
     """However small the queue: it cannot wait between two events of one record."""
     kinds = {"dispatcher__type": "async-queued", "reporter__a__type": "log", "dispatcher__queue__size": "1"}
     (delivery,) = pipeline(**{**kinds, **settings}).deliveries
-    delivery.put([Entry(1, event(n)) for n in range(32)])
+    delivery.put(Entries([Entry(1, event(n)) for n in range(32)]))
     assert delivery.books().dropped == ({} if settings else {"mailbox-full": 31})
 
 

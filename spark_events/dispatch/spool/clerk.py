@@ -11,14 +11,13 @@ from collections.abc import Iterator
 
 import msgspec
 
+from spark_events.dispatch.entries import places_for, worth_of
 from spark_events.dispatch.spool.config import SpoolConfig
 from spark_events.dispatch.spool.connection import is_of_the_disk
 from spark_events.dispatch.spool.database import DamagedError, Database, NewRow, Row
 from spark_events.dispatch.spool.desk import Desk
 from spark_events.dispatch.spool.opening import PATIENT_SECONDS, Opening
 from spark_events.dispatch.spool.window import Waiting
-from spark_events.dispatch.store import places_for
-from spark_events.dispatch.waiting import worth_of
 from spark_events.event import decode_event, encode_event
 
 __all__ = ["Clerk"]

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from spark_events.dispatch.entries import places_for
 from spark_events.dispatch.spool.connection import UnreadableError, connect, may_pass, read_through
-from spark_events.dispatch.store import places_for
 
 __all__ = ["BEFORE_ALL", "Appended", "DamagedError", "Database", "Extent", "NewRow", "Row"]
 

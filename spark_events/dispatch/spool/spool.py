@@ -14,14 +14,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
+from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.mailbox import Mailbox
 from spark_events.dispatch.spool.database import Appended, Extent
 from spark_events.dispatch.spool.desk import DiskWorker
 from spark_events.dispatch.spool.inflow import Came
 from spark_events.dispatch.spool.window import Standing, Waiting, Window
-from spark_events.dispatch.store import Counts, Entry, dropped_of
+from spark_events.dispatch.store import Counts, dropped_of
 from spark_events.event import Event
 
 __all__ = ["Spool"]
@@ -104,7 +105,7 @@ class Spool:
 
     # --- for the thread that translates ---------------------------------------------------------
 
-    def put(self, entries: Sequence[Entry]) -> bool:
+    def put(self, entries: Entries) -> bool:
         """Takes entries in; they are safe once :meth:`oldest_record` does not name theirs any more."""
         with self._lock:
             if self._front.put(entries):

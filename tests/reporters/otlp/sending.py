@@ -14,7 +14,7 @@ from spark_events import Event
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery
-from spark_events.dispatch.store import Entry
+from spark_events.dispatch.entries import Entry
 from spark_events.reporters.otlp.config import OtlpConfig
 from spark_events.reporters.otlp.reporter import OtlpReporter
 

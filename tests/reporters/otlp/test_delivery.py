@@ -15,7 +15,7 @@ from reporters.peers.otlp import Collector, plain
 from spark_events import Event, EventBuilder
 from spark_events._version import __version__
 from spark_events.config import Settings
-from spark_events.dispatch.store import Entry
+from spark_events.dispatch.entries import Entry
 from spark_events.event import Attributes
 from spark_events.pipeline import build
 

@@ -36,7 +36,7 @@ from spark_events.dispatch.attempts import Attempts
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
-from spark_events.dispatch.store import Entry
+from spark_events.dispatch.entries import Entries, Entry
 from unit.dispatch.conftest import Begin
 
 QUICK = {"retry_initial": 0.001, "retry_max": 0.002, "timeout": 20.0}
@@ -53,8 +53,8 @@ def start(begin: Begin) -> Start:
     return _start
 
 
-def entries(count: int, first: int = 0) -> list[Entry]:
-    return [Entry(number + 1, event(number)) for number in range(first, first + count)]
+def entries(count: int, first: int = 0) -> Entries:
+    return Entries([Entry(number + 1, event(number)) for number in range(first, first + count)])
 
 
 def stop(delivery: Delivery, within: float) -> float:

@@ -16,7 +16,7 @@ from spark_events.dispatch.awaited import Awaited
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher, DispatcherConfig, SyncDispatcher, create
-from spark_events.dispatch.store import Entry
+from spark_events.dispatch.entries import Entries, Entry
 
 NEVER = BreakerConfig(failures=1000)
 
@@ -39,9 +39,9 @@ def gated() -> Iterator[GatedReporter]:
     reporter.gate.set()
 
 
-def entries(first: int, last: int) -> list[Entry]:
+def entries(first: int, last: int) -> Entries:
     """One entry a record, from ``first`` to ``last``."""
-    return [Entry(number, event(number)) for number in range(first, last + 1)]
+    return Entries([Entry(number, event(number)) for number in range(first, last + 1)])
 
 
 def test_the_configuration_chooses_the_type() -> None:

@@ -16,8 +16,8 @@ from fakes import PATIENCE, FaultyReporter, event, eventually, transient
 from spark_events import Event, Reporter
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig
+from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.interruption import Interrupted, Interruptible, Uninterrupted, let_go_of_logging
-from spark_events.dispatch.store import Entry
 
 
 def on_a_thread(work: Callable[[], str]) -> Callable[[], str]:
@@ -193,7 +193,7 @@ def test_a_reporter_that_is_given_up_while_it_logs_stops_nobody_s_log() -> None:
     delivery = Delivery("r", lambda: reporters.pop(0), DeliveryConfig(timeout=0.05), 100)
     delivery.start()
     given_up = delivery._worker
-    delivery.put([Entry(1, event(1))])
+    delivery.put(Entries([Entry(1, event(1))]))
     assert entered.wait(PATIENCE)
     eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 1)
     eventually(lambda: not given_up.is_alive)
@@ -233,7 +233,7 @@ def test_a_worker_that_has_left_its_reporter_is_not_interrupted() -> None:
     )
     try:
         delivery.start()
-        delivery.put([Entry(1, event(1))])
+        delivery.put(Entries([Entry(1, event(1))]))
         assert handler.entered.wait(PATIENCE)
         worker = delivery._worker
         worker.abandon()

@@ -15,7 +15,7 @@ from spark_events.dispatch import attempts as attempts_module
 from spark_events.dispatch.breaker import BreakerConfig, BreakerState
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
-from spark_events.dispatch.store import Entry
+from spark_events.dispatch.entries import Entries, Entry
 
 QUICK_BREAKER = BreakerConfig(failures=2, open_initial=0.05, open_max=0.1)
 
@@ -58,8 +58,8 @@ def gate() -> Iterator[threading.Event]:
     opened.set()
 
 
-def entries(count: int, first: int = 0) -> list[Entry]:
-    return [Entry(number + 1, event(number)) for number in range(first, first + count)]
+def entries(count: int, first: int = 0) -> Entries:
+    return Entries([Entry(number + 1, event(number)) for number in range(first, first + count)])
 
 
 def started(make: Callable[[], Reporter], hooks: Hooks | None = None, **config: float) -> Delivery:

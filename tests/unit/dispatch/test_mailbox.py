@@ -8,8 +8,8 @@ import pytest
 from fakes import event, numbers
 
 from spark_events import Severity
+from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.mailbox import Mailbox
-from spark_events.dispatch.store import Entry
 
 LEVELS = {"T": Severity.TRACE, "D": Severity.DEBUG, "I": Severity.INFO, "W": Severity.WARN, "E": Severity.ERROR}
 
@@ -18,9 +18,9 @@ def mailbox(capacity: int = 100) -> Mailbox:
     return Mailbox(capacity)
 
 
-def entries(severities: str) -> list[Entry]:
+def entries(severities: str) -> Entries:
     """One entry a letter, numbered by its place."""
-    return [Entry(i + 1, event(i, LEVELS[letter])) for i, letter in enumerate(severities)]
+    return Entries([Entry(i + 1, event(i, LEVELS[letter])) for i, letter in enumerate(severities)])
 
 
 def test_events_come_out_in_the_order_in_which_they_went_in() -> None:
@@ -59,9 +59,21 @@ def test_a_full_mailbox_sheds_the_least_severe_and_oldest(put: str, kept: list[i
     assert (box.counts().accepted, sum(box.counts().dropped.values())) == (len(put), len(put) - 3)
 
 
-def large(places: int, *severities: str) -> list[Entry]:
+def test_mailboxes_that_are_given_the_same_have_nothing_else_in_common() -> None:
+    """What one sheds, because it is full, the others still deliver."""
+    together = entries("DIWIE")
+    small, smaller, wide = mailbox(3), mailbox(1), mailbox()
+    for box in (small, smaller, wide):
+        box.put(together)
+    small.put(entries("E"))
+    assert numbers(small.take(10)) == [2, 4, 0]
+    assert numbers(smaller.take(10)) == [4]
+    assert numbers(wide.take(10)) == [0, 1, 2, 3, 4]
+
+
+def large(places: int, *severities: str) -> Entries:
     """Entries that take so many places each, numbered from 100."""
-    return [Entry(n, event(n, LEVELS[letter]), places) for n, letter in enumerate(severities, 100)]
+    return Entries([Entry(n, event(n, LEVELS[letter]), places) for n, letter in enumerate(severities, 100)])
 
 
 @pytest.mark.parametrize(
@@ -75,7 +87,7 @@ def large(places: int, *severities: str) -> list[Entry]:
         ("I", large(6, "E"), [100]),
     ],
 )
-def test_large_events_take_more_places(put: str, then: list[Entry], kept: list[int]) -> None:
+def test_large_events_take_more_places(put: str, then: Entries, kept: list[int]) -> None:
     """Room is made for them as for anything else: by worth, the oldest first."""
     box = mailbox(capacity=6)
     box.put(entries(put))
@@ -88,7 +100,7 @@ def test_large_events_take_more_places(put: str, then: list[Entry], kept: list[i
 def test_large_events_are_handed_over_a_few_at_a_time() -> None:
     """What a reporter is given at once has a bound, too; one is handed over however large it is."""
     box = mailbox(capacity=100)
-    box.put([*entries("III"), *large(4, "I", "I"), *large(20, "I"), *entries("I")])
+    box.put(Entries([*entries("III"), *large(4, "I", "I"), *large(20, "I"), *entries("I")]))
     seen = []
     while events := box.take(8):
         seen.append(numbers(events))
@@ -102,7 +114,7 @@ def test_what_is_being_delivered_is_not_shed() -> None:
     box = mailbox(capacity=2)
     box.put(entries("TT"))
     assert numbers(box.take(1)) == [0]
-    box.put(entries("III")[2:])
+    box.put(Entries(entries("III")[2:]))
     box.settle()
     assert numbers(box.take(10)) == [2]
     assert sum(box.counts().dropped.values()) == 1
@@ -161,7 +173,7 @@ def test_waiting_ends_when_everything_is_settled() -> None:
 def test_only_the_first_event_wakes() -> None:
     """A delivery that has something to take need not be woken again."""
     box = mailbox(2)
-    assert not box.put([])
+    assert not box.put(Entries())
     assert box.put(entries("I"))
     assert not box.put(entries("I"))
     assert not box.put(entries("E"))

@@ -10,8 +10,8 @@ from fakes import read_events
 
 from spark_events import Event, EventBuilder, Severity
 from spark_events.config import Settings
+from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.selection import Selection, SelectionConfig
-from spark_events.dispatch.store import Entry
 from spark_events.errors import ConfigError
 from spark_events.pipeline import build
 
@@ -31,7 +31,7 @@ def selection(**values: str) -> Selection:
 
 
 def passes(chosen: Selection, event: Event) -> bool:
-    return [entry.event for entry in chosen.of([Entry(1, event)])] == [event]
+    return [entry.event for entry in chosen.of(Entries([Entry(1, event)]))] == [event]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_severity_is_a_threshold() -> None:
 def test_attributes_are_this_reporter_s_alone() -> None:
     """What one reporter adds or leaves out does not show in the event that others get."""
     event = one("spark.job")
-    (entry,) = selection(additional="team:shop, region:eu:west", excluded="a; nope").of([Entry(7, event)])
+    (entry,) = selection(additional="team:shop, region:eu:west", excluded="a; nope").of(Entries([Entry(7, event)]))
     assert entry.event.attributes == {"b": 2, "team": "shop", "region": "eu:west"}
     assert event.attributes == {"a": 1, "b": 2}
     assert (entry.record, entry.event.event_id, entry.event.sequence) == (7, event.event_id, event.sequence)
@@ -89,7 +89,7 @@ def test_attributes_are_this_reporter_s_alone() -> None:
 def test_without_settings_everything_passes_as_it_is() -> None:
     """The default costs nothing and changes nothing."""
     event = one("anything", severity="TRACE")
-    (entry,) = selection().of([Entry(1, event)])
+    (entry,) = selection().of(Entries([Entry(1, event)]))
     assert entry.event is event
 
 

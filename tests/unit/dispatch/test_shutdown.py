@@ -15,7 +15,7 @@ from lateness import Witness
 from misbehaving import KINDS, RELEASE, beside, release
 
 from spark_events.dispatch.dispatcher import EventDispatcher
-from spark_events.dispatch.store import Entry
+from spark_events.dispatch.entries import Entry
 
 #: What the end may take beyond its deadline.
 _LATENESS = 0.1

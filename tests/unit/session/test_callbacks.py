@@ -16,7 +16,7 @@ from spark_events import Event, InvalidChoiceError
 from spark_events.config import Settings
 from spark_events.dispatch.delivery import Hooks
 from spark_events.dispatch.dispatcher import EventDispatcher
-from spark_events.dispatch.store import Entry
+from spark_events.dispatch.entries import Entry
 from spark_events.pipeline import build
 from spark_events.session.callbacks import Callback, delivery_of, name_of
 from spark_events.session.choice import Choice

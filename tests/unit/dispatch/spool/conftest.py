@@ -17,11 +17,12 @@ import pytest
 from fakes import PATIENCE, event, eventually, numbers
 
 from spark_events import Severity
+from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.spool import attempts
 from spark_events.dispatch.spool.clerk import Clerk
 from spark_events.dispatch.spool.config import SpoolConfig
 from spark_events.dispatch.spool.spool import Spool
-from spark_events.dispatch.store import Counts, Entry
+from spark_events.dispatch.store import Counts
 
 
 class Owner:
@@ -47,7 +48,7 @@ class Owner:
             Entry(self._record + place, event(n, severity, **attributes), places) for place, n in enumerate(which, 1)
         ]
         self._record += len(which)
-        self.spool.put(entries)
+        self.spool.put(Entries(entries))
 
     def write(self, *which: int, **about: Any) -> None:
         """The same, and waits until they are on disk."""

@@ -21,13 +21,13 @@ from lateness import Witness
 
 from spark_events import Severity
 from spark_events.config import Settings
+from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.spool import attempts, clerk, config, connection, files, opening, takeover
 from spark_events.dispatch.spool import database as database_module
 from spark_events.dispatch.spool import spool as spool_module
 from spark_events.dispatch.spool.database import Appended, DamagedError, Database, NewRow, Row
 from spark_events.dispatch.spool.salvage import Slice
 from spark_events.dispatch.spool.spool import Spool
-from spark_events.dispatch.store import Entry
 
 from .conftest import Open, Owner, counting, somebody_reads, tried_at_once
 
@@ -183,7 +183,7 @@ def test_what_is_sent_again_and_is_still_here_is_one_event(owner: Open) -> None:
     one.write(0, 1, 2)
     again = one.spool.take(10)
     one.spool.put_back()
-    one.spool.put([Entry(n + 10, made) for n, made in enumerate(again)])
+    one.spool.put(Entries([Entry(n + 10, made) for n, made in enumerate(again)]))
     assert one.spool.wait_until_answered(PATIENCE)
     assert one.counts().accepted == 3
     assert one.deliver(3) == [0, 1, 2]
@@ -442,7 +442,7 @@ def test_a_spool_that_takes_long_to_take_in_is_no_disk_that_hangs(
     monkeypatch.setattr(clerk, "time", Clock)
     settings = config.SpoolConfig(directory=str(tmp_path))
     spool = Spool(1024, lambda desk: clerk.Clerk("shop", "audit", settings, desk), lambda: None, lambda: None)
-    spool.put([Entry(n, event(2_000 + n)) for n in range(own)])
+    spool.put(Entries([Entry(n, event(2_000 + n)) for n in range(own)]))
     spool.start()
     told: list[int] = []
     while len(told) < 2_000 + own:
@@ -525,7 +525,7 @@ def test_a_slow_disk_is_waited_for_once_until_it_has_been_quick(monkeypatch: pyt
     front, has_room = spool._front, spool._front.wait_for_room
 
     def fill() -> None:
-        spool.put([Entry(1, event(n)) for n in range(1_024 - front.counts().held)])
+        spool.put(Entries([Entry(1, event(n)) for n in range(1_024 - front.counts().held)]))
 
     def write(seconds: float) -> None:
         nonlocal now
