@@ -71,8 +71,9 @@ class Mailbox:
         """Takes entries in for which room is missing."""
         ranks = self._waiting = self._waiting.ranked()
         ranks.extend(entries)
-        shed = ranks.shed(self._places - self._capacity)
-        self._places -= places_of(shed)
+        has_large = self._has_large
+        shed = ranks.shed(self._places - self._capacity, has_large)
+        self._places -= places_of(shed) if has_large else len(shed)
         self._dropped["mailbox-full"] += len(shed)
         if self._early:
             self._forget_early(shed)
@@ -100,9 +101,8 @@ class Mailbox:
     def take_entries(self, most: int) -> list[Entry]:
         """The same, with the records that the events came from."""
         with self._lock:
-            count = len(self._waiting)
-            has_large = self._places > count
-            taken = self._waiting.take(min(most, count))
+            has_large = self._has_large
+            taken = self._waiting.take(min(most, len(self._waiting)))
             if has_large:
                 fitting = _fitting(taken, most)
                 self._waiting.put_back(taken[fitting:])
@@ -121,7 +121,7 @@ class Mailbox:
                 self._dropped[dropped] += lost
             if self._early:
                 self._forget_early(self._in_flight)
-            self._places -= places_of(self._in_flight)
+            self._places -= places_of(self._in_flight) if self._has_large else len(self._in_flight)
             self._in_flight = []
             self._settled.notify_all()
 
@@ -130,6 +130,11 @@ class Mailbox:
         with self._lock:
             self._waiting.put_back(self._in_flight)
             self._in_flight = []
+
+    @property
+    def _has_large(self) -> bool:
+        """Whether some of what it holds takes more than one place; most of the time nobody need add them up."""
+        return self._places > len(self._waiting) + len(self._in_flight)
 
     @property
     def holds_any(self) -> bool:

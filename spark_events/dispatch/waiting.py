@@ -92,15 +92,23 @@ class Ranks:
         """What is to follow, now that nothing is left."""
         return Line()
 
-    def shed(self, places: int) -> list[Entry]:
-        """Takes out what is worth least, the oldest of that first, until so many places are free."""
+    def shed(self, places: int, has_large: bool) -> list[Entry]:
+        """Takes out what is worth least, the oldest of that first, until so many places are free.
+
+        Args:
+            places: how many.
+            has_large: whether some of what is in here may take more than one; else they need not be looked at.
+        """
         shed: list[Entry] = []
         for worth in sorted(self._lines):
             line = self._lines[worth]
-            while places > 0 and line:
-                entry = line.popleft()
-                places -= entry.places
-                shed.append(entry)
+            if has_large:
+                while places > 0 and line:
+                    shed.append(line.popleft())
+                    places -= shed[-1].places
+            else:
+                shed += (some := _first(line, min(places, len(line))))
+                places -= len(some)
         self._count -= len(shed)
         return shed
 
