@@ -58,6 +58,15 @@ _TARGET = 0.10
 _HARSH = {"timeout": "1s", "circuit-breaker.failures": "1000", "retry.max": "200ms"}
 _BAD = {} if os.environ.get("ISOLATION_SETTINGS", "harsh") == "default" else _HARSH
 _NOTHING = "nothing"
+#: What these take of the processors (they spin, or start and die all the time) is gone for any program.
+_BUSY = {
+    "raises odd things in a process",
+    "spins in a thread",
+    "spins in a process",
+    "holds the lock in a process",
+    "exits in a process",
+    "segfaults in a process",
+}
 _READY_MADE = os.environ.get("ISOLATION_FLOOD", "records") == "events"
 _PROPERTIES = {"spark.job.description": "select count(*) from somewhere", "callSite.short": "count at App.scala:12"}
 
@@ -309,8 +318,12 @@ def run() -> None:
                 _tell(" + ".join(pair), costs)
             _summary(list(pairs.values()))
         _head("beside all of them")
-        together = [name for name in names if name != "spins in a thread"]
-        for what, kinds in {"all": names, "all but 'spins in a thread'": together}.items():
+        combinations = {
+            "all": names,
+            "all but 'spins in a thread'": [name for name in names if name != "spins in a thread"],
+            "all that run in a thread, and do not spin": [name for name in names if name not in _BUSY],
+        }
+        for what, kinds in combinations.items():
             with _subject([_NOTHING] * len(kinds)) as idle:
                 _tell(what, _costs(alone, idle, kinds, _WINDOWS))
 
