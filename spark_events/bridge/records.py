@@ -185,7 +185,10 @@ class StageTasks(_Line, frozen=True, kw_only=True):
 
 
 class StageCompleted(_Line, frozen=True, kw_only=True):
-    """``SparkListenerStageCompleted``; without a reason it has succeeded."""
+    """``SparkListenerStageCompleted``; without a reason it has succeeded.
+
+    ``most_failures`` is ``spark.stage.maxConsecutiveAttempts``.
+    """
 
     stage_id: int
     attempt: int
@@ -194,6 +197,7 @@ class StageCompleted(_Line, frozen=True, kw_only=True):
     time: int
     failed: int = 0
     failure_reason: str | None = None
+    most_failures: int = 4
 
 
 class ExecutorRemoved(_Line, frozen=True, kw_only=True):

@@ -18,8 +18,6 @@ __all__ = ["Stages"]
 
 _SCOPE = "spark.stage"
 _REMEMBERED = 4_096
-#: ``spark.stage.maxConsecutiveAttempts``, as Spark has it unless it is told otherwise.
-_MOST_FAILURES = 4
 _EXECUTOR = re.compile(r"ExecutorLostFailure \(executor (\S+) exited|[Ee]xecutor (?:ID )?(\S+) (?:is )?lost")
 # A stage whose input is gone, and one with a barrier, is tried again as a whole.
 _FETCH_FAILED = re.compile(r"\S*FetchFailed")
@@ -168,7 +166,7 @@ class Stages:
         if _is_collateral(record, reason):
             return
         diagnosis = self._diagnostics.of_text(reason)
-        will_retry = self._will_retry(record.stage_id, reason)
+        will_retry = self._will_retry(record, reason)
         name = _name(record.stage_id, record.attempt, attempt.name)
         yield Draft(
             name="JobFailureEvent",
@@ -204,15 +202,15 @@ class Stages:
             del self._attempts[over or next(iter(self._attempts))]
         return attempt
 
-    def _will_retry(self, stage_id: int, reason: str) -> bool:
+    def _will_retry(self, record: StageCompleted, reason: str) -> bool:
         """Spark says it nowhere: it tries again so many times in a row, and only for these reasons."""
         if not _FETCH_FAILED.match(reason) and not reason.startswith(_BARRIER_AGAIN):
             return False
-        failures = self._failures.pop(stage_id, 0) + 1
-        self._failures[stage_id] = failures
+        failures = self._failures.pop(record.stage_id, 0) + 1
+        self._failures[record.stage_id] = failures
         if len(self._failures) > _REMEMBERED:
             self._failures.popitem(last=False)
-        return failures < _MOST_FAILURES
+        return failures < record.most_failures
 
     def _executor(self, attempt: _Attempt, reason: str) -> dict[str, AttributeValue | None]:
         """The executor that was lost, where that is why an attempt failed."""

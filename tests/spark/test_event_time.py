@@ -19,6 +19,7 @@ SETTINGS = {
     "spark.eventLog.dir": "{folder}",
     "spark.eventLog.compress": "false",
     "spark.local.dir": "{folder}/local",
+    "spark.stage.maxConsecutiveAttempts": "2",
 }
 
 
@@ -133,9 +134,9 @@ def test_a_stage_whose_input_is_gone_is_a_warning_that_says_it_is_tried_again(
     failed = [
         (entry["Stage Info"]["Stage ID"], entry["Stage Info"]["Stage Attempt ID"])
         for entry in spark_log
-        if entry["Event"].endswith("StageCompleted") and "Failure Reason" in entry["Stage Info"]
+        if entry["Event"].endswith("StageCompleted") and "FetchFailed" in entry["Stage Info"].get("Failure Reason", "")
     ]
-    told = run.named("JobFailureEvent")
+    told = run.named("JobFailureEvent", spark_job_description="input lost")
     assert [(e["attributes"]["spark.stage.id"], e["attributes"]["spark.stage.attempt"]) for e in told] == failed
     assert failed
     for event in told:
@@ -146,3 +147,12 @@ def test_a_stage_whose_input_is_gone_is_a_warning_that_says_it_is_tried_again(
     assert truth["first"] == truth["second"] == 5
     jobs = run.named("JobStatusChangeEvent", spark_entity="job", spark_job_description="input lost")
     assert [job["attributes"]["status.new"] for job in jobs] == ["RUNNING", "FINISHED"] * 2
+
+
+def test_the_last_attempt_that_spark_allows_is_an_error(run: Run) -> None:
+    """Two of a stage are allowed here; the job that they belong to has failed."""
+    assert "allowable number of times: 2" in run.truth()["in vain"]
+    told = run.named("JobFailureEvent", spark_entity="stage", spark_job_description="in vain")
+    assert [(e["severity"], e["attributes"]["failure.will_retry"]) for e in told] == [("WARN", True), ("ERROR", False)]
+    (job,) = run.named("JobFailureEvent", spark_entity="job", spark_job_description="in vain")
+    assert job["severity"] == "ERROR"

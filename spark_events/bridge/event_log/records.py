@@ -66,6 +66,7 @@ class LogRecords:
         self._now = 0
         self._version = ""
         self._host = ""
+        self._most_failures = 4
         self._tasks = TaskCounts()
         self._task_failures = TaskFailures()
         self.handlers = self._all_handlers()
@@ -118,6 +119,7 @@ class LogRecords:
 
     def _environment(self, line: shapes.EnvironmentLine) -> None:
         self._host = line.spark_properties.host or self._host
+        self._most_failures = int(line.spark_properties.most_failures)
 
     def _application_start(self, line: shapes.ApplicationStartLine) -> ApplicationStart:
         return ApplicationStart(
@@ -173,6 +175,7 @@ class LogRecords:
             time=time,
             failed=0 if counted is None else counted.failed,
             failure_reason=None if stage.failure_reason is None else cut(stage.failure_reason),
+            most_failures=self._most_failures,
         )
 
     def _task_start(self, line: shapes.TaskStartLine) -> StageTasks | None:

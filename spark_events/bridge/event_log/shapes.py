@@ -62,6 +62,7 @@ class LogStartLine(_Core):
 
 class _SparkProperties(msgspec.Struct, gc=False):
     host: str = msgspec.field(name="spark.driver.host", default="")
+    most_failures: str = msgspec.field(name="spark.stage.maxConsecutiveAttempts", default="4")
 
 
 class EnvironmentLine(_Core):

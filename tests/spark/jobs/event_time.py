@@ -106,5 +106,17 @@ for path in glob.glob(os.path.join(FOLDER, "local", "**", "shuffle_*"), recursiv
     os.remove(path)
 truth["second"] = grouped.count()
 
+
+# One that fails with its barrier is tried as often as is allowed.
+def refuse(rows):
+    raise ValueError("never")
+
+
+spark.sparkContext.setJobDescription("in vain")
+try:
+    spark.sparkContext.parallelize(range(2), 2).barrier().mapPartitions(refuse).groupBy(int).count()
+except Exception as error:
+    truth["in vain"] = str(error)
+
 write_down(truth)
 spark.stop()

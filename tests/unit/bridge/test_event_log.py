@@ -225,6 +225,19 @@ def test_observed_rows_are_what_spark_tells_listeners(path: Path, row: dict[str,
     assert record.progress.observed_metrics == {"stats": dict(zip("abc", expected, strict=True))}
 
 
+@pytest.mark.parametrize(("properties", "most"), [({}, 4), ({"spark.stage.maxConsecutiveAttempts": "2"}, 2)])
+def test_how_often_a_stage_was_tried_is_read_from_the_environment(
+    path: Path, properties: dict[str, str], most: int
+) -> None:
+    """Spark says of no attempt that it was the last."""
+    lines = [
+        line("SparkListenerEnvironmentUpdate", Spark_Properties=properties),
+        line("SparkListenerStageCompleted", Stage_Info=stage(**{"Failure Reason": "FetchFailed(null)"})),
+    ]
+    (record,) = read(path, text(*lines)).records
+    assert record.most_failures == most  # type: ignore[union-attr]
+
+
 def test_json_with_blanks_and_another_order_is_read_as_well(path: Path) -> None:
     """Spark writes the event's name first and no blanks; a tool that has rewritten a log may not."""
     lines = [json.loads(one) for one in (FIXTURES / "batch_udf-4.3.jsonl").read_text(encoding="utf-8").splitlines()]

@@ -49,6 +49,16 @@ def test_spark_tries_four_times_in_a_row_and_the_fourth_failure_is_final(reason:
     assert [event.attributes["failure.will_retry"] for event in told] == [True] * 3 + [False]
 
 
+@pytest.mark.parametrize("most", [1, 2, 6])
+def test_how_often_spark_tries_is_its_own_setting(most: int) -> None:
+    """``spark.stage.maxConsecutiveAttempts``: which failure is the final one."""
+    told = translate(
+        *[r for n in range(most) for r in (submitted(attempt=n), completed(FETCH, attempt=n, most_failures=most))]
+    )
+    assert [event.attributes["failure.will_retry"] for event in told] == [True] * (most - 1) + [False]
+    assert told[-1].severity is Severity.ERROR
+
+
 def test_a_last_stage_with_a_barrier_is_not_tried_again() -> None:
     """What it has given to the driver cannot be taken back; Spark says so, with a second end of the same attempt."""
     reason = BARRIER.replace("ShuffleMapTask", "ResultTask")

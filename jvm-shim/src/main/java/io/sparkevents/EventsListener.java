@@ -57,7 +57,7 @@ public final class EventsListener extends SparkListener {
     JobProperties properties = new JobProperties(redaction);
     this.destination = destination;
     records = new Records(conf, redaction, properties);
-    stages = new StageRecords(properties);
+    stages = new StageRecords(conf, properties);
   }
 
   @Override

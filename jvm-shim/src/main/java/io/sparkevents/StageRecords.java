@@ -3,6 +3,7 @@ package io.sparkevents;
 import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.IOException;
 import org.apache.spark.Resubmitted$;
+import org.apache.spark.SparkConf;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
 import org.apache.spark.scheduler.SparkListenerStageSubmitted;
@@ -14,11 +15,26 @@ import scala.Option;
 
 /** Records of stage attempts and executors; tasks are counted, never sent. */
 final class StageRecords {
+  /** As Spark has it, unless it is told otherwise. */
+  private static final int MOST_FAILURES = 4;
+
   private final Stages stages = new Stages();
   private final JobProperties properties;
+  private final int mostFailures;
 
-  StageRecords(JobProperties properties) {
+  StageRecords(SparkConf conf, JobProperties properties) {
     this.properties = properties;
+    mostFailures = mostFailures(conf);
+  }
+
+  /** How many attempts of a stage may fail one after the other, for Spark does not say of one that it was the last. */
+  private static int mostFailures(SparkConf conf) {
+    try {
+      return conf.getInt("spark.stage.maxConsecutiveAttempts", MOST_FAILURES);
+    } catch (IllegalArgumentException refused) {
+      // By Spark itself, in a moment.
+      return MOST_FAILURES;
+    }
   }
 
   Record submitted(SparkListenerStageSubmitted event) {
@@ -100,6 +116,7 @@ final class StageRecords {
           json.writeNumberField("time", time);
           json.writeNumberField("failed", failed);
           json.writeStringField("failure_reason", Text.cut(reason));
+          json.writeNumberField("most_failures", mostFailures);
         });
   }
 
