@@ -60,7 +60,7 @@ class _Holder:
             raise
         except BaseException as error:
             # SystemExit too: in a task it would end the loop of the whole process.
-            if not self._not_opened(error if isinstance(error, Exception) else RuntimeError(repr(error))):
+            if not self._not_opened(_bearable(error)):
                 _LOG.warning("a resource was closed with %s: %s", type_of(error), message_of(error))
 
     def _not_opened(self, error: Exception) -> bool:
@@ -70,6 +70,13 @@ class _Holder:
         # Nobody may be waiting any more; asyncio would complain.
         self.opened.exception()
         return True
+
+
+def _bearable(error: BaseException) -> Exception:
+    """The same where a future takes it; of StopIteration it takes none, and would be waited for for ever."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    return RuntimeError(repr(error)).with_traceback(error.__traceback__)
 
 
 class Resources:

@@ -68,6 +68,19 @@ def test_one_that_cannot_be_opened_fails_every_row_once_and_plainly() -> None:
     assert "cannot be opened: no such user" in answers[0].message
 
 
+@pytest.mark.parametrize("error", [StopIteration(), SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+def test_whatever_the_opener_raises_is_heard_of(error: BaseException) -> None:
+    """``next()`` of an empty list, say: no future takes a StopIteration, and nobody would have set it."""
+
+    def opener() -> Any:
+        raise error
+
+    (failure,) = Run(use, resource=opener, timeout=None, total_timeout=None).of([1])
+    assert (failure.kind, failure.type) == ("resource", "RuntimeError")
+    assert failure.message.endswith(f"cannot be opened: {error!r}")
+    assert failure.where.endswith("opener")
+
+
 def test_opening_has_attempts_as_calls_have() -> None:
     """A server that restarts while a task begins is no reason to fail."""
     opener = Opener(ConnectionRefusedError(), ConnectionRefusedError())
