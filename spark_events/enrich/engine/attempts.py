@@ -220,8 +220,9 @@ class Attempts:
             error = _explained(error)
         try:
             error, verdict = verdict_on(error, self._policy)
-        except Exception as broken:
-            # The user's `on` raised: that is what is to be seen, not what it was asked about.
+        except BaseException as broken:
+            # The user's `on` raised: that is what is to be seen, not what it was asked about. SystemExit, too: it would
+            # end the worker, and the row be waited for for ever.
             error, verdict = broken, Verdict(retryable=False)
         self._tell(slot, error, verdict)
         return AttemptError(error, verdict)

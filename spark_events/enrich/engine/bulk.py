@@ -95,7 +95,7 @@ def accept_group(retry: Retry | None, misfit: Misfit | None) -> Accept:
             if error is None:
                 return None
             return AttemptError(*verdict_on(error, retry))
-        except Exception as broken:
+        except BaseException as broken:
             # The user's `on` or `on_result` raised: that is what is to be seen, not what it was asked about.
             return AttemptError(broken, Verdict(retryable=False))
 

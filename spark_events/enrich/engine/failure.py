@@ -60,7 +60,8 @@ def message_of(error: BaseException) -> str:
     """What an exception says, on one line, cut, and with addresses bare of user, query and fragment."""
     try:
         said = str(error)
-    except Exception as broken:
+    except BaseException as broken:
+        # SystemExit would end whoever asks.
         said = f"(its __str__ raised {type(broken).__name__})"
     line = _SECRETS.sub(r"\g<scheme>\g<place>", " ".join(said[: 4 * _LONGEST_MESSAGE].split()))
     return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}… (cut)"

@@ -46,6 +46,9 @@ async def open_resource(plan: Plan, key: str, resources: Resources) -> Any:
             wait=pauses(retry),
             reraise=True,
         )(attempt)
-    except Exception as error:
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        # SystemExit of the user's `on`, which would end the loop.
         message = f"resource {name_of(opener)} cannot be opened: {message_of(error)}"
         return Failure("resource", type_of(error), message, attempts=made, where=where_raised(error.__traceback__))

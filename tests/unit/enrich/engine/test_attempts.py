@@ -101,6 +101,66 @@ def test_on_says_what_is_tried_again() -> None:
     assert failure_of(broken).type == "AttributeError"
 
 
+class _Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+class _Unreadable(Exception):
+    @property
+    def response(self) -> Any:
+        raise KeyboardInterrupt
+
+
+def _exits(_: Any) -> bool:
+    sys.exit("asked")
+
+
+@pytest.mark.parametrize(
+    ("error", "asked", "told"),
+    [
+        (ValueError(), {"on": _exits}, "SystemExit: asked"),
+        (None, {"on_result": _exits}, "SystemExit: asked"),
+        (_Unreadable(), {}, "KeyboardInterrupt: "),
+        (_Unspeakable(), {}, "_Unspeakable: (its __str__ raised SystemExit)"),
+    ],
+    ids=["on", "on_result", "response", "str"],
+)
+@pytest.mark.parametrize("bulk", [False, True])
+def test_what_exits_while_a_failure_is_looked_at_fails_the_row(
+    error: Exception | None, asked: dict[str, Any], told: str, bulk: bool
+) -> None:
+    """It ended the worker instead, and nothing has a deadline for a row whose call is over."""
+
+    async def one(row: int) -> int:
+        if error is not None and row == 1:
+            raise error
+        return row
+
+    async def several(rows: list[int]) -> list[Any]:
+        return [error if error is not None and row == 1 else row for row in rows]
+
+    run = Run(several if bulk else one, retry=Retry(initial=0, jitter=0, **asked), batch_size=3 if bulk else None)
+    failed = run.of([0, 1, 2])[1]
+    assert isinstance(failed, Failure)
+    assert f"{failed.type.rpartition('.')[2]}: {failed.message}" == told
+    # And for whoever comes next.
+    assert Run(Scripted()).of([1]) == [1]
+
+
+def test_on_that_exits_when_it_is_asked_of_the_resource_fails_the_rows() -> None:
+    """The loop is the process's."""
+
+    def opener() -> Any:
+        raise ValueError
+
+    async def fn(row: int) -> int:
+        return row
+
+    failure = failure_of(Run(fn, resource=opener, retry=Retry(on=_exits)).of([1]))
+    assert (failure.kind, failure.type) == ("resource", "SystemExit")
+
+
 def test_on_result_says_which_answers_are_none() -> None:
     """Until one is accepted; else the row has failed, and says why."""
     policy = Retry(attempts=3, initial=0, jitter=0, on_result=lambda answer: answer is None)
