@@ -40,8 +40,9 @@ def identities_of(batch: pa.RecordBatch, names: Iterable[str]) -> list[list[Any]
 
 
 def values_of(array: pa.Array) -> list[Any]:
-    """The values of an array as Python has them: a map is a dict, a struct is a dict.
+    """The values of an array as Python has them: a struct is a dict, and so is a map, but for one of structs or lists.
 
+    These can be no keys of a dict: such a map is a list of pairs.
     Moments are in the array's time zone, or in UTC where Python does not know that.
     """
     form = _PLAIN.get(array.type)
@@ -158,6 +159,11 @@ def _nested(kind: pa.DataType) -> Callable[[Any], Any] | None:
     """How a value is mended in which a map stands, which pyarrow gives as pairs; None where there is none."""
     if pa.types.is_map(kind):
         item = _nested(kind.item_type)
+        if pa.types.is_nested(kind.key_type):
+            # There is no map in a key.
+            if item is None:
+                return None
+            return lambda pairs: [(key, None if value is None else item(value)) for key, value in pairs]
         if item is None:
             return dict
         return lambda pairs: {name: None if value is None else item(value) for name, value in pairs}

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from spark_events.enrich.spark.answers import AnswerWriter
 from spark_events.enrich.spark.identity import idempotency_keys
 from spark_events.enrich.spark.rows import RowReader
 from spark_events.enrich.spark.values import hashable, identities_of, values_of
@@ -35,6 +36,24 @@ def test_maps_are_dictionaries_however_deep_they_stand() -> None:
     kind = pa.struct([("l", pa.list_(inner)), ("m", pa.map_(pa.string(), inner)), ("s", pa.string())])
     values = [{"l": [{"a": 1}, None], "m": {"x": {"b": 2}, "y": None}, "s": "t"}, None, {"l": None, "m": {}, "s": None}]
     assert values_of(pa.array(values, kind)) == values
+
+
+def test_maps_whose_keys_cannot_be_those_of_a_dictionary_are_pairs() -> None:
+    """However deep they stand, and they go back as they came; rows are told apart by them."""
+    inner = pa.map_(pa.string(), pa.int64())
+    structs = pa.map_(pa.struct([("x", pa.int64())]), inner)
+    kind = pa.struct([("s", structs), ("l", pa.list_(pa.map_(pa.list_(pa.int64()), pa.int64())))])
+    values = [
+        {"s": [({"x": 1}, {"a": 1}), ({"x": 2}, None)], "l": [[([1, 2], 3)], None]},
+        {"s": [({"x": 1}, {"a": 1}), ({"x": 3}, None)], "l": []},
+        None,
+    ]
+    array = pa.array(values, kind)
+    assert values_of(array) == values
+    assert AnswerWriter(pa.schema([("v", kind)])).write([{"v": value} for value in values]) == ([array], {})
+    assert len({*map(hashable, values_of(array))}) == 3
+    batch = pa.RecordBatch.from_arrays([array], names=["v"])
+    assert len({idempotency_keys("", ["v"], batch)(row) for row in range(3)}) == 3
 
 
 def test_a_row_is_reached_by_name_by_key_and_by_place() -> None:
