@@ -24,7 +24,7 @@ from spark_events.enrich.engine.chunk import Chunk
 from spark_events.enrich.engine.failure import Failure
 from spark_events.enrich.spark.replay_files import AnswerFiles, Open, open_store
 from spark_events.enrich.spark.rows import Slice
-from spark_events.enrich.spark.values import columns_of
+from spark_events.enrich.spark.values import named, or_each
 
 __all__ = ["Recording", "ReplayStore"]
 
@@ -121,8 +121,10 @@ class Recording:
         answers: dict[int, Any] = {}
         for number, places in found.items():
             taken = self._stored[number].take(pa.array([row for _, row in places]))
-            for (index, _), answer in zip(places, zip(*columns_of(taken, names), strict=True), strict=True):
-                answers[index] = dict(zip(names, answer, strict=True))
+            columns, unreadable = _values(taken, names)
+            for place, ((index, _), answer) in enumerate(zip(places, zip(*columns, strict=True), strict=True)):
+                if place not in unreadable:
+                    answers[index] = dict(zip(names, answer, strict=True))
         return answers
 
     def add(self, chunk: Chunk, arrays: Sequence[pa.Array], failures: Mapping[int, object], start: int = 0) -> None:
@@ -204,6 +206,16 @@ class Recording:
         if self._files.write(self._pending):
             self._pending = []
             self._pending_rows = 0
+
+
+def _values(taken: pa.RecordBatch, names: Sequence[str]) -> tuple[list[list[Any]], set[int]]:
+    """Columns, and the rows of them that Python can give but not hold: moments that in UTC are of the year 10000."""
+    unreadable: set[int] = set()
+
+    def note(_one: pa.Array, row: int, _error: Exception) -> None:
+        unreadable.add(row)
+
+    return [or_each(array, note) for array, _ in named(taken, names)], unreadable
 
 
 def _name(query: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["columns_of", "hashable", "identities_of", "named", "or_each", "values_of"]
+__all__ = ["hashable", "identities_of", "named", "or_each", "values_of"]
 
 #: Formats of memoryview for what Arrow holds as plain numbers; pyarrow's own way makes a scalar object of each.
 _PLAIN: dict[pa.DataType, Any] = {
@@ -29,13 +29,11 @@ _UNREADABLE = (OverflowError, ValueError)
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>\d{1,2})(?::?(?P<minutes>\d{2}))?")
 
 
-def columns_of(batch: pa.RecordBatch, names: Iterable[str]) -> list[list[Any]]:
-    """The values of columns, by name."""
-    return [values_of(array) for array, _ in named(batch, names)]
-
-
 def identities_of(batch: pa.RecordBatch, names: Iterable[str]) -> list[list[Any]]:
-    """The same, to tell rows apart: a value that Python cannot hold is there as the numbers or bytes it is made of."""
+    """The values of columns, by name, to tell rows apart.
+
+    A value that Python cannot hold is there as the numbers or bytes it is made of.
+    """
     return [or_each(array, lambda one, _row, _error: values_of(_bare(one))[0]) for array, _ in named(batch, names)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -51,6 +52,17 @@ def test_what_was_answered_is_known_to_the_replay(tmp_path: Path) -> None:
             2: {"name": "nc", "tags": {"c": 1}},
         }
         assert recording.known(["x"]) == {}
+
+
+def test_an_answer_that_python_cannot_hold_as_it_was_kept_is_called_again(tmp_path: Path) -> None:
+    """The last second that a clock in New York can show is one of the year 10000 in UTC. The others are known."""
+    schema = pa.schema([("until", pa.timestamp("us", "UTC")), ("name", pa.string())])
+    last = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.timezone(datetime.timedelta(hours=-5)))
+    arrays, failures = AnswerWriter(schema).write([{"until": last, "name": "a"}, {"until": None, "name": "b"}])
+    with store(tmp_path, schema=schema).recording(0) as recording:
+        recording.add(chunk_of("ab"), arrays, failures)
+    with store(tmp_path, schema=schema).recording(0) as recording:
+        assert recording.known("ab") == {1: {"until": None, "name": "b"}}
 
 
 def test_what_a_task_that_fails_has_got_is_kept(tmp_path: Path) -> None:
