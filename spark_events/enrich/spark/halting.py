@@ -17,6 +17,7 @@ import hmac
 import logging
 import secrets
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -76,20 +77,25 @@ class Halt:
     @contextlib.contextmanager
     def heeded(self, loop: BackgroundLoop, attempt: Attempt, on_halt: Callable[[], None]) -> Iterator[None]:
         """``on_halt()`` is called on the loop when it is told so; a connection that fails says nothing."""
-        listening = loop.submit(self._listen(attempt, on_halt))
+        over = threading.Event()
+        listening = loop.submit(self._listen(attempt, on_halt, over))
         try:
             yield
         finally:
+            over.set()
             with contextlib.suppress(RuntimeError):  # the loop has ended with its process
                 listening.cancel()
 
-    async def _listen(self, attempt: Attempt, on_halt: Callable[[], None]) -> None:
+    async def _listen(self, attempt: Attempt, on_halt: Callable[[], None], over: threading.Event) -> None:
         try:
             reader, writer = await asyncio.wait_for(asyncio.open_connection(self.host, self.port), _CONNECT_SECONDS)
         except (OSError, asyncio.TimeoutError) as error:
             _LOG.debug("the driver at %s:%d cannot be reached: %s", self.host, self.port, error)
             return
         try:
+            if over.is_set():
+                # It was cancelled just when it had connected: until Python 3.12, asyncio.wait_for forgets that.
+                return
             writer.write(self.name(attempt))
             if hmac.compare_digest(await reader.readexactly(_PROOF_BYTES), self.answer(attempt)):
                 on_halt()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -89,6 +91,28 @@ def test_who_has_ended_is_told_nothing(loop: BackgroundLoop) -> None:
     # What was cancelled on the loop has unwound when a later step has run there.
     loop.submit(_nothing()).result(SECONDS)
     assert not told.is_set()
+
+
+def test_a_task_that_ends_just_when_it_has_connected_leaves_nothing_waiting(
+    loop: BackgroundLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an empty partition, say. Its connection stayed, and asyncio complained of it on the user's terminal."""
+    there, ended, connect = threading.Event(), threading.Event(), asyncio.open_connection
+
+    async def until_it_has_ended(*place: Any) -> Any:
+        made = await connect(*place)
+        there.set()
+        ended.wait(SECONDS)  # blocks the loop: the task's end is what it finds next
+        return made
+
+    monkeypatch.setattr(asyncio, "open_connection", until_it_has_ended)
+    with socket.create_server((LOOPBACK, 0)) as driver:
+        with Halt(LOOPBACK, driver.getsockname()[1], OTHER).heeded(loop, FIRST, ended.set):
+            assert there.wait(SECONDS)
+        connection, _ = driver.accept()
+        ended.set()
+        connection.settimeout(SECONDS)
+        assert said(connection) == b""
 
 
 async def _nothing() -> None:
