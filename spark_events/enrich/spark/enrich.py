@@ -144,7 +144,8 @@ def enrich_batch(
             and with ``replay_store`` outside of a stream.
         query: a name that stays the same over restarts; needed wherever ``batch_id`` is.
         tell_workers: whether the driver opens a port while the batch runs, over which its tasks hear at once when it is
-            given up. Without, and with Connect, they go on calling until Spark kills them, two to four seconds.
+            given up. Without, and with Connect, they go on calling until Spark kills them, two to four seconds; with
+            Connect on Spark 4.0, where Spark does not, to the batch's end.
 
     Returns:
         The DataFrame with the answers, in the order of ``df``; with ``on_failure="dead_letter"`` a second one, with the
