@@ -63,7 +63,8 @@ class Breaker:
         self._clock = clock
         self._on_change = on_change
         self._failures = 0
-        self._open_for = config.open_initial
+        self._open_first = min(config.open_initial, config.open_max)
+        self._open_for = self._open_first
         self._open_until = 0.0
 
     def pause(self) -> float:
@@ -82,7 +83,7 @@ class Breaker:
         """An attempt was answered in time."""
         self._failures = 0
         if self.state is not BreakerState.CLOSED:
-            self._open_for = self._config.open_initial
+            self._open_for = self._open_first
             self._become(BreakerState.CLOSED, "the reporter works again")
 
     def failed(self, why: str) -> None:

@@ -83,6 +83,20 @@ def test_each_further_time_is_twice_as_long_up_to_the_longest() -> None:
     assert box.pause() == 30.0
 
 
+def test_the_longest_time_holds_for_the_first_one_as_well() -> None:
+    """Who shortens it, and leaves the other as it is shipped, means what it says."""
+    clock = Clock()
+    box = Breaker(BreakerConfig(failures=1, open_initial=30.0, open_max=10.0), clock, lambda state, why: None)
+    for _ in range(2):
+        box.failed("no")
+        assert box.pause() == 10.0
+        clock.now += 10.0
+        box.attempt()
+    box.succeeded()
+    box.failed("no")
+    assert box.pause() == 10.0
+
+
 def test_who_cannot_wait_changes_nothing_by_failing() -> None:
     """At the end it is tried before its time: that failure neither prolongs it nor is told as a probe."""
     clock = Clock()
