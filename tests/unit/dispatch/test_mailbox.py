@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from fakes import event, numbers
 
-from spark_events import Severity
+from spark_events import EventBuilder, Severity
 from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.mailbox import Mailbox
 
@@ -69,6 +70,18 @@ def test_mailboxes_that_are_given_the_same_have_nothing_else_in_common() -> None
     assert numbers(small.take(10)) == [2, 4, 0]
     assert numbers(smaller.take(10)) == [4]
     assert numbers(wide.take(10)) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "name", ["JobStatusChangeEvent", "JobFailureEvent", "EventsDroppedEvent", "DispatcherReportEvent"]
+)
+@pytest.mark.parametrize("first", ["it", "others"])
+def test_how_things_stand_and_what_was_lost_goes_last(name: str, first: str) -> None:
+    """Whatever the severities: the worst of all others makes room for the least of these."""
+    least, worst = EventBuilder("tests", name).set_severity("TRACE").build(), event(0, Severity.FATAL)
+    box = mailbox(capacity=1)
+    box.put(Entries([Entry(1, one) for one in ((least, worst) if first == "it" else (worst, least))]))
+    assert [one.name for one in box.take(10)] == [name]
 
 
 def large(places: int, *severities: str) -> Entries:
@@ -153,6 +166,19 @@ def test_clearing_counts_what_is_lost() -> None:
     box.take(2)
     assert box.clear("shutdown") == 5
     assert (box.counts().accepted, box.counts().dropped["shutdown"], box.oldest_record()) == (5, 5, None)
+
+
+def test_waiting_ends_when_everything_is_dropped() -> None:
+    """Who waits for what nobody will deliver any more is told at once."""
+    box = mailbox()
+    box.put(entries("II"))
+    box.take(1)
+    waiting = threading.Thread(target=box.wait_until_empty, args=(60,), daemon=True)
+    waiting.start()
+    time.sleep(0.1)  # one that has not begun to wait yet shows nothing, and is no failure
+    box.clear("shutdown")
+    waiting.join(20)
+    assert not waiting.is_alive()
 
 
 def test_waiting_ends_when_everything_is_settled() -> None:
