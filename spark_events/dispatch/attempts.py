@@ -80,6 +80,7 @@ class Attempts:
         self._slow = False
         self._hurried = False
         self._wait = tenacity.wait_exponential(multiplier=config.retry_initial, max=config.retry_max)
+        self._jitter = min(config.retry_initial, config.retry_max)
         # Its own: the numbers of the program's generator are the program's.
         self._random = random.Random()
 
@@ -244,7 +245,7 @@ class Attempts:
         return max(self._backoff(state) if asked is None else asked, self._breaker.pause())
 
     def _backoff(self, state: tenacity.RetryCallState) -> float:
-        return self._wait(state) + self._random.uniform(0, self._config.retry_initial)
+        return self._wait(state) + self._random.uniform(0, self._jitter)
 
     async def _pause(self, seconds: float) -> None:
         """A pause, cut short where it is to hurry."""

@@ -332,6 +332,15 @@ def test_a_pause_that_nobody_can_wait_for_ends_no_delivery(start: Start, asked: 
     assert numbers(taken) == [0, 1, 2]
 
 
+def test_no_pause_is_longer_than_the_longest_though_the_first_would_be(start: Start) -> None:
+    """Neither the pause nor its jitter: who shortens retry.max alone means what it says."""
+    reporter = FaultyReporter([transient, transient])
+    delivery = start(reporter, retry_initial=36_500 * 86_400.0, retry_max=0.002)
+    delivery.put(entries(3))
+    assert delivery.wait_until_settled(20)
+    assert numbers(reporter.events) == [0, 1, 2]
+
+
 def test_what_is_wrong_with_the_retries_does_not_end_the_delivery(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
