@@ -38,8 +38,8 @@ __all__ = ["PROTOCOL", "Conversation", "Source"]
 PROTOCOL = 1
 #: So many events are dispatched at once: less than a mailbox holds, so that a burst can be taken as it comes.
 _SLICE = 128
-#: However large its record, an event takes no more than half of the smallest mailbox: what is worth more must find
-#: something to displace.
+#: However large its record, an event takes no more than so many places, and no more than half of a mailbox: what is
+#: worth more must find something to displace.
 _MOST_PLACES = 512
 #: Of the time for the end, the part that is kept for the report on it.
 _REPORT_SHARE = 0.1
