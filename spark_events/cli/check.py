@@ -13,6 +13,7 @@ from spark_events.cli.arguments import Configuration, add_configuration, configu
 from spark_events.cli.output import show
 from spark_events.cli.table import table
 from spark_events.config import Settings
+from spark_events.config.references import UnresolvedError, resolve
 from spark_events.errors import ConfigError
 from spark_events.jars import jar_path
 from spark_events.pipeline import Pipeline, build
@@ -87,8 +88,13 @@ def _wiring(given: Configuration) -> Iterator[str]:
         yield f"events.python: given {python!r}, {reason}"
 
 
-def _unusable(python: str) -> str | None:
+def _unusable(given: str) -> str | None:
     """Why that Python cannot run the sidecar, or None."""
+    try:
+        python = resolve(given)
+    except UnresolvedError:
+        # The settings say so.
+        return None
     try:
         found = subprocess.run(
             [python, "-c", "import spark_events; print(spark_events.__version__)"],

@@ -86,6 +86,24 @@ def test_a_python_that_cannot_run_the_sidecar_is_told(
     assert main(["check", "--conf", str(conf), "--set", f"spark.events.python={sys.executable}"]) == 0
 
 
+def test_a_python_may_be_given_as_a_reference(
+    conf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it stands for is asked, as the driver would; what is said quotes the reference alone."""
+    asks = ["check", "--conf", str(conf), "--set", "spark.events.python=${env:OUR_PYTHON}"]
+    monkeypatch.setenv("OUR_PYTHON", sys.executable)
+    assert main(asks) == 0
+    monkeypatch.setenv("OUR_PYTHON", "/no/such/python")
+    capsys.readouterr()
+    assert main(asks) == 1
+    reason = "it cannot be run: No such file or directory"
+    assert wrong(capsys.readouterr().out) == [f"events.python: given '${{env:OUR_PYTHON}}', {reason}"]
+    monkeypatch.delenv("OUR_PYTHON")
+    assert main(asks) == 1
+    (missing,) = wrong(capsys.readouterr().out)
+    assert "has no variable OUR_PYTHON" in missing
+
+
 def test_the_file_is_the_one_that_spark_would_read(
     conf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
