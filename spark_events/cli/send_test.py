@@ -5,19 +5,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import concurrent.futures
-import inspect
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from spark_events.cli.arguments import add_configuration, configuration, require_seconds
 from spark_events.cli.output import show
 from spark_events.cli.table import table
+from spark_events.dispatch.calls import Call, asked_pause, begin, describe, end, made
 from spark_events.errors import PermanentError, SparkEventsError, ThrottledError
 from spark_events.event import Event, EventBuilder
+from spark_events.event.text import on_one_line
 from spark_events.pipeline import build
 from spark_events.reporters.reporter import Reporter
 
@@ -47,14 +48,16 @@ class Outcome(NamedTuple):
 def _run(chosen: argparse.Namespace) -> int:
     require_seconds("--timeout", chosen.timeout, above=True)
     given = configuration(chosen)
-    pipeline = build(given.settings())
+    settings = given.settings()
+    pipeline = build(settings)
     outcomes = {name: _start(name, make, chosen.timeout) for name, make in pipeline.makers.items()}
     rows, failed = [], 0
     for name, promise in outcomes.items():
         outcome = _result(promise, chosen.timeout)
         failed += outcome.error is not None
         kind = given.value(f"events.reporter.{name}.type") or "log"
-        rows.append((name, kind, _verdict(outcome), f"{outcome.seconds * 1000:.0f} ms", _reason(outcome)))
+        why = on_one_line(_reason(outcome, settings.confidence(f"events.reporter.{name}").hide))
+        rows.append((name, kind, _verdict(outcome), f"{outcome.seconds * 1000:.0f} ms", why))
     # A reporter of type log prints to standard error: its line comes before the table.
     sys.stderr.flush()
     show(table(("reporter", "type", "outcome", "took", "why"), rows), flush=True)
@@ -82,7 +85,7 @@ async def _send(make: Callable[[], Reporter], event: Event, timeout: float) -> O
     began = time.monotonic()
     stage = "make"
     try:
-        reporter = make()
+        reporter = made(make)
         stage = "open"
         await asyncio.wait_for(_call(reporter.open), timeout)
         stage = "report"
@@ -90,15 +93,16 @@ async def _send(make: Callable[[], Reporter], event: Event, timeout: float) -> O
         took = time.monotonic() - began
         stage = "close"
         await asyncio.wait_for(_call(reporter.close), timeout)
+    except asyncio.CancelledError:
+        return Outcome(stage, time.monotonic() - began, RuntimeError("cancelled by the reporter itself"))
     except Exception as error:
         return Outcome(stage, time.monotonic() - began, error)
     return Outcome("delivered", took, None)
 
 
-async def _call(method: Callable[[], Any]) -> None:
-    result = method()
-    if inspect.isawaitable(result):
-        await result
+async def _call(method: Call) -> None:
+    if (rest := begin(method)) is not None:
+        await end(rest)
 
 
 def _result(promise: concurrent.futures.Future[Outcome], timeout: float) -> Outcome:
@@ -119,12 +123,12 @@ def _verdict(outcome: Outcome) -> str:
     return f"failed ({outcome.stage})"
 
 
-def _reason(outcome: Outcome) -> str:
+def _reason(outcome: Outcome, hide: Callable[[str], str]) -> str:
     error = outcome.error
     if error is None:
         return ""
-    if isinstance(error, ThrottledError):
-        return f"{error}; to be tried again in {error.retry_after:g} s"
-    if isinstance(error, asyncio.TimeoutError) and not str(error):
-        return "no answer in time"
-    return str(error) if isinstance(error, SparkEventsError) else f"{type(error).__name__}: {error}"
+    told = describe(error, hide)
+    if isinstance(error, SparkEventsError):
+        told = told.removeprefix(f"{type(error).__name__}: ")
+    pause = asked_pause(error)
+    return told if pause is None else f"{told}; to be tried again in {pause:g} s"

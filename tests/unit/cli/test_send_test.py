@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +14,7 @@ import pytest
 
 from spark_events import Event, PermanentError, Reporter, ThrottledError
 from spark_events.cli import main
+from spark_events.config import option, text
 
 
 class Refusing(Reporter):
@@ -29,6 +33,30 @@ class Unreachable(Reporter):
 
     def report(self, events: Sequence[Event]) -> None:
         raise AssertionError("it was never opened")
+
+
+class Exiting(Reporter):
+    def report(self, events: Sequence[Event]) -> None:
+        sys.exit("no licence")
+
+
+class Cancelling(Reporter):
+    async def report(self, events: Sequence[Event]) -> None:
+        raise asyncio.CancelledError
+
+
+@dataclasses.dataclass(frozen=True)
+class QuotingConfig:
+    """Where it posts to."""
+
+    url: str = option("url", text(), doc="Where.")
+
+
+class Quoting(Reporter):
+    Config = QuotingConfig
+
+    def report(self, events: Sequence[Event]) -> None:
+        raise ValueError(f"unknown url type: {self.config.url}\nand more")
 
 
 class Blocking(Reporter):
@@ -73,6 +101,31 @@ def test_each_verdict_is_told_with_its_reason(tmp_path: Path, capsys: pytest.Cap
     assert found[2].endswith("too many requests; to be tried again in 7 s")
     assert found[3].startswith("failed (open)")
     assert found[3].endswith("ConnectionRefusedError: nobody listens")
+
+
+def test_what_is_no_exception_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the sidecar would tell it; nobody waits for a thread that has ended."""
+    began = time.monotonic()
+    code, (_, exits, cancels) = send(
+        tmp_path, capsys, "--timeout", "60", x=f"{__name__}:Exiting", z=f"{__name__}:Cancelling"
+    )
+    assert code == 1
+    assert "failed (report)" in exits
+    assert exits.endswith("RuntimeError: the reporter called for an exit: SystemExit: no licence")
+    assert "failed (report)" in cancels
+    assert cancels.endswith("RuntimeError: cancelled by the reporter itself")
+    assert time.monotonic() - began < 60
+
+
+def test_what_a_reference_stands_for_is_told_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not by an error that quotes it, either; and each reporter has one line."""
+    monkeypatch.setenv("PAGER", "pager://ada:s3cret@host")
+    reference = "events.reporter.q.url=${env:PAGER}"
+    code, (_, line) = send(tmp_path, capsys, "--set", reference, q=f"{__name__}:Quoting")
+    assert code == 1
+    assert line.endswith("ValueError: unknown url type: ${env:PAGER} and more")
 
 
 def test_one_that_blocks_does_not_hold_up_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
