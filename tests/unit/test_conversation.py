@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
-from typing import Any
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from typing import Any, TypeAlias
 
 import pytest
-from fakes import FaultyReporter, GatedReporter, application_start, eventually, goodbye, hello
+from fakes import (
+    FaultyReporter,
+    GatedReporter,
+    application_start,
+    eventually,
+    goodbye,
+    hello,
+    query_progress,
+    query_started,
+    query_terminated,
+)
 
+from spark_events import Event, Reporter
 from spark_events.bridge.answers import Answers
 from spark_events.conversation import Conversation
 from spark_events.dispatch import dispatcher
+
+Said: TypeAlias = list[dict[str, Any]]
 
 
 class Lines:
@@ -19,11 +35,14 @@ class Lines:
 
     def __init__(self, *records: dict[str, Any]) -> None:
         self.closed = False
+        #: Whoever reads has done with all that was read before.
+        self.reads = 0
         self.over = threading.Event()
         self._first = [json.dumps(record).encode() for record in records]
 
     def read(self, timeout: float | None = None) -> list[bytes]:
         first, self._first = self._first, []
+        self.reads += 1
         if not first and self.over.wait(timeout):
             return [json.dumps(goodbye()).encode()]
         return first
@@ -62,3 +81,110 @@ def test_nobody_waits_for_a_reporter_that_hangs_on_what_others_do_not_get(monkey
     assert not running.is_alive()
     assert any(answer["kind"] == "ack" and answer["through"] == 1 for answer in said)
     assert promised.events == []
+
+
+class Waits(Reporter):
+    """Takes everything, but waits with the commit of one batch."""
+
+    def __init__(self, batch: int) -> None:
+        super().__init__()
+        self.entered = threading.Event()
+        self.gate = threading.Event()
+        self._batch = batch
+
+    def report(self, events: Sequence[Event]) -> None:
+        if any(event.attributes.get("spark.streaming.batch.id") == self._batch for event in events):
+            self.entered.set()
+            self.gate.wait(20)
+
+
+@contextlib.contextmanager
+def conversing(
+    reporter: Reporter, settings: dict[str, str], *records: dict[str, Any], reads: int = 2
+) -> Iterator[Said]:
+    """What is answered, once all records have been dispatched to a reporter that nobody waits for.
+
+    ``reads``: and once time itself has made events, as often as there is something to wait for.
+    """
+    said: Said = []
+    lines = Lines(
+        hello({"events.dispatcher.type": "async-queued", **settings}),
+        *({**record, "seq": number} for number, record in enumerate(records, 1)),
+    )
+    conversation = Conversation(
+        lines, Answers(lambda line: said.append(json.loads(line))), lambda: False, own={"own": lambda: reporter}
+    )
+    assert conversation.begin()
+    running = threading.Thread(target=conversation.run)
+    running.start()
+    try:
+        eventually(lambda: lines.reads >= reads)
+        yield said
+    finally:
+        lines.over.set()
+        running.join(20)
+    assert not running.is_alive()
+
+
+def acknowledged(said: Said) -> int:
+    return max((answer["through"] for answer in said if answer["kind"] == "ack"), default=0)
+
+
+def test_what_was_held_back_is_acknowledged_with_its_own_records() -> None:
+    """Not before: one event stands for batches 1 and 2, and a successor would have to make it of records 4 and 5."""
+    waits = Waits(2)
+    settings = {"events.batch-commit.min-interval": "1h", "events.reporter.own.batch.size": "1"}
+    batches = (query_progress(number) for number in range(3))
+    with conversing(waits, settings, application_start(), query_started(), *batches, query_terminated()) as said:
+        assert waits.entered.wait(20)
+        eventually(lambda: acknowledged(said) >= 3)
+        assert acknowledged(said) == 3
+        waits.gate.set()
+    assert acknowledged(said) == 6
+
+
+def test_what_time_makes_of_what_was_held_back_is_acknowledged_with_its_own_record() -> None:
+    """Batch 1, record 4, is told when its interval is over, which is behind record 5."""
+    waits = Waits(1)
+    settings = {"events.batch-commit.min-interval": "300ms", "events.reporter.own.batch.size": "1"}
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    batches = (query_progress(number, timestamp=now) for number in range(2))
+    records = (application_start(), query_started(), *batches, query_started("r2", "q2", "other"))
+    with conversing(waits, settings, *records, reads=3) as said:
+        assert waits.entered.wait(20)
+        eventually(lambda: acknowledged(said) >= 3)
+        assert acknowledged(said) == 3
+        waits.gate.set()
+    assert acknowledged(said) == 5
+
+
+@pytest.mark.parametrize(("said", "known", "first"), [(1, 1, 1), (1, 100, 100), (200, 100, 200)])
+def test_numbers_go_on_where_the_last_one_was(said: int, known: int, first: int) -> None:
+    """That of a stream before this one, or of a sidecar that has died: whoever knows of more is right."""
+    lines = Lines(hello({"events.reporter.m.type": "memory"}, sequence=said))
+    conversation = Conversation(lines, Answers(lambda line: None), lambda: False, first_sequence=known)
+    assert conversation.begin()
+    assert conversation.next_sequence == first
+    lines.over.set()
+    conversation.run()
+
+
+LARGE = "x" * 2_000_000
+
+
+def test_an_event_that_is_larger_than_a_mailbox_comes_in_all_the_same() -> None:
+    """It takes half of it at most."""
+    gated = GatedReporter()
+    gated.gate.set()
+    with conversing(gated, {"events.dispatcher.queue.size": "10"}, application_start(app_name=LARGE)):
+        eventually(lambda: gated.events)
+    assert gated.events[0].attributes["spark.app.name"] == LARGE
+
+
+def test_also_in_the_smallest_mailbox_a_large_event_takes_a_place() -> None:
+    """Of what comes while the reporter is busy, nothing can wait."""
+    gated = GatedReporter()
+    queries = (query_started(run=f"r{number}", name=LARGE) for number in range(3))
+    with conversing(gated, {"events.dispatcher.queue.size": "1"}, application_start(), *queries) as said:
+        eventually(lambda: [one for one in said if one["kind"] == "stats" and one["reporters"]["own"]["dropped"] >= 2])
+        gated.gate.set()
