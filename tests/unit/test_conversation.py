@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any, TypeAlias
@@ -13,6 +14,7 @@ import pytest
 from fakes import (
     FaultyReporter,
     GatedReporter,
+    application_end,
     application_start,
     eventually,
     goodbye,
@@ -24,21 +26,26 @@ from fakes import (
 
 from spark_events import Event, Reporter
 from spark_events.bridge.answers import Answers
+from spark_events.bridge.records import QueryStarted
 from spark_events.conversation import Conversation
 from spark_events.dispatch import dispatcher
+from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
+from spark_events.dispatch.store import Entry
+from spark_events.translate.translator import Translator
 
+SCOPE = "spark_events.dispatch"
 Said: TypeAlias = list[dict[str, Any]]
 
 
 class Lines:
     """Gives its lines, then waits for the last one, the goodbye."""
 
-    def __init__(self, *records: dict[str, Any]) -> None:
+    def __init__(self, *records: dict[str, Any] | bytes) -> None:
         self.closed = False
         #: Whoever reads has done with all that was read before.
         self.reads = 0
         self.over = threading.Event()
-        self._first = [json.dumps(record).encode() for record in records]
+        self._first = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in records]
 
     def read(self, timeout: float | None = None) -> list[bytes]:
         first, self._first = self._first, []
@@ -83,6 +90,17 @@ def test_nobody_waits_for_a_reporter_that_hangs_on_what_others_do_not_get(monkey
     assert promised.events == []
 
 
+class Takes(Reporter):
+    """Everything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Event] = []
+
+    def report(self, events: Sequence[Event]) -> None:
+        self.events.extend(events)
+
+
 class Waits(Reporter):
     """Takes everything, but waits with the commit of one batch."""
 
@@ -100,7 +118,7 @@ class Waits(Reporter):
 
 @contextlib.contextmanager
 def conversing(
-    reporter: Reporter, settings: dict[str, str], *records: dict[str, Any], reads: int = 2
+    reporter: Reporter, settings: dict[str, str], *records: dict[str, Any] | bytes, reads: int = 2
 ) -> Iterator[Said]:
     """What is answered, once all records have been dispatched to a reporter that nobody waits for.
 
@@ -109,7 +127,7 @@ def conversing(
     said: Said = []
     lines = Lines(
         hello({"events.dispatcher.type": "async-queued", **settings}),
-        *({**record, "seq": number} for number, record in enumerate(records, 1)),
+        *(one if isinstance(one, bytes) else {**one, "seq": number} for number, one in enumerate(records, 1)),
     )
     conversation = Conversation(
         lines, Answers(lambda line: said.append(json.loads(line))), lambda: False, own={"own": lambda: reporter}
@@ -158,6 +176,68 @@ def test_what_time_makes_of_what_was_held_back_is_acknowledged_with_its_own_reco
     assert acknowledged(said) == 5
 
 
+def test_a_hold_counts_before_its_record_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reporter may have taken all that there was before anybody goes on: record 4 is held back all the same."""
+    dispatch, conversations = AsyncQueuedDispatcher.dispatch, list[Conversation]()
+    begin = Conversation.begin
+
+    def noted(conversation: Conversation) -> bool:
+        conversations.append(conversation)
+        return begin(conversation)
+
+    def dispatched(of: AsyncQueuedDispatcher, entries: Sequence[Entry], through: int) -> None:
+        dispatch(of, entries, through)
+        assert of.drain(time.monotonic() + 20) == ["own"]
+        conversations[0]._acknowledge()
+
+    monkeypatch.setattr(Conversation, "begin", noted)
+    monkeypatch.setattr(AsyncQueuedDispatcher, "dispatch", dispatched)
+    settings = {"events.batch-commit.min-interval": "36500d"}
+    batches = (query_progress(number) for number in range(2))
+    with conversing(Takes(), settings, application_start(), query_started(), *batches) as said:
+        assert acknowledged(said) == 3
+
+
+def test_a_line_that_cannot_be_read_is_the_next_record() -> None:
+    """The driver waits for its answer, too."""
+    with conversing(Takes(), {}, application_start(), b"no JSON", query_started()) as said:
+        eventually(lambda: acknowledged(said) == 3)
+    with conversing(Takes(), {}, application_start(), b"no JSON") as said:
+        eventually(lambda: acknowledged(said) == 2)
+
+
+def test_a_record_that_cannot_be_translated_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs nobody else anything, and the last report has it."""
+    translate = Translator.translate
+
+    def fails(translator: Translator, record: Any) -> list[Event]:
+        if isinstance(record, QueryStarted):
+            raise ZeroDivisionError
+        return translate(translator, record)
+
+    monkeypatch.setattr(Translator, "translate", fails)
+    takes = Takes()
+    with conversing(takes, {}, application_start(), query_started(), application_end()):
+        pass
+    assert [event.attributes.get("records.defective") for event in takes.events if event.class_scope == SCOPE] == [1]
+    assert [event.name for event in takes.events].count("JobStatusChangeEvent") == 2
+
+
+@pytest.mark.parametrize("is_over", [True, False], ids=["behind its end", "before its end"])
+def test_a_pipe_that_is_closed_is_told_where_something_is_missing(
+    is_over: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of an application that is over, nothing is."""
+    takes, end = Takes(), [{**application_end(), "seq": 2}] if is_over else []
+    lines = Lines(hello({}), {**application_start(), "seq": 1}, *end)
+    lines.closed = True
+    conversation = Conversation(lines, Answers(lambda line: None), lambda: False, own={"own": lambda: takes})
+    assert conversation.begin()
+    conversation.run()
+    assert ("its further events are not reported" in caplog.text) is not is_over
+    assert "LOST" not in [event.attributes.get("status.new") for event in takes.events]
+
+
 @pytest.mark.parametrize(("said", "known", "first"), [(1, 1, 1), (1, 100, 100), (200, 100, 200)])
 def test_numbers_go_on_where_the_last_one_was(said: int, known: int, first: int) -> None:
     """That of a stream before this one, or of a sidecar that has died: whoever knows of more is right."""
@@ -174,11 +254,10 @@ LARGE = "x" * 2_000_000
 
 def test_an_event_that_is_larger_than_a_mailbox_comes_in_all_the_same() -> None:
     """It takes half of it at most."""
-    gated = GatedReporter()
-    gated.gate.set()
-    with conversing(gated, {"events.dispatcher.queue.size": "10"}, application_start(app_name=LARGE)):
-        eventually(lambda: gated.events)
-    assert gated.events[0].attributes["spark.app.name"] == LARGE
+    takes = Takes()
+    with conversing(takes, {"events.dispatcher.queue.size": "10"}, application_start(app_name=LARGE)):
+        eventually(lambda: takes.events)
+    assert takes.events[0].attributes["spark.app.name"] == LARGE
 
 
 def test_also_in_the_smallest_mailbox_a_large_event_takes_a_place() -> None:

@@ -11,8 +11,31 @@ import pytest
 from spark_events import Reporter
 from spark_events.dispatch.breaker import Breaker, BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig
+from spark_events.dispatch.mailbox import Mailbox
 
 Begin = Callable[..., Delivery]
+
+
+class Kept(Mailbox):
+    """A store that is safe by its own word; it knows with how much time left it was closed, and who waited for room."""
+
+    def __init__(self, capacity: int = 100, is_durable: bool = True) -> None:
+        super().__init__(capacity)
+        self.left = 0.0
+        self.waits = 0
+        self._is_durable = is_durable
+
+    @property
+    def is_durable(self) -> bool:
+        return self._is_durable
+
+    def wait_for_room(self, places: int, timeout: float) -> bool:
+        self.waits += 1
+        return super().wait_for_room(places, timeout)
+
+    def close(self, deadline: float) -> None:
+        self.left = deadline - time.monotonic()
+        super().close(deadline)
 
 
 @pytest.fixture

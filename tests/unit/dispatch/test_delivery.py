@@ -30,15 +30,16 @@ from fakes import (
 )
 from misbehaving import NoException, Untold
 
-from spark_events import Event, PermanentError, Reporter, ThrottledError
+from spark_events import Event, PermanentError, Reporter, Severity, ThrottledError
 from spark_events.dispatch import attempts as attempts_module
 from spark_events.dispatch.attempts import Attempts
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.entries import Entries, Entry
-from unit.dispatch.conftest import Begin
+from unit.dispatch.conftest import Begin, Kept
 
+NEVER = BreakerConfig(failures=1000)
 QUICK = {"retry_initial": 0.001, "retry_max": 0.002, "timeout": 20.0}
 Start = Callable[..., Delivery]
 
@@ -625,6 +626,89 @@ def test_events_beyond_the_capacity_are_dropped_and_said(start: Start, caplog: p
     assert numbers(reporter.events) == [0, 7, 8, 9]
     assert delivery.books().delivered == 4
     assert "reporter audit: 6 events were dropped, its mailbox was full" in caplog.text
+
+
+def test_not_all_that_a_mailbox_holds_is_handed_over_at_once(start: Start) -> None:
+    """Else what comes then and is worth more would find nothing in whose place it could be."""
+    reporter = GatedReporter()
+    delivery = start(reporter, capacity=4, batch_size=100)
+    delivery.put(entries(4))
+    assert reporter.entered.wait(20)
+    delivery.put([Entry(9, event(9, Severity.ERROR))])
+    reporter.gate.set()
+    stop(delivery, within=20)
+    assert numbers(reporter.events)[-1] == 9
+    assert delivery.books().dropped == {"mailbox-full": 1}
+
+
+def kept(reporter: Reporter, store: Kept, **config: Any) -> Delivery:
+    """The delivery of what a store of its own holds; it is started."""
+    times = DeliveryConfig(**{**QUICK, **config})
+    delivery = Delivery("audit", lambda: reporter, times, 100, breaker=NEVER, store=lambda wake, tell: store)
+    delivery.start()
+    return delivery
+
+
+def test_one_that_was_waited_for_in_vain_is_not_waited_for_until_it_is_quick() -> None:
+    """Each such wait is one that all the others wait as well."""
+    reporter, store = GatedReporter(), Kept(1, is_durable=False)
+    delivery = kept(reporter, store)
+    delivery.put(entries(1))
+    assert reporter.entered.wait(20)
+    for _ in range(5):
+        delivery.wait_for_room(1)
+    assert store.waits == 1
+    reporter.gate.set()
+    assert delivery.wait_until_settled(20)
+    # That it has answered at last says nothing: it took its time.
+    delivery.wait_for_room(1)
+    assert store.waits == 1
+
+    def waits_again() -> bool:
+        # A machine that is busy may take its time with a batch.
+        delivery.put(entries(1))
+        delivery.wait_until_settled(20)
+        delivery.wait_for_room(1)
+        return store.waits > 1
+
+    eventually(waits_again)
+    stop(delivery, within=20)
+
+
+def test_one_that_fails_is_not_waited_for() -> None:
+    """Not even once."""
+    store = Kept(2, is_durable=False)
+    delivery = kept(FaultyReporter(forever=transient), store)
+    delivery.put(entries(2))
+    eventually(lambda: delivery.books().failures)
+    delivery.wait_for_room(1)
+    assert store.waits == 0
+    stop(delivery, within=0.1)
+
+
+@pytest.mark.parametrize(("is_durable", "held", "dropped"), [(True, 3, {}), (False, 0, {"shutdown": 3})])
+def test_what_nobody_has_time_for_stays_where_it_is_safe(is_durable: bool, held: int, dropped: dict[str, int]) -> None:
+    """It is the next run's; what is in memory alone is lost."""
+    store = Kept(is_durable=is_durable)
+    delivery = Delivery("audit", FaultyReporter, DeliveryConfig(), 100, store=lambda wake, tell: store)
+    delivery.put(entries(3))
+    worker = delivery._worker
+    assert numbers(delivery.take(worker, 10)) == [0, 1, 2]
+    delivery.settle(worker, "shutdown", 0.1)
+    assert (delivery.books().held, delivery.books().dropped) == (held, dropped)
+
+
+@pytest.mark.parametrize(
+    ("script", "timeout"), [([transient], 60.0), ([], 0.3)], ids=["has failed, then hangs", "fails at the end"]
+)
+def test_what_is_safe_is_tried_for_a_second_at_the_end(script: list[Step], timeout: float) -> None:
+    """A destination that does not answer costs no more of the application's end than that."""
+    store, reporter = Kept(), FaultyReporter(script, forever=hang)
+    delivery = kept(reporter, store, timeout=timeout)
+    delivery.put(entries(1))
+    eventually(lambda: len(reporter.attempts) > len(script))
+    assert stop(delivery, within=30) < 20
+    assert store.left > 10
 
 
 def test_progress_is_told_for_every_batch_that_comes_to_its_end() -> None:

@@ -17,6 +17,7 @@ from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher, DispatcherConfig, SyncDispatcher, create
 from spark_events.dispatch.entries import Entries, Entry
+from unit.dispatch.conftest import Kept
 
 NEVER = BreakerConfig(failures=1000)
 
@@ -240,3 +241,27 @@ def test_a_stop_is_one_deadline_for_all(witness: Witness) -> None:
     deadline = time.monotonic() + 0.5
     dispatcher.stop(deadline)
     assert witness.late(deadline) < 1.4
+
+
+def test_what_is_dispatched_without_a_record_takes_none_back() -> None:
+    """The last events of a driver that has died, say: what was translated before stays so."""
+    dispatcher = SyncDispatcher(deliveries(FaultyReporter()), 20)
+    dispatcher.start()
+    dispatcher.dispatch(entries(1, 3), 3)
+    dispatcher.dispatch([Entry(0, event(9))], 0)
+    dispatcher.stop(time.monotonic() + 20)
+    assert dispatcher.progress() == (3, 3)
+
+
+def test_those_that_have_to_write_are_waited_for_first(gated: GatedReporter) -> None:
+    """One that hangs takes all the time that is left; what could still be written down would be lost behind it."""
+    kept = Kept()
+    config = DeliveryConfig(retry_initial=0.001, retry_max=0.002)
+    hanging = Delivery("hanging", lambda: gated, config, 100, breaker=NEVER)
+    written = Delivery("written", FaultyReporter, config, 100, breaker=NEVER, store=lambda wake, tell: kept)
+    dispatcher = AsyncQueuedDispatcher([hanging, written], 20)
+    dispatcher.start()
+    dispatcher.dispatch(entries(1, 1), 1)
+    assert gated.entered.wait(20)
+    dispatcher.stop(time.monotonic() + 2)
+    assert kept.left > 0
