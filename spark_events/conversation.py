@@ -45,6 +45,8 @@ _MOST_PLACES = 512
 _REPORT_SHARE = 0.1
 #: Of the time the driver waits at its end, this much is kept for what comes behind the last answer.
 _EXIT_SECONDS = 0.1
+#: A clock that has failed is not tried again before, in seconds: it is due until it has worked.
+_CLOCK_SECONDS = 60.0
 #: As the driver's metrics number them.
 _STATES = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
 #: What is said to the sidecar itself.
@@ -110,6 +112,8 @@ class Conversation:
         self._first: list[bytes] = []
         self._last_record = 0
         self._held: int | None = None
+        # Of ``time.monotonic``: before that, time makes no events.
+        self._clock_stands_until = 0.0
         self._before: Mapping[str, Mapping[str, int]] = {}
         self._jvm_is_going_down = False
         self._goodbye: Goodbye | None = None
@@ -193,19 +197,22 @@ class Conversation:
     def _patience(self) -> float | None:
         """How long the pipe may be silent before time itself makes an event."""
         deadline = self._translator.next_deadline
-        return None if deadline is None else max(0.0, deadline / 1000 - time.time())
+        if deadline is None:
+            return None
+        return max(0.0, deadline / 1000 - time.time(), self._clock_stands_until - time.monotonic())
 
     def _tick(self) -> None:
         deadline = self._translator.next_deadline
         now = time.time_ns() // 1_000_000
-        if deadline is not None and deadline <= now:
+        if deadline is not None and deadline <= now and time.monotonic() >= self._clock_stands_until:
             # What was held back belongs to the oldest record that it was held back for.
             record = self._translator.held_record or self._last_record
             try:
                 events = self._translator.tick(now)
             except Exception:
                 # Without its timers the translation still tells what records tell.
-                self._defect("the clock")
+                self._defect(None)
+                self._clock_stands_until = time.monotonic() + _CLOCK_SECONDS
                 events = []
             self._dispatch([Entry(record, event) for event in events])
 
@@ -278,9 +285,10 @@ class Conversation:
         # Records are numbered one by one: one that cannot even be read is the next.
         return record if record.seq else Unknown(seq=self._last_record + 1, kind=record.kind)
 
-    def _defect(self, record: object) -> None:
+    def _defect(self, record: object | None) -> None:
         self._translator.defects += 1
-        _LOG.exception("a record of kind %s could not be translated", type(record).__name__)
+        what = "what time alone makes" if record is None else f"a record of kind {type(record).__name__}"
+        _LOG.exception("%s could not be translated", what)
 
     def _acknowledge(self) -> None:
         self._acknowledgements.complete(*self._pipeline.dispatcher.progress())

@@ -223,6 +223,26 @@ def test_a_record_that_cannot_be_translated_is_counted(monkeypatch: pytest.Monke
     assert [event.name for event in takes.events].count("JobStatusChangeEvent") == 2
 
 
+def test_a_clock_that_fails_is_said_once_and_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is due until it has worked: who tried it again at once would do nothing else, and fill the log."""
+    tried: list[int] = []
+
+    def fails(_: Translator, now: int) -> list[Event]:
+        tried.append(now)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Translator, "tick", fails)
+    takes, settings = Takes(), {"events.batch-commit.min-interval": "200ms"}
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+    batches = (query_progress(number, timestamp=now) for number in range(2))
+    with conversing(takes, settings, application_start(), query_started(), *batches, reads=3):
+        time.sleep(0.3)
+    assert (len(tried), caplog.text.count("what time alone makes could not be translated")) == (1, 1)
+    assert [event.attributes.get("records.defective") for event in takes.events][-1] == 1
+
+
 @pytest.mark.parametrize("is_over", [True, False], ids=["behind its end", "before its end"])
 def test_a_pipe_that_is_closed_is_told_where_something_is_missing(
     is_over: bool, caplog: pytest.LogCaptureFixture
