@@ -711,6 +711,28 @@ def test_what_is_safe_is_tried_for_a_second_at_the_end(script: list[Step], timeo
     assert store.left > 10
 
 
+def test_what_is_safe_stays_where_the_reporter_can_never_be_opened() -> None:
+    """It is the reporter that is refused, not the events: they are for one that can be opened."""
+    store, reporter = Kept(), FaultyReporter(opening=[permanent])
+    delivery = kept(reporter, store)
+    delivery.put(entries(3))
+    eventually(lambda: delivery.books().failures)
+    delivery._worker.join(20)
+    assert (delivery.books().held, delivery.books().dropped) == (3, {})
+    stop(delivery, within=20)
+
+
+def test_the_last_moment_is_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is still to be written is not lost behind a destination that hangs until the end."""
+    monkeypatch.setattr("spark_events.dispatch.delivery._CLOSE_SECONDS", 1.0)
+    store, reporter = Kept(), FaultyReporter(forever=hang)
+    delivery = kept(reporter, store)
+    delivery.put(entries(1))
+    eventually(lambda: reporter.attempts)
+    stop(delivery, within=2.5)
+    assert store.left > 0
+
+
 def test_progress_is_told_for_every_batch_that_comes_to_its_end() -> None:
     """Delivered or given up: somebody waits for the acknowledgement either way."""
     told: list[int | None] = []

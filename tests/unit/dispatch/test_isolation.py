@@ -152,6 +152,45 @@ def test_a_breaker_that_openings_have_opened_is_closed_by_one_that_works() -> No
     delivery.join()
 
 
+def test_one_that_takes_the_place_of_another_at_the_end_hurries_as_well(gate: threading.Event) -> None:
+    """The breaker is open by then: it would wait for it until everything is over."""
+    reporters: list[Reporter] = [Blocking(gate, []), FaultyReporter()]
+    config, hour = DeliveryConfig(timeout=0.05, retry_initial=0.001), BreakerConfig(failures=1, open_initial=300.0)
+    delivery = Delivery("r", lambda: reporters.pop(0), config, 100, breaker=hour)
+    delivery.start()
+    delivery.hurry()
+    delivery.put(entries(3))
+    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 1)
+    assert delivery.wait_until_settled(20)
+    delivery.request_stop(time.monotonic() + 5)
+    delivery.join()
+
+
+class Unwinds(Reporter):
+    """Needs a moment to end what is cancelled."""
+
+    cancelled = 0
+
+    async def report(self, events: Sequence[Event]) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            await asyncio.sleep(0.1)
+            raise
+
+
+def test_an_attempt_that_is_cancelled_has_a_moment_to_end() -> None:
+    """It does not block its thread: that stays."""
+    reporter = Unwinds()
+    delivery = started(lambda: reporter)
+    delivery.put(entries(1))
+    eventually(lambda: delivery.check(time.monotonic()) or reporter.cancelled >= 3)
+    assert delivery.hung == 0
+    delivery.request_stop(time.monotonic())
+    delivery.join()
+
+
 def test_a_thread_that_spins_is_ended_when_it_is_given_up(tardy: list[str]) -> None:
     """It takes the interpreter from everybody else, so it must not go on; one that waits may."""
     spinning = Spins()

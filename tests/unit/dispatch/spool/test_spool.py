@@ -1301,6 +1301,17 @@ def test_only_what_is_on_no_disk_keeps_anybody_waiting(
     sick.gate.set()
 
 
+def test_what_passes_by_a_disk_keeps_who_waits_waiting(owner: Open, closed: Path) -> None:
+    """Nobody has it but the reporter, so it counts as unanswered until that has taken it."""
+    one = owner(closed)
+    one.put(0)
+    eventually(lambda: one.spool.take(5))
+    time.sleep(0.01)
+    assert one.spool.unanswered_for() > 0.0
+    one.spool.settle()
+    assert one.spool.unanswered_for() == 0.0
+
+
 def test_a_damaged_orphan_is_kept_and_counted(owner: Open, tmp_path: Path) -> None:
     """What another left damaged is treated no worse than one's own."""
     first, second = owner(), owner()
