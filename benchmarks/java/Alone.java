@@ -19,7 +19,7 @@ final class Alone implements Destination, AutoCloseable {
   Alone(SparkConf conf) throws Exception {
     Settings settings = Settings.read(conf, System.getenv());
     queue = new HandoffQueue(settings.queueSize(), settings.synchronous());
-    gate = SyncGate.of(settings, queue);
+    gate = SyncGate.of(settings, queue, () -> false);
     sidecar =
         new Sidecar(
             settings, "benchmark", Interpreter.candidates(settings, conf, System.getenv()), queue, gate, new Statistics());

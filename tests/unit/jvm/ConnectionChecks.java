@@ -1,6 +1,7 @@
 package io.sparkevents;
 
 import static io.sparkevents.Checks.is;
+import static io.sparkevents.SidecarChecks.SLOW;
 import static io.sparkevents.SidecarChecks.await;
 import static io.sparkevents.SidecarChecks.withDouble;
 
@@ -71,6 +72,32 @@ public final class ConnectionChecks {
         script -> {
           java(ListensTwice.class, JavaModuleOptions.defaultModuleOptions().split(" "), script.toString());
           is(kinds(await(script, "goodbye")), "start application_start application_end goodbye");
+        });
+  }
+
+  /** An application that stops when its listener has been told little of what has happened. */
+  public static final class StopsInTheMiddle {
+    public static void main(String[] script) {
+      SparkConf conf = conf(Paths.get(script[0])).setMaster("local[1]").setAppName("in the middle");
+      conf.set("spark.ui.enabled", "false").set("spark.extraListeners", EventsListener.class.getName());
+      SparkContext context = new SparkContext(conf.set("spark.events.shutdown.timeout", "2s"));
+      for (int i = 0; i < 100; i++) {
+        Events.builder("checks", "Happened").add();
+      }
+      long began = System.nanoTime();
+      context.stop();
+      System.out.println(TimeUnit.NANOSECONDS.toSeconds(System.nanoTime() - began));
+    }
+  }
+
+  /** With a reporter that is slow, not every record is waited for that Spark's queue still has at the end. */
+  public static void checkTheEndDoesNotWaitForEachRecord() throws Exception {
+    withDouble(
+        SLOW,
+        script -> {
+          String took = java(StopsInTheMiddle.class, JavaModuleOptions.defaultModuleOptions().split(" "), script.toString());
+          // One by one that would be 25 s.
+          is(Integer.parseInt(took) < 15, true);
         });
   }
 

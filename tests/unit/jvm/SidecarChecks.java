@@ -27,6 +27,17 @@ public final class SidecarChecks {
           + "  case \"$line\" in *goodbye*) exit 0;; esac\n"
           + "done\n";
 
+  /** Answers for each record a quarter of a second after it has got it. */
+  static final String SLOW =
+      "#!/bin/sh\n"
+          + "read hello\n"
+          + "echo '{\"kind\":\"ready\"}'\n"
+          + "while read -r line; do\n"
+          + "  sleep 0.25\n"
+          + "  seq=\"${line#*\\\"seq\\\":}\"\n"
+          + "  echo \"{\\\"kind\\\":\\\"ack\\\",\\\"through\\\":${seq%%[!0-9]*},\\\"sequence\\\":1}\"\n"
+          + "done\n";
+
   /** Becomes ready, and dies. */
   private static final String DYING = "#!/bin/sh\n" + "read hello\n" + "echo '{\"kind\":\"ready\"}'\n" + "exit 1\n";
 
@@ -35,7 +46,7 @@ public final class SidecarChecks {
     withDouble(DOUBLE, work);
   }
 
-  private static void withDouble(String text, Checks.Doing work) throws Exception {
+  static void withDouble(String text, Checks.Doing work) throws Exception {
     Path folder = Files.createTempDirectory("sidecar");
     Path script = folder.resolve("double");
     Files.writeString(script, text);
@@ -92,7 +103,7 @@ public final class SidecarChecks {
   }
 
   private static Sidecar sidecar(HandoffQueue queue, Settings settings, List<Interpreter> candidates) {
-    return new Sidecar(settings, "app", candidates, queue, SyncGate.of(settings, queue), new Statistics());
+    return new Sidecar(settings, "app", candidates, queue, SyncGate.of(settings, queue, () -> false), new Statistics());
   }
 
   /** A defect before the first sidecar is ready is not tried again, and who waits for the start is told of it at once. */

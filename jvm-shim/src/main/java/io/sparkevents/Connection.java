@@ -36,7 +36,8 @@ final class Connection implements Destination {
     this.conf = conf;
     shutdownTimeoutMillis = settings.shutdownTimeoutMillis();
     queue = new HandoffQueue(settings.queueSize(), settings.synchronous());
-    gate = SyncGate.of(settings, queue);
+    SparkContext context = StartingContext.of(conf);
+    gate = SyncGate.of(settings, queue, () -> context != null && context.isStopped());
     listenerQueue = ListenerQueue.of(settings);
     String application = conf.get("spark.app.name", "");
     sidecar = new Sidecar(settings, application, candidates, queue, gate, statistics);

@@ -44,7 +44,7 @@ public final class InProcess implements Destination {
     this.context = context;
     this.settings = settings;
     queue = new HandoffQueue(settings.queueSize(), settings.synchronous());
-    gate = SyncGate.of(settings, queue);
+    gate = SyncGate.of(settings, queue, context::isStopped);
     answers = new Answers(queue, gate, new Statistics(), events);
     feed = new Feed(queue, settings.queueSize(), deadline);
     listener = new EventsListener(conf, this);
@@ -147,7 +147,7 @@ public final class InProcess implements Destination {
 
   private void finish() {
     if (!deadline.isSet()) {
-      deadline.setAfter(settings.shutdownTimeoutMillis());
+      deadline.setAfter(settings.shutdownTimeoutMillis() - gate.spentAtTheEndMillis());
     }
     queue.finish();
   }

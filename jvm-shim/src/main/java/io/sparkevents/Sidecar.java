@@ -23,6 +23,7 @@ final class Sidecar {
 
   private final Settings settings;
   private final HandoffQueue queue;
+  private final SyncGate gate;
   private final Statistics statistics;
   private final Thread supervisor = new Thread(this::run, "spark-events-sidecar");
   private final CountDownLatch firstStart = new CountDownLatch(1);
@@ -47,6 +48,7 @@ final class Sidecar {
       Statistics statistics) {
     this.settings = settings;
     this.queue = queue;
+    this.gate = gate;
     this.statistics = statistics;
     restarts = new Restarts(settings.mostRestarts(), settings.restartsWindowMillis());
     Answers answers = new Answers(queue, gate, statistics, events);
@@ -74,7 +76,7 @@ final class Sidecar {
 
   /** Everything has been offered: drains within the shutdown timeout, then ends the process. */
   void finish() throws InterruptedException {
-    long patience = settings.shutdownTimeoutMillis();
+    long patience = Math.max(0, settings.shutdownTimeoutMillis() - gate.spentAtTheEndMillis());
     deadline.setAfter(patience);
     queue.finish();
     finishing.countDown();

@@ -3,6 +3,8 @@ package io.sparkevents;
 import java.util.Collection;
 import java.util.HashSet;
 import java.util.Set;
+import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -13,6 +15,10 @@ import org.slf4j.LoggerFactory;
  *
  * <p>Of a reporter that is late the sidecar says so, and answers without it. Should the sidecar itself be
  * stuck, that costs the whole timeout once: the thread does not wait again until it has caught up.
+ *
+ * <p>Once the application is ending, Spark waits until its listeners have been told everything: what they still wait
+ * for answers is of the time for the end, half of it at most. The rest goes on without, and the end waits for it all at
+ * once.
  */
 final class SyncGate {
   private static final Logger LOG = LoggerFactory.getLogger(SyncGate.class);
@@ -22,22 +28,39 @@ final class SyncGate {
 
   private final HandoffQueue queue;
   private final long timeoutMillis;
+  private final BooleanSupplier isEnding;
+  private final long mostAtTheEndMillis;
   /** Where nobody is to be waited for, we listen among Spark's own listeners: then no sidecar can make us wait. */
   private final boolean mayWait;
   /** Null: all kinds. */
   private volatile Set<String> awaited;
   private long behind;
   private boolean warned;
+  /** Written by the listener's thread alone. */
+  private volatile long spentAtTheEndNanos;
 
-  private SyncGate(HandoffQueue queue, long timeoutMillis, boolean mayWait) {
+  private SyncGate(
+      HandoffQueue queue, long timeoutMillis, boolean mayWait, BooleanSupplier isEnding, long mostAtTheEndMillis) {
     this.queue = queue;
     this.timeoutMillis = timeoutMillis;
     this.mayWait = mayWait;
+    this.isEnding = isEnding;
+    this.mostAtTheEndMillis = mostAtTheEndMillis;
   }
 
-  /** Until the sidecar has named the kinds, every record may be one of them, where any may be. */
-  static SyncGate of(Settings settings, HandoffQueue queue) {
-    return new SyncGate(queue, settings.syncTimeoutMillis(), settings.waitsForAny());
+  /**
+   * Until the sidecar has named the kinds, every record may be one of them, where any may be.
+   *
+   * @param isEnding whether the application is ending: asked for each record that would be waited for
+   */
+  static SyncGate of(Settings settings, HandoffQueue queue, BooleanSupplier isEnding) {
+    long mostAtTheEnd = settings.shutdownTimeoutMillis() / 2;
+    return new SyncGate(queue, settings.syncTimeoutMillis(), settings.waitsForAny(), isEnding, mostAtTheEnd);
+  }
+
+  /** How long it has been waited while the application was ending. */
+  long spentAtTheEndMillis() {
+    return TimeUnit.NANOSECONDS.toMillis(spentAtTheEndNanos);
   }
 
   /** The kinds of records that are waited for from now on; null: all. */
@@ -56,11 +79,17 @@ final class SyncGate {
   /** Puts the record into the queue, and waits for the answers where somebody wants that; an interruption ends the wait. */
   void pass(Record record) {
     Set<String> kinds = awaited;
-    boolean waits = mayWait && (kinds == null || kinds.contains(record.kind)) && queue.isAnswered(behind);
+    boolean isAwaited = mayWait && (kinds == null || kinds.contains(record.kind)) && queue.isAnswered(behind);
+    boolean ends = isAwaited && isEnding.getAsBoolean();
+    boolean waits = isAwaited && !(ends && spentAtTheEndMillis() >= mostAtTheEndMillis);
     long seq = queue.offer(record, waits);
     if (waits && seq != 0) {
       try {
-        await(seq);
+        if (ends) {
+          awaitAtTheEnd(seq);
+        } else {
+          await(seq);
+        }
       } catch (InterruptedException stopped) {
         Thread.currentThread().interrupt();
       }
@@ -78,5 +107,11 @@ final class SyncGate {
             timeoutMillis);
       }
     }
+  }
+
+  private void awaitAtTheEnd(long seq) throws InterruptedException {
+    long began = System.nanoTime();
+    queue.awaitAnswered(seq, Math.min(timeoutMillis + GRACE_MILLIS, mostAtTheEndMillis - spentAtTheEndMillis()));
+    spentAtTheEndNanos += System.nanoTime() - began;
   }
 }
