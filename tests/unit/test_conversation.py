@@ -30,7 +30,7 @@ from spark_events.bridge.records import QueryStarted
 from spark_events.conversation import Conversation
 from spark_events.dispatch import dispatcher
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
-from spark_events.dispatch.store import Entry
+from spark_events.dispatch.entries import Entry
 from spark_events.translate.translator import Translator
 
 SCOPE = "spark_events.dispatch"

@@ -634,7 +634,7 @@ def test_not_all_that_a_mailbox_holds_is_handed_over_at_once(start: Start) -> No
     delivery = start(reporter, capacity=4, batch_size=100)
     delivery.put(entries(4))
     assert reporter.entered.wait(20)
-    delivery.put([Entry(9, event(9, Severity.ERROR))])
+    delivery.put(Entries([Entry(9, event(9, Severity.ERROR))]))
     reporter.gate.set()
     stop(delivery, within=20)
     assert numbers(reporter.events)[-1] == 9

@@ -16,9 +16,9 @@ import org.slf4j.LoggerFactory;
  * <p>Of a reporter that is late the sidecar says so, and answers without it. Should the sidecar itself be
  * stuck, that costs the whole timeout once: the thread does not wait again until it has caught up.
  *
- * <p>Once the application is ending, Spark waits until its listeners have been told everything: what they still wait
- * for answers is of the time for the end, half of it at most. The rest goes on without, and the end waits for it all at
- * once.
+ * <p>Once the application is ending, Spark waits until its listeners have been told everything. Then nobody waits for
+ * each answer, but only for so many that the queue does not overflow: a reporter that is slow gets large batches. What
+ * that takes is of the time for the end, half of it at most.
  */
 final class SyncGate {
   private static final Logger LOG = LoggerFactory.getLogger(SyncGate.class);
@@ -82,7 +82,7 @@ final class SyncGate {
     boolean isAwaited = mayWait && (kinds == null || kinds.contains(record.kind)) && queue.isAnswered(behind);
     boolean ends = isAwaited && isEnding.getAsBoolean();
     boolean waits = isAwaited && !(ends && spentAtTheEndMillis() >= mostAtTheEndMillis);
-    long seq = queue.offer(record, waits);
+    long seq = queue.offer(record, waits && !ends);
     if (waits && seq != 0) {
       try {
         if (ends) {
@@ -111,7 +111,8 @@ final class SyncGate {
 
   private void awaitAtTheEnd(long seq) throws InterruptedException {
     long began = System.nanoTime();
-    queue.awaitAnswered(seq, Math.min(timeoutMillis + GRACE_MILLIS, mostAtTheEndMillis - spentAtTheEndMillis()));
+    long ahead = queue.capacity() / 2;
+    queue.awaitAnswered(seq - ahead, Math.min(timeoutMillis + GRACE_MILLIS, mostAtTheEndMillis - spentAtTheEndMillis()));
     spentAtTheEndNanos += System.nanoTime() - began;
   }
 }

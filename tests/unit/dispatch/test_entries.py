@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_events.dispatch.store import PLACE_BYTES, places_for
+from spark_events.dispatch.entries import PLACE_BYTES, places_for
 
 
 @pytest.mark.parametrize(

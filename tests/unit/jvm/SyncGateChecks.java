@@ -1,0 +1,44 @@
+package io.sparkevents;
+
+import static io.sparkevents.Checks.is;
+import static io.sparkevents.Checks.start;
+
+import java.util.Collections;
+import java.util.List;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.apache.spark.SparkConf;
+
+/** Who waits for answers, and how long. */
+public final class SyncGateChecks {
+  /** What Spark still has queued at the end is more than our queue holds: nothing of it is dropped while there is time. */
+  public static void checkTheEndDoesNotOverrunTheQueue() throws Exception {
+    SparkConf conf = new SparkConf(false).set("spark.events.dispatcher.type", "sync");
+    conf.set("spark.events.shutdown.timeout", "10s");
+    HandoffQueue queue = new HandoffQueue(20, true);
+    SyncGate gate = SyncGate.of(Settings.read(conf, Collections.emptyMap()), queue, () -> true);
+    AtomicBoolean running = new AtomicBoolean(true);
+    ConcurrentLinkedQueue<Throwable> wrong = new ConcurrentLinkedQueue<>();
+    Thread reporter =
+        start(
+            wrong,
+            () -> {
+              // Takes its time for each batch, however large.
+              while (running.get()) {
+                List<Record> batch = HandoffQueueChecks.takeAll(queue);
+                Thread.sleep(20);
+                if (!batch.isEmpty()) {
+                  queue.acknowledge(batch.get(batch.size() - 1).seq());
+                }
+              }
+            });
+    for (int i = 0; i < 500; i++) {
+      gate.pass(HandoffQueueChecks.routine());
+    }
+    running.set(false);
+    reporter.join();
+    is(queue.dropped() + " " + wrong, "0 []");
+    // One by one that would be ten.
+    is(gate.spentAtTheEndMillis() < 5_000, true);
+  }
+}
