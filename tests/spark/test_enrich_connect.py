@@ -48,13 +48,14 @@ def test_batches_and_streams_are_enriched_over_connect(
     assert truth["type"] == "pyspark.sql.connect.session"
     assert truth["names"] == [f"n{row}" for row in range(40)]
     assert (truth["count"], truth["joined"]) == (40, 40)
+    assert truth["random"]
     assert truth["lazy"] == ["n100", "n101", "n102"]
     assert truth["error"] == [2, 4]
     columns = ["a.b", "c`d"]
     assert truth["awkward"] == [[*columns, "new.x"], [[0, 0, 0], [1, -1, 2]], [*columns, "why.not"], -2]
     assert truth["awkward lazy"] == [[0, 0, 0], [1, -1, 2], [2, -2, None]]
     assert truth["there"] == (what == "everything")
-    rows = [*range(40), *range(100, 103), *range(666, 670)]
+    rows = [*range(40), *range(100, 103), *range(200, 210), *range(666, 670)]
     if what == "everything":
         rows += range(1000, 1020)
         assert committed(tmp_path / "checkpoint") == [0, 1]

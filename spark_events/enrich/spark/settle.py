@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import uuid
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -202,11 +203,18 @@ def _rdd(df: DataFrame) -> Any:
 
 
 def _persisted(lazy: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
-    """Connect on 3.5 has no checkpoints."""
-    cached = lazy.persist()
+    """Connect on 3.5 has no checkpoints.
+
+    The server analyses a plan anew for every action, and finds what is stored by the plan: rand() without a seed has
+    another one each time. A view is analysed once.
+    """
+    session, name = lazy.sparkSession, f"spark_events_{uuid.uuid4().hex}"
+    lazy.createTempView(name)
+    cached = session.table(name).persist()
 
     def release() -> None:
         cached.unpersist()
+        session.catalog.dropTempView(name)
 
     return cached, release
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import rand
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from spark.enriching import by_value, lookup, opener, stream
@@ -44,6 +45,8 @@ truth["names"] = [row.name for row in out.collect()]
 # Over Connect, 3.5 counts with numpy's numbers.
 truth["count"] = int(out.count())
 truth["joined"] = int(out.join(out.withColumnRenamed("name", "other").select("id", "other"), "id").count())
+random = enrich_batch(spark.range(200, 210).withColumn("random", rand()), lookup, **common)
+truth["random"] = random.collect() == random.collect()
 truth["lazy"] = [row.name for row in spark.range(100, 103).transform(enrich, lookup, **common).collect()]
 try:
     enrich_batch(spark.range(666, 670), lookup, **common)
