@@ -30,6 +30,9 @@ _REUSED = "SPARK_REUSE_WORKER"
 #: function each time, with module state of its own.
 _plans: dict[bytes, Plan] = {}
 _MOST_PLANS = 16
+#: Bytes that these were pickled to, in all: a function that holds a table is another one whenever that has changed, and
+#: each is here twice. The latest stays, however large it is.
+_MOST_BYTES = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ def _plan(pickled: bytes) -> Plan:
     if found is None:
         found = pickle.loads(pickled)
     _plans[pickled] = found
-    while len(_plans) > _MOST_PLANS:
+    while len(_plans) > _MOST_PLANS or (len(_plans) > 1 and sum(map(len, _plans)) > _MOST_BYTES):
         del _plans[next(iter(_plans))]
     return found
 

@@ -158,3 +158,15 @@ def test_what_the_first_task_of_a_worker_held_is_not_kept_for_ever(
     assert gc.get_freeze_count() > 0
     gc.collect()
     assert not engines
+
+
+@pytest.mark.parametrize(("size", "kept"), [(1_000, 16), (20 << 20, 3), (70 << 20, 1)])
+def test_functions_that_hold_much_are_not_kept_for_long(monkeypatch: pytest.MonkeyPatch, size: int, kept: int) -> None:
+    """A table that each micro-batch reads anew: a worker had sixteen of them, each twice."""
+    plans: dict[bytes, Plan] = {}
+    monkeypatch.setattr(mapper, "_plans", plans)
+    for number in range(20):
+        pickled = pickle.dumps(bytes([number]) * size)
+        first = mapper._plan(pickled)
+        assert mapper._plan(pickled) is first
+    assert len(plans) == kept
