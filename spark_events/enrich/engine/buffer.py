@@ -98,8 +98,16 @@ class Buffer:
         return int(self._bytes + self._rows * self._answer)
 
 
-def size_of(value: Any, deep: int = _DEEP) -> float:
+def size_of(value: Any) -> float:
     """Bytes of a value with what is nested in it; keys of mappings are mostly the same objects in all answers."""
+    try:
+        return _size_of(value, _DEEP)
+    except Exception:
+        # It is of a class of somebody's own. Whether it is an answer is found out later, and is its row's affair.
+        return float(object.__sizeof__(value))
+
+
+def _size_of(value: Any, deep: int) -> float:
     size = float(sys.getsizeof(value))
     parts: Iterable[Any]
     if isinstance(value, dict):
@@ -109,7 +117,7 @@ def size_of(value: Any, deep: int = _DEEP) -> float:
     else:
         return size
     if deep and value:
-        looked = [size_of(part, deep - 1) for part in itertools.islice(parts, _MANY)]
+        looked = [_size_of(part, deep - 1) for part in itertools.islice(parts, _MANY)]
         # A class of somebody's may have a length and nothing in it.
         size += sum(looked) / max(1, len(looked)) * len(value)
     return size

@@ -404,3 +404,24 @@ def test_bulk_and_coalescing_together() -> None:
     run = Run(fn, batch_size=10, coalesce_by="id")
     assert run.of(modulo(100, 5)) == [row % 5 for row in range(100)]
     assert calls == [[0, 1, 2, 3, 4]]
+
+
+class _Odd(dict[str, int]):
+    """A mapping of somebody's own, of which nobody can say how large it is."""
+
+    def __sizeof__(self) -> int:
+        raise RuntimeError
+
+    def values(self) -> Any:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("options", [{}, {"coalesce_by": "id"}])
+def test_an_answer_that_cannot_be_weighed_is_one(options: dict[str, Any]) -> None:
+    """It ended the task, and Spark made all calls again."""
+
+    async def fn(row: int) -> _Odd:
+        return _Odd(x=row)
+
+    rows = chunks_of([1, 2, 1], request=lambda row: row) if options else [1, 2, 1]
+    assert Run(fn, **options).of(rows) == [{"x": 1}, {"x": 2}, {"x": 1}]
