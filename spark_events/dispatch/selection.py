@@ -49,6 +49,13 @@ def _parse_filters(text: str) -> tuple[Filter, ...]:
     return tuple(found)
 
 
+def _parse_some_filters(text: str) -> tuple[Filter, ...]:
+    filters = _parse_filters(text)
+    if not filters:
+        raise ValueError("nothing")
+    return filters
+
+
 def _format_filters(filters: tuple[Filter, ...]) -> str:
     return ";".join(f"{one.scope}:{','.join(one.names)}" for one in filters)
 
@@ -70,9 +77,9 @@ def _parse_severity(text: str) -> Severity:
         raise ValueError from None
 
 
-_FILTERS: Kind[tuple[Filter, ...]] = Kind(
-    "<scope>[:<name>[,<name>]], with * in either, several separated by ';'", _parse_filters, _format_filters
-)
+_FORM = "<scope>[:<name>[,<name>]], with * in either, several separated by ';'"
+_FILTERS: Kind[tuple[Filter, ...]] = Kind(_FORM, _parse_filters, _format_filters)
+_SOME_FILTERS: Kind[tuple[Filter, ...]] = Kind(_FORM, _parse_some_filters, _format_filters)
 _VARIABLES: Kind[Mapping[str, str]] = Kind(
     "key:value pairs separated by commas",
     _parse_variables,
@@ -93,7 +100,7 @@ class SelectionConfig:
     """``events.reporter.<name>.…``: what of all events a reporter gets."""
 
     includes: tuple[Filter, ...] = option(
-        "filter.includes", _FILTERS, (Filter("*", ("*",)),), doc="Only events that one of these fits are reported."
+        "filter.includes", _SOME_FILTERS, (Filter("*", ("*",)),), doc="Only events that one of these fits are reported."
     )
     excludes: tuple[Filter, ...] = option(
         "filter.excludes", _FILTERS, (), doc="Events that one of these fits are not reported; it wins over includes."

@@ -130,6 +130,14 @@ def test_two_reporters_of_one_pipeline_see_nothing_of_each_other(tmp_path: Path)
     assert all(event.attributes == untouched for event in events)
 
 
+@pytest.mark.parametrize("given", ["", " ", ";"])
+def test_to_include_nothing_is_refused(given: str) -> None:
+    """A reporter that gets no event at all, by a line whose value is missing, would be silent for ever."""
+    with pytest.raises(ConfigError, match=r"r\.filter\.includes: given .* \(nothing\), allowed is <scope>"):
+        selection(includes=given)
+    assert passes(selection(excludes=given), one("spark.job", "Commit"))
+
+
 def test_a_bad_pattern_is_one_clear_message() -> None:
     """The full key, what was given, what is wrong with it and what is allowed."""
     settings = Settings.of({"r.filter.includes": "spark.job:Commit; spark stage:X"})
