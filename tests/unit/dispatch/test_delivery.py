@@ -773,6 +773,31 @@ class _Ticking(Reporter):
         return self._report() if self._how == "by an async report" else None
 
 
+class _Looking(_Ticking):
+    """Sees at each call how often that had its turn."""
+
+    def __init__(self) -> None:
+        super().__init__("by a plain open")
+        self.seen: list[int] = []
+
+    async def _tick(self) -> None:
+        while True:
+            self.ticks += 1
+            await asyncio.sleep(0)
+
+    def report(self, events: Sequence[Event]) -> None:
+        self.seen.append(self.ticks)
+
+
+def test_what_lives_in_a_reporter_s_loop_has_its_turn_however_many_events_there_are(start: Start) -> None:
+    """A plain method gives it none: it is between the calls, also where nothing is waited for."""
+    reporter = _Looking()
+    delivery = start(reporter, batch_size=1)
+    delivery.put(entries(100))
+    assert delivery.wait_until_settled(20)
+    assert reporter.seen[-1] - reporter.seen[0] >= 90
+
+
 @pytest.mark.parametrize("how", ["by a plain open", "by an async report"])
 def test_what_lives_in_a_reporter_s_loop_goes_on_between_the_calls(start: Start, how: str) -> None:
     """A connection that has to be kept alive, say: nobody has events for it, and still it has its turns."""
