@@ -252,6 +252,17 @@ def test_a_reporter_that_could_deliver_the_rest_says_how_many_it_could_not(
     assert books.balances
 
 
+def test_how_many_were_rejected_says_nothing_of_the_next_batch(start: Start) -> None:
+    """Of that one nothing was delivered, whatever was said before."""
+    reporter = FaultyReporter([partly(1)], forever=transient)
+    delivery = start(reporter, batch_size=3)
+    delivery.put(entries(6))
+    eventually(lambda: len(reporter.attempts) > 1)
+    delivery.request_stop(time.monotonic() + 0.2)
+    eventually(lambda: not delivery.books().held)
+    assert (delivery.books().delivered, delivery.books().dropped) == (2, {"rejected": 1, "shutdown": 3})
+
+
 def test_every_kind_of_step_in_one_script(start: Start, tardy: list[str]) -> None:
     """All verdicts one after the other: only what was given up is missing, the rest is in order."""
     reporter = FaultyReporter([ok, transient, throttled(0.05), hang, permanent])
