@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchOptions", "Options", "check_libraries", "plan_of"]
 
+#: What both forms have as arguments of their own, and what only a whole batch has.
+_NAMED = ("output", "input_cols", "sort_within_key", "failure_column", "idempotency_cols", "concurrent_tasks")
+_OF_A_BATCH = frozenset({"storage", "replay_store", "batch_id", "query", "tell_workers", "max_failure_ratio"})
+
 
 class BatchOptions(TypedDict, total=False):
     """What both forms take besides their own arguments: see :class:`Plan` for the meaning."""
@@ -50,10 +54,13 @@ def plan_of(df: DataFrame, fn: Any, options: Options) -> Plan:
     Raises:
         InvalidPlanError: an option that there is not, a value that cannot be, a column that is not there.
     """
-    allowed = [field.name for field in dataclasses.fields(Plan) if field.name != "fn"]
+    allowed = {field.name for field in dataclasses.fields(Plan) if field.name != "fn"}
     unknown = [name for name in options if name not in allowed]
     if unknown:
-        raise InvalidPlanError(f"there is no option {unknown[0]!r}; allowed: {', '.join(sorted(allowed))}")
+        both, of_a_batch = ", ".join(sorted({*allowed, *_NAMED} - _OF_A_BATCH)), ", ".join(sorted(_OF_A_BATCH))
+        raise InvalidPlanError(
+            f"there is no option {unknown[0]!r}; allowed: {both}; with enrich_batch also: {of_a_batch}"
+        )
     _check_names(df)
     plan = Plan(fn, **options)  # type: ignore[arg-type]  # names become tuples there
     found: dict[str, Any] = {}
