@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-from fakes import FaultyReporter, event, eventually, numbers, transient
+from fakes import FaultyReporter, event, eventually, numbers, permanent, transient
 
 from spark_events import Event, PermanentError, Reporter
 from spark_events.dispatch import attempts as attempts_module
@@ -162,6 +162,17 @@ def test_one_that_takes_the_place_of_another_at_the_end_hurries_as_well(gate: th
     delivery.put(entries(3))
     eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 1)
     assert delivery.wait_until_settled(20)
+    delivery.request_stop(time.monotonic() + 5)
+    delivery.join()
+
+
+def test_a_destination_that_refuses_an_event_is_not_away() -> None:
+    """It has answered, so the breaker is closed, and nobody is told that it is held back until the next event comes."""
+    delivery = started(lambda: FaultyReporter([transient, transient, permanent]), timeout=20.0)
+    delivery.put(entries(1))
+    assert delivery.wait_until_settled(20)
+    assert delivery.books().dropped == {"rejected": 1}
+    assert not delivery.is_held_back
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
 
