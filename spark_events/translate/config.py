@@ -42,10 +42,20 @@ class WatermarkConfig:
 _BUILT_IN = {"type": "spark_events.translate.enrichers:TypeEnricher"}
 
 
+def _made(name: str) -> FailureEnricher:
+    make = load(_BUILT_IN.get(name, name))
+    try:
+        enricher: FailureEnricher = make()
+    except (Exception, SystemExit) as error:
+        # It is the user's own: whatever is wrong with it is a mistake in the settings.
+        raise ValueError(f"{name} cannot be made: {type(error).__name__}: {error}") from None
+    return enricher
+
+
 def _enrichers(value: str) -> tuple[FailureEnricher, ...]:
     found = []
     for name in (part.strip() for part in value.split(",")):
-        enricher = load(_BUILT_IN.get(name, name))()
+        enricher = _made(name)
         if not callable(getattr(enricher, "enrich", None)):
             raise ValueError(f"{name} has no method enrich")
         found.append(enricher)

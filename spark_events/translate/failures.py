@@ -153,7 +153,8 @@ class Diagnostics:
             try:
                 labels = enricher.enrich(context)
                 attributes.update({f"failure.label.{key}": str(value) for key, value in labels.items()})
-            except Exception as error:
+            except (Exception, SystemExit) as error:
+                # One that wants to end the process must not end the events of the whole application.
                 _LOG.warning("failure enricher %s failed: %r", type(enricher).__name__, error)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 
 import pytest
@@ -26,8 +27,28 @@ class Broken:
         raise RuntimeError("no database")
 
 
+class Exits:
+    def enrich(self, failure: FailureContext) -> Mapping[str, str]:
+        sys.exit("no licence")
+
+
 class NoEnricher:
     pass
+
+
+class NeedsAnArgument(Team):
+    def __init__(self, owners: str) -> None:
+        self.owners = owners
+
+
+class CannotBeMade(Team):
+    def __init__(self) -> None:
+        raise RuntimeError("no database")
+
+
+class ExitsAtOnce(Team):
+    def __init__(self) -> None:
+        sys.exit("no licence")
 
 
 PYTHON = 'a.B: Traceback (most recent call last):\n  File "/app/job.py", line 1, in f\n    x\n'
@@ -65,6 +86,30 @@ def test_an_enricher_that_raises_costs_its_own_labels_only(caplog: pytest.LogCap
     attributes = Diagnostics([Broken(), Team()]).of_text("java.lang.Error: x").attributes
     assert attributes["failure.label.team"] == "shop"
     assert "failure enricher Broken failed: RuntimeError('no database')" in caplog.text
+
+
+def test_an_enricher_that_exits_ends_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    """All events of the application would end with it."""
+    attributes = Diagnostics([Exits(), Team()]).of_text("java.lang.Error: x").attributes
+    assert attributes["failure.label.team"] == "shop"
+    assert "failure enricher Exits failed: SystemExit('no licence')" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("NeedsAnArgument", r"TypeError: .*missing 1 required positional argument: 'owners'"),
+        ("CannotBeMade", "RuntimeError: no database"),
+        ("ExitsAtOnce", "SystemExit: no licence"),
+    ],
+)
+def test_an_enricher_that_cannot_be_made_is_a_problem(name: str, reason: str) -> None:
+    """Of its key, with the reason, as everything that is wrong with the settings; not the end of the sidecar."""
+    given = f"{__name__}:{name}"
+    settings = Settings.of({"events.failure.enrichers": given})
+    read(settings)
+    with pytest.raises(ConfigError, match=rf"events\.failure\.enrichers: .*\({given} cannot be made: {reason}\)"):
+        settings.check()
 
 
 def test_enrichers_are_made_from_their_names() -> None:
