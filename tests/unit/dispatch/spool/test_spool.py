@@ -321,6 +321,25 @@ def test_memory_that_is_short_for_a_moment_is_no_end_of_reading_from_a_full_disk
     assert one.deliver(51) == list(range(51))
 
 
+def test_a_disk_that_was_seen_once_may_have_had_no_time(
+    owner: Open, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be this process that was stopped, by a debugger say, and not the disk: it has until the next look."""
+    one = owner()
+    one.write(0)
+    sick.gate.clear()
+    sick.entered.clear()
+    one.put(1)
+    assert sick.entered.wait(PATIENCE)
+    monkeypatch.setattr(clerk, "_HANG_SECONDS", 0.0)
+    one.spool.check()
+    assert not one.clerk.is_failing
+    one.spool.check()
+    assert one.clerk.is_failing
+    sick.gate.set()
+    assert one.spool.wait_until_answered(PATIENCE)
+
+
 def test_events_pass_by_a_disk_that_hangs(
     owner: Open, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
