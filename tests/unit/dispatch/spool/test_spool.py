@@ -321,6 +321,23 @@ def test_memory_that_is_short_for_a_moment_is_no_end_of_reading_from_a_full_disk
     assert one.deliver(51) == list(range(51))
 
 
+def test_a_disk_that_has_worked_meanwhile_is_told_of_again(
+    owner: Open, sick: type[SickDatabase], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once for each time that it fails, however often it is tried, and each time as soon as at first."""
+    one = owner()
+    for number in (0, 1):
+        sick.error = sqlite3.OperationalError("database or disk is full")
+        one.put(number)
+        eventually(lambda: one.clerk.is_failing)
+        eventually(lambda: one.clerk._pause > 0.3)
+        sick.error = None
+        assert one.spool.wait_until_answered(PATIENCE)
+        eventually(lambda: not one.clerk.is_failing)
+        eventually(lambda: one.clerk._pause == clerk._RETRY_SECONDS)
+    assert caplog.text.count("its spool cannot be used, until it can its events are in memory alone") == 2
+
+
 def test_a_disk_that_was_seen_once_may_have_had_no_time(
     owner: Open, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch
 ) -> None:
