@@ -338,6 +338,16 @@ def test_a_disk_that_has_worked_meanwhile_is_told_of_again(
     assert caplog.text.count("its spool cannot be used, until it can its events are in memory alone") == 2
 
 
+def test_a_disk_that_fails_for_hours_is_tried_every_few_seconds(owner: Open) -> None:
+    """It may be there again at any moment, and until then nothing is safe."""
+    one = owner()
+    for _ in range(20):
+        one.clerk._fails(OSError("the disk is away"))
+    assert one.clerk._retry_at is not None
+    assert 4.0 < one.clerk._retry_at - time.monotonic() <= 5.0
+    one.clerk._retry_at = None
+
+
 def test_a_disk_that_was_seen_once_may_have_had_no_time(
     owner: Open, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch
 ) -> None:
