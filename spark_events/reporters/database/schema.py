@@ -21,8 +21,11 @@ _SLOW_COMMIT_MS = 60_000
 
 
 def _first(connection: Connection) -> None:
-    METADATA.create_all(connection, [EVENTS, THRESHOLDS], checkfirst=False)
-    connection.execute(THRESHOLDS.insert(), {"query_name": "*", "slow_commit_ms": _SLOW_COMMIT_MS})
+    METADATA.create_all(connection, [EVENTS], checkfirst=False)
+    # Where somebody has dropped the events alone, it is there, with what was set in it.
+    if not inspect(connection).has_table(THRESHOLDS.name):
+        METADATA.create_all(connection, [THRESHOLDS], checkfirst=False)
+        connection.execute(THRESHOLDS.insert(), {"query_name": "*", "slow_commit_ms": _SLOW_COMMIT_MS})
 
 
 #: What leads from each version to the next; the first leads from nothing to version 1. A step, once released, is
@@ -41,20 +44,24 @@ def version(connection: Connection) -> int:
 def prepare(connection: Connection, steps: Sequence[Step] = STEPS) -> None:
     """Makes the tables and views, or brings them from an older version to this one, within a transaction.
 
+    Who drops the table of events wants to begin anew: it is made again, whatever version is said to be there.
+
     Nothing is written, and so no right to do so is needed, where they are as they should be. Of several drivers that
     come at the same time one does it, the others wait.
 
     Raises:
         PermanentError: a newer spark-events has been here.
     """
-    if _is_done(version(connection), steps):
+    if _is_done(connection, version(connection), steps):
         return
     if connection.dialect.name == "postgresql":
         # SQLite's transactions lock others out by themselves.
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     found = version(connection)
-    if _is_done(found, steps):
+    if _is_done(connection, found, steps):
         return
+    if not _has_events(connection):
+        found = 0
     if found == 0:
         METADATA.create_all(connection, [SCHEMA], checkfirst=True)
         connection.execute(SCHEMA.delete())
@@ -69,10 +76,14 @@ def prepare(connection: Connection, steps: Sequence[Step] = STEPS) -> None:
     connection.execute(SCHEMA.update(), {"version": len(steps)})
 
 
-def _is_done(found: int, steps: Sequence[Step]) -> bool:
+def _is_done(connection: Connection, found: int, steps: Sequence[Step]) -> bool:
     if found > len(steps):
         raise PermanentError(
             f"the database's tables have version {found}, this spark-events knows {len(steps)}:"
             " a newer one has been here; upgrade this one, or give it a database of its own"
         )
-    return found == len(steps)
+    return found == len(steps) and _has_events(connection)
+
+
+def _has_events(connection: Connection) -> bool:
+    return inspect(connection).has_table(EVENTS.name)

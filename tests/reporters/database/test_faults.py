@@ -23,7 +23,7 @@ from reporters.running import IMPATIENT, Running
 from spark_events import ConfigError, PermanentError
 from spark_events.config import Secret, Settings
 from spark_events.pipeline import build
-from spark_events.reporters.database import engines, schema
+from spark_events.reporters.database import engines, schema, views
 from spark_events.reporters.database.config import DatabaseConfig
 
 BODIES = "SELECT body FROM spark_events ORDER BY observed_ts_millis"
@@ -233,6 +233,21 @@ def test_a_database_that_was_set_up_anew_gets_its_tables(in_postgresql: OfPostgr
         )
         running.deliver([event(1)])
     assert bodies(in_postgresql) == [1]
+
+
+def test_a_table_that_is_dropped_is_made_anew(database: Database) -> None:
+    """In mid-run, by who wants to begin anew; the thresholds are that operator's, and stay."""
+    with Running("database", {**database.settings, **IMPATIENT}) as running:
+        running.deliver([event(0)])
+        database.ask("UPDATE spark_events_thresholds SET slow_commit_ms = 7")
+        for view in reversed(views.NAMES):
+            database.ask(f"DROP VIEW {view}")
+        database.ask("DROP TABLE spark_events")
+        running.deliver([event(1)])
+        assert running.books.delivered == 2
+    assert bodies(database) == [1]
+    assert database.ask("SELECT slow_commit_ms FROM spark_events_thresholds") == [(7,)]
+    assert database.ask("SELECT count(*) FROM spark_events_uptime")[0][0] == 0
 
 
 FULL_DISK = """
