@@ -99,7 +99,9 @@ def slow(lab: Lab) -> Future[Run]:
 @pytest.fixture(scope="module")
 def hung(lab: Lab) -> Future[Run]:
     """With one that does not answer at all."""
-    times = {"events.dispatcher.sync.timeout": f"{TIMEOUT_SECONDS:.0f}s", "events.shutdown.timeout": "10s"}
+    # The end comes while it is waited for, and lets that have half of its own time.
+    shutdown = 2 * TIMEOUT_SECONDS + 2
+    times = {"events.dispatcher.sync.timeout": f"{TIMEOUT_SECONDS:.0f}s", "events.shutdown.timeout": f"{shutdown:.0f}s"}
     return lab.background(guaranteed, lab, "1h", **times)
 
 

@@ -38,6 +38,9 @@ public final class SidecarChecks {
           + "  echo \"{\\\"kind\\\":\\\"ack\\\",\\\"through\\\":${seq%%[!0-9]*},\\\"sequence\\\":1}\"\n"
           + "done\n";
 
+  /** Takes everything, and answers for nothing. */
+  static final String SILENT = "#!/bin/sh\n" + "read hello\n" + "echo '{\"kind\":\"ready\"}'\n" + "cat > /dev/null\n";
+
   /** Becomes ready, and dies. */
   private static final String DYING = "#!/bin/sh\n" + "read hello\n" + "echo '{\"kind\":\"ready\"}'\n" + "exit 1\n";
 

@@ -16,20 +16,23 @@ import org.slf4j.LoggerFactory;
  * <p>Of a reporter that is late the sidecar says so, and answers without it. Should the sidecar itself be
  * stuck, that costs the whole timeout once: the thread does not wait again until it has caught up.
  *
- * <p>Once the application is ending, Spark waits until its listeners have been told everything. Then nobody waits for
- * each answer, but only for so many that the queue does not overflow: a reporter that is slow gets large batches. What
- * that takes is of the time for the end, half of it at most.
+ * <p>Once the application is ending, Spark waits until its listeners have been told everything: what they still wait
+ * for answers is of the time for the end, half of it at most. Then they wait only so that the queue does not overflow,
+ * for another quarter, and a reporter that is slow gets large batches. What comes behind that is not waited for.
  */
 final class SyncGate {
   private static final Logger LOG = LoggerFactory.getLogger(SyncGate.class);
 
   /** The sidecar looks several times a second which reporters are late, and answers without them. */
   private static final long GRACE_MILLIS = 500;
+  /** How often it is looked whether the application is ending. */
+  private static final long LOOK_MILLIS = 100;
 
   private final HandoffQueue queue;
   private final long timeoutMillis;
   private final BooleanSupplier isEnding;
   private final long mostAtTheEndMillis;
+  private final long mostForRoomMillis;
   /** Where nobody is to be waited for, we listen among Spark's own listeners: then no sidecar can make us wait. */
   private final boolean mayWait;
   /** Null: all kinds. */
@@ -40,22 +43,23 @@ final class SyncGate {
   private volatile long spentAtTheEndNanos;
 
   private SyncGate(
-      HandoffQueue queue, long timeoutMillis, boolean mayWait, BooleanSupplier isEnding, long mostAtTheEndMillis) {
+      HandoffQueue queue, long timeoutMillis, boolean mayWait, BooleanSupplier isEnding, long shutdownTimeoutMillis) {
     this.queue = queue;
     this.timeoutMillis = timeoutMillis;
     this.mayWait = mayWait;
     this.isEnding = isEnding;
-    this.mostAtTheEndMillis = mostAtTheEndMillis;
+    mostAtTheEndMillis = shutdownTimeoutMillis / 2;
+    mostForRoomMillis = mostAtTheEndMillis + shutdownTimeoutMillis / 4;
   }
 
   /**
    * Until the sidecar has named the kinds, every record may be one of them, where any may be.
    *
-   * @param isEnding whether the application is ending: asked for each record that would be waited for
+   * @param isEnding whether the application is ending: asked for each record that would be waited for, and while it is
    */
   static SyncGate of(Settings settings, HandoffQueue queue, BooleanSupplier isEnding) {
-    long mostAtTheEnd = settings.shutdownTimeoutMillis() / 2;
-    return new SyncGate(queue, settings.syncTimeoutMillis(), settings.waitsForAny(), isEnding, mostAtTheEnd);
+    long shutdown = settings.shutdownTimeoutMillis();
+    return new SyncGate(queue, settings.syncTimeoutMillis(), settings.waitsForAny(), isEnding, shutdown);
   }
 
   /** How long it has been waited while the application was ending. */
@@ -80,15 +84,14 @@ final class SyncGate {
   void pass(Record record) {
     Set<String> kinds = awaited;
     boolean isAwaited = mayWait && (kinds == null || kinds.contains(record.kind)) && queue.isAnswered(behind);
-    boolean ends = isAwaited && isEnding.getAsBoolean();
-    boolean waits = isAwaited && !(ends && spentAtTheEndMillis() >= mostAtTheEndMillis);
-    long seq = queue.offer(record, waits && !ends);
-    if (waits && seq != 0) {
+    boolean waits = isAwaited && !hasSpentItsShare();
+    long seq = queue.offer(record, waits);
+    if (isAwaited && seq != 0) {
       try {
-        if (ends) {
-          awaitAtTheEnd(seq);
-        } else {
+        if (waits) {
           await(seq);
+        } else {
+          awaitRoom(seq);
         }
       } catch (InterruptedException stopped) {
         Thread.currentThread().interrupt();
@@ -97,7 +100,20 @@ final class SyncGate {
   }
 
   private void await(long seq) throws InterruptedException {
-    if (!queue.awaitAnswered(seq, timeoutMillis + GRACE_MILLIS) && !queue.isClosed()) {
+    long left = timeoutMillis + GRACE_MILLIS;
+    boolean isAnswered = false;
+    while (!isAnswered && left > 0 && !hasSpentItsShare()) {
+      // The end may begin while this waits.
+      long most = Math.min(left, LOOK_MILLIS);
+      boolean ends = isEnding.getAsBoolean();
+      long began = System.nanoTime();
+      isAnswered = queue.awaitAnswered(seq, most) || queue.isClosed();
+      left -= most;
+      if (ends) {
+        spentAtTheEndNanos += System.nanoTime() - began;
+      }
+    }
+    if (!isAnswered && left <= 0) {
       behind = seq;
       if (!warned) {
         warned = true;
@@ -109,10 +125,15 @@ final class SyncGate {
     }
   }
 
-  private void awaitAtTheEnd(long seq) throws InterruptedException {
+  /** Until at most half of the queue is before this record. */
+  private void awaitRoom(long seq) throws InterruptedException {
     long began = System.nanoTime();
-    long ahead = queue.capacity() / 2;
-    queue.awaitAnswered(seq - ahead, Math.min(timeoutMillis + GRACE_MILLIS, mostAtTheEndMillis - spentAtTheEndMillis()));
+    queue.awaitAnswered(seq - queue.capacity() / 2, Math.max(0, mostForRoomMillis - spentAtTheEndMillis()));
     spentAtTheEndNanos += System.nanoTime() - began;
+  }
+
+  /** Whether the application is ending, and it has been waited for long enough since then. */
+  private boolean hasSpentItsShare() {
+    return isEnding.getAsBoolean() && spentAtTheEndMillis() >= mostAtTheEndMillis;
   }
 }
