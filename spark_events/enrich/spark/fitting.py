@@ -216,6 +216,9 @@ def _fit_of(kind: pa.DataType) -> Callable[[Sequence[Any]], bool] | None:
 
 def _are_whole(values: Sequence[Any]) -> bool:
     """Integers of Python and numpy, and None; Arrow would cut floats and decimals."""
+    # First, for Arrow looks into these, and one that contains itself would end the process.
+    if not _none_is(values, (list, tuple, dict, set, frozenset)):
+        return False
     kind = pa.infer_type(values)
     return bool(pa.types.is_integer(kind) or pa.types.is_null(kind))
 

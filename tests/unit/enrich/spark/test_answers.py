@@ -94,6 +94,18 @@ class Unbendable:
     __int__ = __float__ = __bool__ = __len__ = __str__ = __iter__ = __index__  # type: ignore[assignment]
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.list_(pa.int32()), pa.string(), pa.struct([("a", pa.int64())])])
+def test_what_contains_itself_is_a_failure_of_its_row(kind: pa.DataType) -> None:
+    """Of integers, Arrow looked into it without end, which no Python survives."""
+    endless: list[Any] = []
+    endless.append(endless)
+    nested: dict[str, Any] = {}
+    nested["a"] = nested
+    columns, failures = written([{"a": None}, {"a": endless}, {"a": nested}], ("a", kind))
+    assert columns == [[None] * 3]
+    assert list(failures) == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
