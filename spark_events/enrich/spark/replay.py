@@ -219,7 +219,8 @@ def _values(taken: pa.RecordBatch, names: Sequence[str]) -> tuple[list[list[Any]
 
 
 def _name(query: str) -> str:
-    return urllib.parse.quote(query, safe="")
+    # A dot alone, or two, would lead out of the store.
+    return urllib.parse.quote(query, safe="").replace(".", "%2E")
 
 
 def _folders(system: fs.FileSystem, path: str) -> list[fs.FileInfo]:

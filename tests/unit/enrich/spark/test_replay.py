@@ -264,3 +264,21 @@ def test_older_batches_are_cleared_and_this_one_when_it_is_committed(tmp_path: P
     store(tmp_path, 3).clear()
     store(tmp_path, 4).clear()
     assert list(query.iterdir()) == []
+
+
+@pytest.mark.parametrize("query", [".", "..", "../..", "a.b"])
+def test_no_name_of_a_query_leads_out_of_the_store(tmp_path: Path, query: str) -> None:
+    """What is beside the store is not ours to clear."""
+    folder = tmp_path / "a" / "store"
+    for beside in (tmp_path / "0", tmp_path / "a" / "0"):
+        beside.mkdir(parents=True)
+    kept = dataclasses.replace(store(folder), query=query)
+    keep(kept, ["a"])
+    dataclasses.replace(kept, batch=2).clear_older()
+    dataclasses.replace(kept, batch=0).clear()
+    assert [sorted(path.name for path in at.iterdir()) for at in (tmp_path, tmp_path / "a")] == [
+        ["0", "a"],
+        ["0", "store"],
+    ]
+    (own,) = folder.iterdir()
+    assert list(own.iterdir()) == []
