@@ -14,9 +14,10 @@ __all__ = ["Failure", "Kind", "message_of", "type_of"]
 Kind = Literal["error", "timeout", "throttled", "result", "circuit-open", "resource", "skipped"]
 
 _LONGEST_MESSAGE = 500
-# Tokens travel in query strings and in front of hosts; a failure ends up in logs and tables.
+# Tokens travel in query strings and in front of hosts; a failure ends up in logs and tables. A scheme without an end
+# would be looked for anew behind each of its letters.
 _SECRETS = re.compile(
-    r"(?P<scheme>\b[a-z][a-z0-9+.-]*://)(?:[^\s/@'\"]*@)?(?P<place>[^\s?#'\"]*)(?:[?#][^\s'\"]*)?", re.I
+    r"(?P<scheme>[a-z][a-z0-9+.-]{0,31}://)(?:[^\s/@'\"]*@)?(?P<place>[^\s?#'\"]*)(?:[?#][^\s'\"]*)?", re.I
 )
 
 
