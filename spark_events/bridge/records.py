@@ -13,6 +13,7 @@ import msgspec
 from spark_events.bridge.progress import Progress
 
 __all__ = [
+    "MOST_FAILURES",
     "Added",
     "AddedEvent",
     "ApplicationEnd",
@@ -39,6 +40,9 @@ __all__ = [
     "StageTasks",
     "Unknown",
 ]
+
+#: Of a stage, one after the other, as Spark has it unless it is told otherwise.
+MOST_FAILURES = 4
 
 
 def _tag(class_name: str) -> str:
@@ -187,7 +191,7 @@ class StageTasks(_Line, frozen=True, kw_only=True):
 class StageCompleted(_Line, frozen=True, kw_only=True):
     """``SparkListenerStageCompleted``; without a reason it has succeeded.
 
-    ``most_failures`` is ``spark.stage.maxConsecutiveAttempts``.
+    ``most_failures`` is ``spark.stage.maxConsecutiveAttempts``: so many attempts may fail one after the other.
     """
 
     stage_id: int
@@ -197,7 +201,7 @@ class StageCompleted(_Line, frozen=True, kw_only=True):
     time: int
     failed: int = 0
     failure_reason: str | None = None
-    most_failures: int = 4
+    most_failures: int = MOST_FAILURES
 
 
 class ExecutorRemoved(_Line, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from spark_events.bridge.event_log.failures import LIMIT, TaskFailures, cut
 from spark_events.bridge.event_log.tasks import Attempt, TaskCounts
 from spark_events.bridge.progress import Progress, SourceProgress
 from spark_events.bridge.records import (
+    MOST_FAILURES,
     ApplicationEnd,
     ApplicationStart,
     ExecutorRemoved,
@@ -66,7 +67,7 @@ class LogRecords:
         self._now = 0
         self._version = ""
         self._host = ""
-        self._most_failures = 4
+        self._most_failures = MOST_FAILURES
         self._tasks = TaskCounts()
         self._task_failures = TaskFailures()
         self.handlers = self._all_handlers()

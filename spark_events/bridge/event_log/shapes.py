@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from spark_events.bridge.progress import Progress
+from spark_events.bridge.records import MOST_FAILURES
 
 __all__ = [
     "ApplicationEndLine",
@@ -62,7 +63,7 @@ class LogStartLine(_Core):
 
 class _SparkProperties(msgspec.Struct, gc=False):
     host: str = msgspec.field(name="spark.driver.host", default="")
-    most_failures: str = msgspec.field(name="spark.stage.maxConsecutiveAttempts", default="4")
+    most_failures: str = msgspec.field(name="spark.stage.maxConsecutiveAttempts", default=str(MOST_FAILURES))
 
 
 class EnvironmentLine(_Core):
