@@ -1,19 +1,20 @@
 """What bad reporters cost a good one: its throughput and its p99 latency alone, and beside each kind, pair, and all.
 
 The good reporter is a ``file``. It is measured in three processes by turns, in short windows: alone; beside as many
-reporters that do nothing; beside the bad ones. The first comparison is what an operator asks, the second says what
-of it is the badness. While the others are measured, the bad ones are stopped (SIGSTOP). Bad reporters never get the
-rest that the circuit breaker would give them, and their timeout is a tenth of the default, so that whatever they do
-happens often; with ``ISOLATION_SETTINGS=default`` they have all that as it is shipped. The first row is a good
-neighbour measured against a good neighbour: as far as it is off from 1, the machine is too busy for what follows to be
-believed. Throughput is a flood of records, translated and dispatched as fast as a sidecar does it; latency is from
-dispatch to a written file, at a steady 2,000 events a second. With ``ISOLATION_FLOOD=events`` the flood is of events
-that are made beforehand: some ten times what ever comes from the translation, so that next to nothing but the
-interpreter's lock, which all share, is measured.
+reporters that do nothing; beside the bad ones. The first comparison is what an operator asks, the second says what of
+it is the badness. While the others are measured, the bad ones are stopped (SIGSTOP). Bad reporters never get the rest
+that the circuit breaker would give them, and their timeout is a tenth of the default, so that whatever they do happens
+often; with ``ISOLATION_SETTINGS=default`` they have all that as it is shipped. The first row is a good neighbour
+measured against a good neighbour: as far as it is off from 1, the machine is too busy for what follows to be believed.
+The second is a neighbour with nothing bad about it but that each call computes for a fifth of a millisecond, as it
+takes to start a thread: no more than that is to be seen beside one that leaks threads. Throughput is a flood of
+records, translated and dispatched as fast as a sidecar does it; latency is from dispatch to a written file, at a steady
+2,000 events a second. With ``ISOLATION_FLOOD=events`` the flood is of events that are made beforehand: some ten times
+what ever comes from the translation, so that next to nothing but the interpreter's lock, which all share, is measured.
 
 ``ISOLATION_WINDOWS`` (9): windows a kind; ``ISOLATION_PAIRS`` (1): windows a pair before a closer look at those that
 are not within the target, 0 leaves pairs out; ``ISOLATION_KINDS``: some of the kinds, separated by semicolons.
-Everything takes half an hour, without pairs some six minutes.
+Everything takes 40 minutes, without pairs some twelve.
 """
 
 from __future__ import annotations
@@ -51,13 +52,15 @@ _CLOSER = 3
 _FLOOD = 10_000
 #: As the sidecar does it.
 _SLICE = 128
-_PACED_SLICES = 100
+_PACED_SLICES = 200
 _PACED_EVENTS = 8
 _PACE_SECONDS = 0.004
 _TARGET = 0.10
 _HARSH = {"timeout": "1s", "circuit-breaker.failures": "1000", "retry.max": "200ms"}
 _BAD = {} if os.environ.get("ISOLATION_SETTINGS", "harsh") == "default" else _HARSH
-_NOTHING = "nothing"
+_NOTHING = "does nothing"
+_COMPUTES = "computes, 0.2 ms a call"
+_COMPUTING_SECONDS = 0.0002
 #: What these take of the processors (they spin, or start and die all the time) is gone for any program.
 _BUSY = {
     "raises odd things in a process",
@@ -66,6 +69,18 @@ _BUSY = {
     "holds the lock in a process",
     "exits in a process",
     "segfaults in a process",
+}
+_GROUPS = {
+    "that hang": {
+        "blocks (def)",
+        "blocks (async def)",
+        "awaits for ever",
+        "swallows its cancellation",
+        "blocks in open",
+    },
+    "that raise": {"raises always", "raises at random", "raises odd things", "returns garbage", "dies in open"},
+    "that are slow, or are bad in the end": {"slow", "dies in close", "blocks in close"},
+    "that leak": {"leaks memory", "leaks threads", "leaks descriptors"},
 }
 _READY_MADE = os.environ.get("ISOLATION_FLOOD", "records") == "events"
 _PROPERTIES = {"spark.job.description": "select count(*) from somewhere", "callSite.short": "count at App.scala:12"}
@@ -89,11 +104,23 @@ class Idle(Reporter):
         return None
 
 
+class Computes(Reporter):
+    """A good neighbour that has something to do."""
+
+    def report(self, events: Sequence[Event]) -> None:
+        until = time.thread_time() + _COMPUTING_SECONDS
+        while time.thread_time() < until:
+            pass
+
+
+_GOOD = {_NOTHING: Idle, _COMPUTES: Computes}
+
+
 class Window(NamedTuple):
-    """What one window has shown: events a second, seconds, and events that the good one lost."""
+    """What one window has shown: events a second, the seconds that each took, and events that the good one lost."""
 
     throughput: float
-    p99: float
+    latencies: list[float]
     lost: int
 
 
@@ -150,8 +177,7 @@ def _window(dispatcher: EventDispatcher, flood: Flood) -> Window:
         time.sleep(max(0.0, due - time.monotonic()))
     _settled(dispatcher)
     lost = dispatcher.books()["good"].lost - before.lost
-    p99 = statistics.quantiles(Timed.latencies, n=100)[98]
-    return Window((after.delivered - before.delivered) / took, p99, lost)
+    return Window((after.delivered - before.delivered) / took, [*Timed.latencies], lost)
 
 
 def subject(kinds: Sequence[str]) -> None:
@@ -167,8 +193,8 @@ def subject(kinds: Sequence[str]) -> None:
         }
         for number, kind in enumerate(kinds):
             name = f"bad{number}"
-            if kind == _NOTHING:
-                settings[f"events.reporter.{name}.type"] = "benchmarks.isolation:Idle"
+            if kind in _GOOD:
+                settings[f"events.reporter.{name}.type"] = f"benchmarks.isolation:{_GOOD[kind].__name__}"
             else:
                 settings |= KINDS[kind].settings(name)
             settings |= {f"events.reporter.{name}.{key}": value for key, value in _BAD.items()}
@@ -263,20 +289,26 @@ def _costs(alone: Subject, idle: Subject, kinds: Sequence[str], windows: int) ->
             for found, process in zip(seen, (alone, idle, bad), strict=True):
                 found.append(process.window())
     by, side, beside = seen
+    slowest = _p99(beside)
     return Costs(
-        _ratio(beside, by, 0),
-        _ratio(beside, by, 1),
-        _ratio(beside, side, 0),
-        _ratio(beside, side, 1),
+        _ratio(beside, by),
+        slowest / _p99(by),
+        _ratio(beside, side),
+        slowest / _p99(side),
         statistics.median(window.throughput for window in beside),
-        statistics.median(window.p99 for window in beside),
+        slowest,
         sum(window.lost for window in beside),
     )
 
 
-def _ratio(ones: Sequence[Window], others: Sequence[Window], field: int) -> float:
+def _ratio(ones: Sequence[Window], others: Sequence[Window]) -> float:
     """The median of the ratios of windows that followed each other."""
-    return statistics.median(one[field] / other[field] for one, other in zip(ones, others, strict=True))
+    return statistics.median(one.throughput / other.throughput for one, other in zip(ones, others, strict=True))
+
+
+def _p99(windows: Sequence[Window]) -> float:
+    """Of all of them together: in one alone, it would be what a handful of events met with."""
+    return statistics.quantiles(itertools.chain.from_iterable(window.latencies for window in windows), n=100)[98]
 
 
 def _tell(what: str, costs: Costs) -> None:
@@ -301,8 +333,7 @@ def run() -> None:
     with _subject([]) as alone:
         _head("beside one that ...")
         with _subject([_NOTHING]) as idle:
-            _tell("does nothing", _costs(alone, idle, [_NOTHING], _WINDOWS))
-            for name in names:
+            for name in (*_GOOD, *names):
                 _tell(name, _costs(alone, idle, [name], _WINDOWS))
         if _PAIRS:
             _head("beside two")
@@ -317,15 +348,17 @@ def run() -> None:
             for pair, costs in [(pair, costs) for pair, costs in worst if not costs.is_met]:
                 _tell(" + ".join(pair), costs)
             _summary(list(pairs.values()))
-        _head("beside all of them")
-        combinations = {
-            "all": names,
-            "all but 'spins in a thread'": [name for name in names if name != "spins in a thread"],
-            "all that run in a thread, and do not spin": [name for name in names if name not in _BUSY],
+        _head("beside all ...")
+        groups = {
+            **_GROUPS,
+            "that run in a thread, and do not spin": set(names) - _BUSY,
+            "but the one that spins in a thread": set(names) - {"spins in a thread"},
+            "of them": set(names),
         }
-        for what, kinds in combinations.items():
-            with _subject([_NOTHING] * len(kinds)) as idle:
-                _tell(what, _costs(alone, idle, kinds, _WINDOWS))
+        for what, members in groups.items():
+            if kinds := [name for name in names if name in members]:
+                with _subject([_NOTHING] * len(kinds)) as idle:
+                    _tell(what, _costs(alone, idle, kinds, _WINDOWS))
 
 
 def _summary(pairs: Sequence[Costs]) -> None:
