@@ -127,7 +127,7 @@ class Opening:
             raise
         if opened.unread.rows and not self.was_open:
             _LOG.warning(
-                "reporter %s: %d events that an earlier run could not deliver are delivered now",
+                "reporter %s: %d events that an earlier run could not deliver are there, and go first",
                 self._reporter,
                 opened.unread.rows,
             )
