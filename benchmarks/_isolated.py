@@ -1,0 +1,223 @@
+"""What the isolation benchmark measures, in a process of its own: a good reporter, and those beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from spark_events import Event, EventBuilder, Reporter
+from spark_events.bridge.records import JobEnd, JobStart
+from spark_events.config import Settings
+from spark_events.dispatch.dispatcher import EventDispatcher
+from spark_events.dispatch.entries import Entry
+from spark_events.pipeline import build
+from spark_events.reporters.file import FileReporter
+from spark_events.sidecar import SWITCH_SECONDS
+from spark_events.translate.translator import Translator
+
+_ROOT = Path(__file__).parents[1]
+_FLOOD = 10_000
+#: As the sidecar does it.
+_SLICE = 128
+_PACED_SLICES = 200
+_PACED_EVENTS = 8
+_PACE_SECONDS = 0.004
+_HARSH = {"timeout": "1s", "circuit-breaker.failures": "1000", "retry.max": "200ms"}
+_BAD = {} if os.environ.get("ISOLATION_SETTINGS", "harsh") == "default" else _HARSH
+NOTHING = "does nothing"
+_COMPUTES = "computes, 0.2 ms a call"
+_COMPUTING_SECONDS = 0.0002
+_READY_MADE = os.environ.get("ISOLATION_FLOOD", "records") == "events"
+_PROPERTIES = {"spark.job.description": "select count(*) from somewhere", "callSite.short": "count at App.scala:12"}
+
+
+class Timed(FileReporter):
+    """Writes, and notes how long ago each event was dispatched."""
+
+    latencies: list[float] = []  # noqa: RUF012 (of the one there is)
+
+    def report(self, events: Sequence[Event]) -> None:
+        super().report(events)
+        now = time.monotonic()
+        Timed.latencies.extend(now - float(event.attributes["at"]) for event in events if "at" in event.attributes)
+
+
+class Idle(Reporter):
+    """A good neighbour."""
+
+    def report(self, events: Sequence[Event]) -> None:
+        return None
+
+
+class Computes(Reporter):
+    """A good neighbour that has something to do."""
+
+    def report(self, events: Sequence[Event]) -> None:
+        until = time.thread_time() + _COMPUTING_SECONDS
+        while time.thread_time() < until:
+            pass
+
+
+#: Those with nothing bad about them.
+GOOD = {NOTHING: Idle, _COMPUTES: Computes}
+
+
+class Window(NamedTuple):
+    """What one window has shown: events a second, the seconds that each took, and events that the good one lost."""
+
+    throughput: float
+    latencies: list[float]
+    lost: int
+
+
+def _entries(count: int) -> list[Entry]:
+    at = time.monotonic()
+    return [Entry(1, EventBuilder("b", "B").set_body(str(n)).set_attribute("at", at).build()) for n in range(count)]
+
+
+def _settled(dispatcher: EventDispatcher) -> None:
+    while dispatcher.books()["good"].held:
+        time.sleep(0.0005)
+
+
+class Flood:
+    """What comes as fast as it can: records that are translated, or events that are there already."""
+
+    def __init__(self) -> None:
+        self._translator = Translator()
+        self._jobs = 0
+
+    def slices(self) -> Iterator[list[Entry]]:
+        """Prepares all of it, then gives it by the slice, as the sidecar does it."""
+        if _READY_MADE:
+            flood = _entries(_FLOOD)
+            return (flood[at : at + _SLICE] for at in range(0, _FLOOD, _SLICE))
+        at = time.time_ns() // 1_000_000
+        records: list[JobStart | JobEnd] = []
+        for job in range(self._jobs, self._jobs + _FLOOD // 2):
+            records += (
+                JobStart(at=at, job_id=job, time=at, properties=_PROPERTIES),
+                JobEnd(at=at, job_id=job, time=at),
+            )
+        self._jobs += _FLOOD // 2
+        return (
+            [Entry(1, event) for record in records[at : at + _SLICE] for event in self._translator.translate(record)]
+            for at in range(0, _FLOOD, _SLICE)
+        )
+
+
+def _window(dispatcher: EventDispatcher, flood: Flood) -> Window:
+    before = dispatcher.books()["good"]
+    slices = flood.slices()
+    start = time.monotonic()
+    for entries in slices:
+        dispatcher.dispatch(entries, 1)
+    _settled(dispatcher)
+    took = time.monotonic() - start
+    after = dispatcher.books()["good"]
+    Timed.latencies.clear()
+    due = time.monotonic()
+    for _ in range(_PACED_SLICES):
+        dispatcher.dispatch(_entries(_PACED_EVENTS), 1)
+        due += _PACE_SECONDS
+        time.sleep(max(0.0, due - time.monotonic()))
+    _settled(dispatcher)
+    lost = dispatcher.books()["good"].lost - before.lost
+    return Window((after.delivered - before.delivered) / took, [*Timed.latencies], lost)
+
+
+def run(kinds: Sequence[str]) -> None:
+    """In the process: a window for every line of its input, until that ends."""
+    from misbehaving import KINDS
+
+    sys.setswitchinterval(SWITCH_SECONDS)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {
+            "events.dispatcher.type": "async-queued",
+            "events.reporter.good.type": "benchmarks._isolated:Timed",
+            "events.reporter.good.path": f"{folder}/events.jsonl",
+        }
+        for number, kind in enumerate(kinds):
+            name = f"bad{number}"
+            if kind in GOOD:
+                settings[f"events.reporter.{name}.type"] = f"benchmarks._isolated:{GOOD[kind].__name__}"
+            else:
+                settings |= KINDS[kind].settings(name)
+            settings |= {f"events.reporter.{name}.{key}": value for key, value in _BAD.items()}
+        dispatcher = build(Settings.of(settings)).dispatcher
+        dispatcher.start()
+        flood = Flood()
+        # Everybody is at work before the first window.
+        _window(dispatcher, flood)
+        print("ready", flush=True)
+        for _ in sys.stdin:
+            print(json.dumps(_window(dispatcher, flood)), flush=True)
+    # Some of these would never end by themselves.
+    os._exit(0)
+
+
+class Subject:
+    """Such a process; stopped, with all its children, while another one is."""
+
+    def __init__(self, kinds: Sequence[str]) -> None:
+        program = "import sys; from benchmarks._isolated import run; run(sys.argv[1:])"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", program, *kinds],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": f"{_ROOT}:{_ROOT / 'tests'}"},
+            text=True,
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
+        if self._output.readline() != "ready\n":
+            raise RuntimeError(f"the process with {', '.join(kinds) or 'nobody else'} did not get ready")
+        self._signal(signal.SIGSTOP)
+
+    def window(self) -> Window:
+        """Runs for one window."""
+        self._signal(signal.SIGCONT)
+        self._input.write("\n")
+        self._input.flush()
+        window = Window(*json.loads(self._output.readline()))
+        self._signal(signal.SIGSTOP)
+        return window
+
+    def end(self) -> None:
+        """Kills it and its children: one that was stopped at birth does not yet know whom to die with."""
+        children = psutil.Process(self._process.pid).children()
+        self._process.kill()
+        self._process.communicate()
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+
+    def _signal(self, number: signal.Signals) -> None:
+        # The parent first, so that it starts no more children meanwhile.
+        for process in [psutil.Process(self._process.pid), *psutil.Process(self._process.pid).children()]:
+            # A child may be dying just now; that is what some of them are for.
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+
+@contextlib.contextmanager
+def subject(kinds: Sequence[str]) -> Iterator[Subject]:
+    """One of the processes, which ends with the block."""
+    made = Subject(kinds)
+    try:
+        yield made
+    finally:
+        made.end()
