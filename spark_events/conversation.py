@@ -291,7 +291,7 @@ class Conversation:
         _LOG.exception("%s could not be translated", what)
 
     def _acknowledge(self) -> None:
-        self._acknowledgements.complete(*self._pipeline.dispatcher.progress())
+        self._acknowledgements.complete(self._pipeline.dispatcher.progress)
 
     def _observe(self) -> None:
         if self._log is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 
 from spark_events.bridge.answers import Answers
 
@@ -61,14 +62,16 @@ class Acknowledgements:
             self._told = self._next_sequence
             self._answers.renumber(self._next_sequence)
 
-    def complete(self, through: int, answered: int) -> None:
-        """Every event of the records up to ``through`` has come to its end. From whatever thread.
+    def complete(self, progress: Callable[[], tuple[int, int]]) -> None:
+        """Events have come to their end. From whatever thread.
 
         Args:
-            through: what is held back is not acknowledged, even then.
-            answered: up to here a driver that waits need not wait any more.
+            progress: tells up to which record every event has; what is held back is not acknowledged, even then. And up
+                to which one a driver that waits need not wait any more.
         """
         with self._lock:
+            # Asked in here: what is held back may else be let go in between, and would be neither there nor held.
+            through, answered = progress()
             if self._held is not None:
                 through = min(through, self._held - 1)
             while self._under_way and self._under_way[0][0] <= through:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,9 +45,9 @@ def test_an_acknowledgement_carries_the_number_after_its_record(told: Told) -> N
     acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 100)
     for record, following in ((1, 3), (2, 3), (3, 7)):
         acknowledgements.translated(record, following)
-    acknowledgements.complete(2, 0)
+    acknowledgements.complete(lambda: (2, 0))
     assert told.answers() == [{"kind": "ack", "through": 2, "sequence": 3}]
-    acknowledgements.complete(3, 0)
+    acknowledgements.complete(lambda: (3, 0))
     assert told.answers() == [{"kind": "ack", "through": 3, "sequence": 7}]
 
 
@@ -56,16 +57,34 @@ def test_what_is_held_back_is_answered_but_not_acknowledged(told: Told) -> None:
     for record in range(1, 6):
         acknowledgements.translated(record, record + 1)
     acknowledgements.hold(3)
-    acknowledgements.complete(5, 5)
+    acknowledgements.complete(lambda: (5, 5))
     assert told.answers() == [
         {"kind": "ack", "through": 2, "sequence": 3},
         {"kind": "answered", "through": 5},
     ]
-    acknowledgements.complete(5, 5)
+    acknowledgements.complete(lambda: (5, 5))
     assert told.answers() == []
     acknowledgements.hold(None)
-    acknowledgements.complete(5, 5)
+    acknowledgements.complete(lambda: (5, 5))
     assert told.answers() == [{"kind": "ack", "through": 5, "sequence": 6}]
+
+
+def test_what_is_let_go_just_now_is_not_acknowledged_before_it_is_delivered(told: Told) -> None:
+    """A reporter's thread has asked how far all are when what was held back was nowhere yet, and then had to wait."""
+    acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 100)
+    for record in range(1, 6):
+        acknowledgements.translated(record, record + 1)
+    acknowledgements.hold(3)
+    letting_go = threading.Thread(target=acknowledgements.hold, args=[None])
+
+    def before_it_was_dispatched() -> tuple[int, int]:
+        letting_go.start()
+        letting_go.join(0.1)
+        return 5, 0
+
+    acknowledgements.complete(before_it_was_dispatched)
+    letting_go.join(20)
+    assert told.answers() == [{"kind": "ack", "through": 2, "sequence": 3}]
 
 
 def test_what_the_driver_cannot_send_again_is_not_remembered(told: Told) -> None:
@@ -74,9 +93,9 @@ def test_what_the_driver_cannot_send_again_is_not_remembered(told: Told) -> None
     for record in range(1, 101):
         acknowledgements.translated(record, record + 1)
     assert len(acknowledgements._under_way) == 3
-    acknowledgements.complete(1, 0)
+    acknowledgements.complete(lambda: (1, 0))
     assert told.answers() == [{"kind": "ack", "through": 1, "sequence": 98}]
-    acknowledgements.complete(99, 0)
+    acknowledgements.complete(lambda: (99, 0))
     assert told.answers() == [{"kind": "ack", "through": 99, "sequence": 100}]
 
 
@@ -88,7 +107,7 @@ def test_records_without_events_are_not_remembered(told: Told) -> None:
         acknowledgements.translated(record, 2)
     assert len(acknowledgements._under_way) == 1
     acknowledgements.translated(1_000, 3)
-    acknowledgements.complete(999, 0)
+    acknowledgements.complete(lambda: (999, 0))
     assert told.answers() == [{"kind": "ack", "through": 999, "sequence": 2}]
 
 
@@ -98,5 +117,5 @@ def test_a_driver_is_told_the_numbers_that_are_given_while_one_reporter_is_away(
     for record in range(1, 601):
         acknowledgements.translated(record, record + 1)
         # Others deliver, and time passes.
-        acknowledgements.complete(0, 0)
+        acknowledgements.complete(lambda: (0, 0))
     assert told.answers() == [{"kind": "ack", "through": 0, "sequence": number} for number in (257, 513)]
