@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import math
 import os
@@ -818,3 +819,45 @@ def test_what_lives_in_a_reporter_s_loop_goes_on_between_the_calls(start: Start,
     assert delivery.wait_until_settled(20)
     before = reporter.ticks
     eventually(lambda: reporter.ticks > before + 3)
+
+
+class _Lingering(_Ticking):
+    """Something of its own outlives it in its loop; ``stays``: also where it is told to end."""
+
+    def __init__(self, stays: bool) -> None:
+        super().__init__("by a plain open")
+        self.ended = 0
+        self._stays = stays
+
+    async def _tick(self) -> None:
+        while self._stays or not self.ended:
+            self.ticks += 1
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                self.ended += 1
+        raise OSError("of no interest any more")
+
+
+def test_what_lives_in_a_reporter_s_loop_is_ended_with_it_without_a_word(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A loop that is closed over it would have asyncio complain, in the driver's log, of what nobody has done wrong."""
+    reporter = _Lingering(stays=False)
+    delivery = start(reporter)
+    eventually(lambda: reporter.ticks)
+    stop(delivery, within=20)
+    # What complains is the end of an object.
+    del reporter._task
+    gc.collect()
+    assert reporter.ended == 1
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+def test_what_does_not_end_does_not_hold_up_the_end(start: Start) -> None:
+    """Something of a reporter's own that catches whatever it is told costs the end a moment."""
+    reporter = _Lingering(stays=True)
+    delivery = start(reporter)
+    eventually(lambda: reporter.ticks)
+    assert stop(delivery, within=20) < 10
+    assert reporter.ended == 1
