@@ -12,7 +12,7 @@ from typing import TypeAlias
 from spark_events.dispatch.attempts import SHUTDOWN
 from spark_events.dispatch.books import Books
 from spark_events.dispatch.breaker import Breaker, BreakerConfig, BreakerState
-from spark_events.dispatch.calls import describe
+from spark_events.dispatch.calls import describe, made
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.entries import Entries
 from spark_events.dispatch.mailbox import Mailbox
@@ -105,7 +105,7 @@ class Delivery:
         self.hung = 0
         self.timeouts = 0
         # Here, so that one that cannot be made at all is refused before anything starts.
-        first = make()
+        first = made(make)
         self._worker = self._successor(lambda: first)
 
     def start(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -41,6 +42,14 @@ class Collecting(Reporter):
 class Broken(Reporter):
     def __init__(self, config: Any) -> None:
         raise RuntimeError("no licence")
+
+    def report(self, events: Sequence[Event]) -> None:
+        raise AssertionError
+
+
+class Exits(Reporter):
+    def __init__(self, config: Any) -> None:
+        sys.exit("no licence")
 
     def report(self, events: Sequence[Event]) -> None:
         raise AssertionError
@@ -153,6 +162,10 @@ def test_a_type_that_cannot_be_used_is_told_with_the_reason(given: str, reason: 
     ("given", "reason"),
     [
         ("Broken", "events.reporter.mine: it cannot be made: RuntimeError: no licence"),
+        (
+            "Exits",
+            "events.reporter.mine: it cannot be made: RuntimeError: the reporter called for an exit: SystemExit: no",
+        ),
         ("Unfinished", "events.reporter.mine.type: given 'unit.test_pipeline:Unfinished' (Unfinished does not define"),
     ],
 )
