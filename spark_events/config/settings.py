@@ -94,10 +94,16 @@ class Settings:
                 if declared.kind.confidential or is_telling(declared.key):
                     targets.setdefault(given, "***")
                 self._confided[full_key] = targets
-            except ValueError as error:
+            # A parser may be the user's own, and so may what becomes of the values: a defect there is told like a value
+            # that is wrong, and ends nobody's process.
+            except (Exception, SystemExit) as error:
                 self.complain(_wrong(setting, declared.kind, error))
                 usable = False
-        return section(**values) if usable else None
+        try:
+            return section(**values) if usable else None
+        except (Exception, SystemExit) as error:
+            self.complain(f"{prefix}: its keys cannot be used together: {self.confidence(prefix).hide(_said(error))}")
+            return None
 
     def names_below(self, prefix: str) -> list[str]:
         """The distinct first parts of the keys below ``prefix``, in the order of the keys."""
@@ -148,10 +154,18 @@ class Settings:
         return f"{setting.key}: unknown key, given {given}; set in {setting.origin}; {hint}".rstrip("; ")
 
 
-def _wrong(setting: Setting, kind: Kind[Any], error: ValueError) -> str:
-    # What a parser says may quote the value, and so what a reference stands for.
-    is_safe = kind.confidential or isinstance(error, UnresolvedError)
-    quotes = is_secret(setting.key, setting.value) and not is_safe
-    reason = f" ({error})" if str(error) and not quotes else ""
+def _wrong(setting: Setting, kind: Kind[Any], error: BaseException) -> str:
+    # What a parser says may quote the value, and so what a reference stands for; that of a confidential one does not
+    # where it raises what it is to raise.
+    is_safe = isinstance(error, ValueError) if kind.confidential else isinstance(error, UnresolvedError)
+    quotes = (kind.confidential or is_secret(setting.key, setting.value)) and not is_safe
+    said = _said(error, quotes)
+    reason = f" ({said})" if said else ""
     given = shown(setting.key, setting.value, kind.confidential)
     return f"{setting.key}: given {given}{reason}, allowed is {kind.allowed}; set in {setting.origin}"
+
+
+def _said(error: BaseException, quotes: bool = False) -> str:
+    """What is wrong; a ValueError says it, of any other the type has to be told. Of one that quotes, that alone."""
+    said = "" if quotes else str(error)
+    return said if isinstance(error, ValueError) else f"{type(error).__name__}: {said}".rstrip(": ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import Any
 
 import pytest
@@ -101,6 +102,50 @@ def test_refuses_what_is_not_allowed(kind: Kind[Any], given_text: str) -> None:
     """A value outside of what is allowed raises ValueError, and nothing else."""
     with pytest.raises(ValueError):  # noqa: PT011 - the message is made by Settings
         kind.parse(given_text)
+
+
+def _defect(value: str) -> int:
+    return {"one": 1}[value]
+
+
+def _exit(value: str) -> int:
+    sys.exit(value)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Own:
+    """A section as somebody else writes it."""
+
+    size: int = option("size", Kind("one", _defect), 1, doc="How many.")
+    count: int = option("count", Kind("one", _exit), 1, doc="How many.")
+    word: str = option("word", Kind("a word", _defect, confidential=True), "", doc="Which.")
+    colour: str = option("colour", text(), "red", doc="Of what.")
+    password: str = option("password", text(), "", doc="Whose.")
+
+    def __post_init__(self) -> None:
+        if self.colour == "blue":
+            raise ValueError(f"blue is not for {self.password}")
+        if self.colour == "green":
+            raise KeyError(self.password)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"size": "two"}, "own.size: given 'two' (KeyError: 'two'), allowed is one; set in a test"),
+        ({"count": "two"}, "own.count: given 'two' (SystemExit: two), allowed is one; set in a test"),
+        ({"word": "s3cret"}, "own.word: given a value that is not shown (KeyError), allowed is a word; set in a test"),
+        ({"colour": "blue", "password": "s3cret"}, "own: its keys cannot be used together: blue is not for ***"),
+        ({"colour": "green", "password": "s3cret"}, "own: its keys cannot be used together: KeyError: '***'"),
+    ],
+)
+def test_a_defect_of_the_code_that_reads_a_value_is_a_mistake_like_any_other(values: dict[str, str], told: str) -> None:
+    """A parser of a reporter of one's own, say: it is told with its key, and no secret is; nothing ends with it."""
+    settings = Settings.of({f"own.{key}": value for key, value in values.items()}, "a test")
+    assert settings.read(Own, "own") is None
+    with pytest.raises(ConfigError) as caught:
+        settings.check()
+    assert caught.value.problems == (told,)
 
 
 MOST = {"ms": 999_999_999, "s": 999_999_999, "m": 52_560_000, "min": 52_560_000, "h": 876_000, "d": 36_500}
