@@ -12,10 +12,12 @@ from fakes import FaultyReporter, event, eventually, numbers, permanent, transie
 
 from spark_events import Event, PermanentError, Reporter
 from spark_events.dispatch import attempts as attempts_module
+from spark_events.dispatch import delivery as delivery_module
 from spark_events.dispatch.breaker import BreakerConfig, BreakerState
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.worker import Worker
 
 QUICK_BREAKER = BreakerConfig(failures=2, open_initial=0.05, open_max=0.1)
 
@@ -120,6 +122,24 @@ def test_the_number_of_blocked_threads_is_bounded(gate: threading.Event) -> None
     until = time.monotonic() + 1
     eventually(lambda: delivery.check(time.monotonic()) or time.monotonic() > until)
     assert (delivery.hung, delivery.books().held) == (8, 1)
+    delivery.request_stop(time.monotonic())
+    delivery.join()
+
+
+def test_a_reporter_whose_thread_comes_back_is_given_another_one(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are blocked at the same time are bounded, and not those that ever were."""
+    monkeypatch.setattr(delivery_module, "_MOST_HUNG", 2)
+    first = threading.Event()
+    gates = [first]
+    delivery = started(lambda: Blocking(gates.pop() if gates else gate, []), timeout=0.01)
+    came_back = delivery._worker
+    delivery.put(entries(1))
+    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 2)
+    first.set()
+    eventually(lambda: not came_back.is_alive)
+    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 3)
     delivery.request_stop(time.monotonic())
     delivery.join()
 
@@ -240,6 +260,37 @@ def test_a_reporter_that_cannot_be_made_anew_is_made_later(
     assert numbers(taken.events) == [0, 1, 2]
     said = "cannot be made anew, its events are held and tried again: OSError: Too many open files"
     assert caplog.text.count(said) == 1
+    delivery.request_stop(time.monotonic() + 5)
+    delivery.join()
+
+
+def test_that_no_thread_is_left_is_said_each_time_anew(
+    gate: threading.Event, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once as long as it lasts; what was said of one thread that was blocked says nothing of the next."""
+    start, lasts = Worker.start, False
+
+    def start_if_there_is_one(worker: Worker) -> None:
+        if lasts:
+            raise RuntimeError("can't start new thread")
+        start(worker)
+
+    monkeypatch.setattr(Worker, "start", start_if_there_is_one)
+    blocked = [Blocking(gate, []), Blocking(gate, [])]
+    reporters: list[Reporter] = [*blocked, FaultyReporter()]
+    delivery = started(lambda: reporters.pop(0))
+    delivery.put(entries(3))
+    said = "it blocks its thread, and cannot be made anew: RuntimeError: can't start new thread"
+    for hung, one in enumerate(blocked, 1):
+        assert one.entered.wait(20)
+        lasts = True
+        eventually(lambda: delivery.check(time.monotonic()) or said in caplog.text)
+        delivery.check(time.monotonic())
+        lasts = False
+        delivery.check(time.monotonic())
+        assert (delivery.hung, caplog.text.count(said)) == (hung, 1)
+        caplog.clear()
+    assert delivery.wait_until_settled(20)
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
 
