@@ -22,6 +22,14 @@ class SetsItUpAnew(FileReporter):
         super().report(events)
 
 
+class SwitchesItOff(FileReporter):
+    """Wants to hear nothing of its libraries."""
+
+    def report(self, events: Sequence[Event]) -> None:
+        logging.disable(logging.CRITICAL)
+        super().report(events)
+
+
 class LogsWhatCannotBe(FileReporter):
     """Delivers, and then logs what has no text."""
 

@@ -22,12 +22,14 @@ def driver_of(tmp_path: Path, kind: str, isolation: str) -> FakeDriver:
     return FakeDriver(tmp_path / "stderr", settings)
 
 
-@pytest.mark.parametrize("isolation", ["thread", "process"])
+@pytest.mark.parametrize(
+    ("kind", "isolation"), [("SetsItUpAnew", "thread"), ("SetsItUpAnew", "process"), ("SwitchesItOff", "thread")]
+)
 def test_who_sets_logging_up_does_not_cut_the_driver_s_log_off(
-    tmp_path: Path, isolation: str, witness: Witness
+    tmp_path: Path, kind: str, isolation: str, witness: Witness
 ) -> None:
     """What counts as delivered into the driver's log is there, and so is what the sidecar itself has to say."""
-    with driver_of(tmp_path, "logs_badly:SetsItUpAnew", isolation) as driver:
+    with driver_of(tmp_path, f"logs_badly:{kind}", isolation) as driver:
         driver.tell(application_start(), *(query_started(f"r{n}", f"q{n}") for n in range(_EVENTS - 1)))
         eventually(lambda: len(read_events(tmp_path / "events.jsonl")) == _EVENTS)
         (tmp_path / "events.jsonl").unlink()

@@ -71,11 +71,11 @@ class LogLines(logging.Handler):
                 logger.handlers.append(self)
         for name, known in logging.root.manager.loggerDict.copy().items():
             if _is_ours(name) and isinstance(known, logging.Logger):
-                known.disabled = False
+                known.__class__ = _AlwaysOn
 
 
 class _AlwaysOn(logging.Logger):
-    """One that nobody switches off, as ``dictConfig`` does with all loggers that it does not know."""
+    """One that nobody switches off: ``dictConfig`` does all that it does not know, ``logging.disable`` every one."""
 
     @property
     def disabled(self) -> bool:
@@ -83,6 +83,9 @@ class _AlwaysOn(logging.Logger):
 
     @disabled.setter
     def disabled(self, _: bool) -> None: ...
+
+    def isEnabledFor(self, level: int) -> bool:
+        return level >= self.getEffectiveLevel()
 
 
 def _is_ours(name: str) -> bool:
