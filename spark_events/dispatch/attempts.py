@@ -242,7 +242,8 @@ class Attempts:
     def _pause_after(self, state: tenacity.RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome is not None else None
         asked = None if error is None else asked_pause(error)
-        return max(self._backoff(state) if asked is None else asked, self._breaker.pause())
+        # None that is asked for makes it sooner: a date that the other clock has behind it already asks for nothing.
+        return max(self._backoff(state), asked or 0.0, self._breaker.pause())
 
     def _backoff(self, state: tenacity.RetryCallState) -> float:
         return self._wait(state) + self._random.uniform(0, self._jitter)

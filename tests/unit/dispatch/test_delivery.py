@@ -172,6 +172,15 @@ def test_a_throttled_reporter_is_left_alone_as_long_as_it_asks(start: Start) -> 
     assert reporter.attempted_at[1] - reporter.attempted_at[0] >= 0.045
 
 
+def test_a_pause_of_nothing_makes_no_attempt_sooner(start: Start) -> None:
+    """A date that has passed by the clock of this machine, say: the next attempts are not made at once."""
+    reporter = FaultyReporter([throttled(0.0)] * 3)
+    delivery = start(reporter, retry_initial=0.02, retry_max=1.0)
+    delivery.put(entries(1))
+    assert delivery.wait_until_settled(20)
+    assert reporter.attempted_at[3] - reporter.attempted_at[0] >= 0.02 + 0.04 + 0.08
+
+
 def test_a_call_that_hangs_is_cut_off_and_repeated(start: Start, tardy: list[str]) -> None:
     """An attempt may take as long as its timeout; then it has failed like any other."""
     reporter = FaultyReporter([hang, ok])
