@@ -208,6 +208,8 @@ class Delivery:
         with self._lock:
             worker = self._worker
             trouble = None if self._deadline is not None else self._trouble(worker, now)
+            # It may have come back before there was another one.
+            self._unreplaced = self._unreplaced and trouble is not None
             alive = [hung for hung in self._hung if hung.is_alive]
             # With too many that hang, it had its chances; it gets the next one when a thread comes back.
             if trouble is None or len(alive) >= _MOST_HUNG or not self._replace(*trouble):
@@ -239,10 +241,11 @@ class Delivery:
 
     def _replace(self, what: str, how: str) -> bool:
         """Whether another worker has taken the place of one that is of no use."""
+        if not self._unreplaced:
+            # First, so that the successor finds the breaker as it is to be; and once, however often one is tried.
+            self._breaker.failed(f"{what}: {how}")
         try:
             successor = self._successor(self._make)
-            # First, so that the successor finds the breaker as it is to be.
-            self._breaker.failed(f"{what}: {how}")
             successor.start()
         except Exception as error:
             # No descriptors or threads left: perhaps the next time.

@@ -103,8 +103,17 @@ class Worker:
         return (0.0 if since is None else now - since), patience
 
     def start(self) -> None:
-        """Starts the thread; the reporter is opened there."""
-        self._thread.start()
+        """Starts the thread; the reporter is opened there.
+
+        Raises:
+            RuntimeError: there is none left.
+        """
+        try:
+            self._thread.start()
+        except RuntimeError:
+            # Its descriptors are closed there otherwise.
+            self._loop.close()
+            raise
 
     def wake(self) -> None:
         """There is something to take, or to stop for."""

@@ -17,7 +17,6 @@ from spark_events.dispatch.breaker import BreakerConfig, BreakerState
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.entries import Entries, Entry
-from spark_events.dispatch.worker import Worker
 
 QUICK_BREAKER = BreakerConfig(failures=2, open_initial=0.05, open_max=0.1)
 
@@ -264,18 +263,33 @@ def test_a_reporter_that_cannot_be_made_anew_is_made_later(
     delivery.join()
 
 
+def overdue(delivery: Delivery) -> None:
+    """Waits until its thread counts as blocked, and nobody has looked yet."""
+    eventually(lambda: delivery._worker.overdue(time.monotonic())[0] > 0.6)
+
+
+@pytest.fixture
+def thread_limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
+    """Sets whether there are no threads left."""
+    start, reached = threading.Thread.start, False
+
+    def start_if_there_is_one(thread: threading.Thread) -> None:
+        if reached:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def reach(is_reached: bool) -> None:
+        nonlocal reached
+        reached = is_reached
+
+    monkeypatch.setattr(threading.Thread, "start", start_if_there_is_one)
+    return reach
+
+
 def test_that_no_thread_is_left_is_said_each_time_anew(
-    gate: threading.Event, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    gate: threading.Event, caplog: pytest.LogCaptureFixture, thread_limit: Callable[[bool], None]
 ) -> None:
     """Once as long as it lasts; what was said of one thread that was blocked says nothing of the next."""
-    start, lasts = Worker.start, False
-
-    def start_if_there_is_one(worker: Worker) -> None:
-        if lasts:
-            raise RuntimeError("can't start new thread")
-        start(worker)
-
-    monkeypatch.setattr(Worker, "start", start_if_there_is_one)
     blocked = [Blocking(gate, []), Blocking(gate, [])]
     reporters: list[Reporter] = [*blocked, FaultyReporter()]
     delivery = started(lambda: reporters.pop(0))
@@ -283,14 +297,72 @@ def test_that_no_thread_is_left_is_said_each_time_anew(
     said = "it blocks its thread, and cannot be made anew: RuntimeError: can't start new thread"
     for hung, one in enumerate(blocked, 1):
         assert one.entered.wait(20)
-        lasts = True
-        eventually(lambda: delivery.check(time.monotonic()) or said in caplog.text)
+        overdue(delivery)
+        thread_limit(True)
         delivery.check(time.monotonic())
-        lasts = False
+        delivery.check(time.monotonic())
+        thread_limit(False)
         delivery.check(time.monotonic())
         assert (delivery.hung, caplog.text.count(said)) == (hung, 1)
         caplog.clear()
     assert delivery.wait_until_settled(20)
+    delivery.request_stop(time.monotonic() + 5)
+    delivery.join()
+
+
+def test_a_thread_that_came_back_by_itself_is_a_failure_when_it_is_blocked_anew(
+    gate: threading.Event, caplog: pytest.LogCaptureFixture, thread_limit: Callable[[bool], None]
+) -> None:
+    """There was no other for it the first time; that says nothing of the second."""
+    blocked = Blocking(gate, [])
+    delivery = started(lambda: blocked)
+    thread_limit(True)
+    for number in range(2):
+        gate.clear()
+        blocked.entered.clear()
+        delivery.put(entries(1, number))
+        assert blocked.entered.wait(20)
+        overdue(delivery)
+        delivery.check(time.monotonic())
+        assert "it blocks its thread, and cannot be made anew" in caplog.text
+        gate.set()
+        assert delivery.wait_until_settled(20)
+        delivery.check(time.monotonic())
+        caplog.clear()
+    delivery.request_stop(time.monotonic() + 5)
+    delivery.join()
+
+
+def test_one_blocked_thread_is_one_failure_however_often_no_other_can_be_started(
+    gate: threading.Event,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    thread_limit: Callable[[bool], None],
+) -> None:
+    """Two open the breaker, and it was called once; nor does each attempt at a thread leave a loop's descriptors."""
+    loops: list[asyncio.AbstractEventLoop] = []
+    new_loop = asyncio.new_event_loop
+
+    def noted() -> asyncio.AbstractEventLoop:
+        loops.append(new_loop())
+        return loops[-1]
+
+    monkeypatch.setattr(asyncio, "new_event_loop", noted)
+    blocked, taken = Blocking(gate, []), FaultyReporter()
+    reporters: list[Reporter] = [blocked, taken]
+    changes: list[BreakerState] = []
+    delivery = started(lambda: reporters.pop(0), Hooks(on_breaker=lambda name, old, new, why: changes.append(new)))
+    delivery.put(entries(3))
+    assert blocked.entered.wait(20)
+    thread_limit(True)
+    eventually(lambda: delivery.check(time.monotonic()) or "can't start new thread" in caplog.text)
+    delivery.check(time.monotonic())
+    assert [loop.is_closed() for loop in loops] == [False, True, True]
+    thread_limit(False)
+    delivery.check(time.monotonic())
+    assert (delivery.hung, delivery.books().failures) == (1, 1)
+    assert delivery.wait_until_settled(20)
+    assert changes == []
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
 
