@@ -397,6 +397,26 @@ def test_events_pass_by_a_disk_that_hangs(
     assert caplog.text.count("its spool works again") == 1
 
 
+def test_nothing_passes_by_a_disk_any_more_when_its_spool_is_closed(
+    owner: Open, sick: type[SickDatabase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is looked after until the last of all reporters has ended; what was dropped by then is not held again."""
+    monkeypatch.setattr(clerk, "_HANG_SECONDS", 0.05)
+    one = owner()
+    one.write(0)
+    sick.gate.clear()
+    sick.entered.clear()
+    one.put(1, 2)
+    assert sick.entered.wait(PATIENCE)
+    one.spool.close(time.monotonic())
+    eventually(lambda: one.spool.check() or one.clerk.is_failing)
+    counts = one.counts()
+    assert (counts.spooled, counts.held, counts.dropped) == (1, 0, {"shutdown": 2})
+    sick.gate.set()
+    one.clerk.join(PATIENCE)
+    assert one.counts().dropped == {"shutdown": 2}
+
+
 @pytest.mark.parametrize("where", ["its own file", "what others left"])
 def test_events_pass_by_a_disk_that_hangs_when_it_is_looked_at(
     owner: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
