@@ -13,7 +13,9 @@ __all__ = ["is_alive", "line_of"]
 
 _PROC = Path("/proc")
 #: In /proc/<number>/stat, behind the name, which may have anything in it.
-_STARTED = 19
+_STATE, _STARTED = 0, 19
+#: A zombie does nothing any more, however long nobody asks what became of it.
+_ENDED = ("Z", "X")
 
 
 def line_of(number: int) -> str:
@@ -23,13 +25,14 @@ def line_of(number: int) -> str:
         number: its id; 0: unknown.
     """
     try:
-        started = (_PROC / str(number) / "stat").read_text("ascii", "replace").rpartition(")")[2].split()[_STARTED]
+        fields = (_PROC / str(number) / "stat").read_text("ascii", "replace").rpartition(")")[2].split()
+        state, started = fields[_STATE], fields[_STARTED]
         machine = (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
         # A container has numbers of its own.
         numbers = os.stat(_PROC / "self/ns/pid").st_ino
     except (OSError, IndexError):
         return ""
-    return f"{machine} {numbers} {number} {started}"
+    return "" if state in _ENDED else f"{machine} {numbers} {number} {started}"
 
 
 def is_alive(line: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -52,11 +52,20 @@ def ended(process: subprocess.Popen[bytes]) -> None:
     process.communicate()
 
 
-def test_a_process_is_known_by_its_line_as_long_as_it_runs(another: subprocess.Popen[bytes]) -> None:
+def unburied(process: subprocess.Popen[bytes]) -> None:
+    """Killed, and its parent does not ask for it: one that asks later, or the first process of a container."""
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+
+@pytest.mark.parametrize("die", [ended, unburied])
+def test_a_process_is_known_by_its_line_as_long_as_it_runs(
+    another: subprocess.Popen[bytes], die: Callable[[subprocess.Popen[bytes]], None]
+) -> None:
     line = line_of(another.pid)
     assert is_alive(line)
     assert line != MINE
-    ended(another)
+    die(another)
     assert not is_alive(line)
     assert line_of(another.pid) == ""
 
@@ -89,15 +98,16 @@ def test_two_drivers_whose_sidecars_die_together_find_their_own_spools_again(
         one.release()
 
 
+@pytest.mark.parametrize("die", [ended, unburied])
 def test_the_spool_of_a_driver_that_is_dead_goes_to_whoever_starts(
-    tmp_path: Path, another: subprocess.Popen[bytes]
+    tmp_path: Path, another: subprocess.Popen[bytes], die: Callable[[subprocess.Popen[bytes]], None]
 ) -> None:
     theirs = claim(tmp_path, "shop", "audit", line_of(another.pid))
     theirs.release()
     beside = claim(tmp_path, "shop", "audit", MINE)
     assert beside.path != theirs.path
     beside.delete()
-    ended(another)
+    die(another)
     mine = claim(tmp_path, "shop", "audit", MINE)
     assert (mine.path, mine.driver) == (theirs.path, MINE)
     mine.release()
