@@ -83,7 +83,7 @@ def test_what_a_task_that_fails_has_got_is_kept(tmp_path: Path) -> None:
 def test_answers_behind_a_slow_call_are_kept_and_kept_once(tmp_path: Path) -> None:
     """A chunk goes out with its slowest row; what the others have got is in the store before, while the task runs."""
     chunk = chunk_of("abcd", known={3: {"name": "nd", "tags": {}}})
-    refused = Failure("exception", "ValueError", "no")
+    refused = Failure("error", "ValueError", "no")
     answers: list[Any] = [{"name": "na", "tags": {"a": 1}}, PENDING, refused, {"name": "nd", "tags": {}}]
     write = AnswerWriter(SCHEMA).write
 
