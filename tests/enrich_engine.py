@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from spark_events.enrich.engine.chunk import Chunk
@@ -63,6 +63,12 @@ class Run:
         **plan: Any,
     ) -> None:
         self.engine = Engine(Plan(fn, **plan), made or definition(), rate, began=began)
+
+    def begin(self, chunks: Iterable[Chunk]) -> Generator[tuple[Chunk, list[Any]], None, None]:
+        """The answers as they come, of a run that may be closed before its end."""
+        answers = self.engine.run(chunks)
+        assert isinstance(answers, Generator)
+        return answers
 
     def of(self, chunks: Iterable[Chunk] | Sequence[Any]) -> list[Any]:
         """The answers, of chunks or of rows, in order; that the chunks came back in theirs is checked."""

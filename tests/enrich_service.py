@@ -34,7 +34,7 @@ import time
 import urllib.request
 from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ports import free_port
 
@@ -77,6 +77,12 @@ class Called:
     connection: int
     ended: float | None = None
     outcome: str = ""
+
+    @property
+    def over_at(self) -> float:
+        """When it was over, of a call that is."""
+        assert self.ended is not None, self
+        return self.ended
 
 
 class EnrichService:
@@ -183,6 +189,10 @@ class _Log:
         os.write(self._file, json.dumps(record).encode() + b"\n")
 
 
+#: Which keys, their steps, what comes forever then, and how many calls each key has had.
+_Rule: TypeAlias = tuple[re.Pattern[str], list[dict[str, Any]], dict[str, Any], dict[str, int]]
+
+
 class _Service:
     """The script, and what has happened so far."""
 
@@ -197,7 +207,9 @@ class _Service:
         self.delay = script.get("delay", 0.0)
         self.tail = script.get("tail")
         self.random = random.Random(script.get("seed", 0))
-        self.rules = [(re.compile(one["keys"]), one["steps"], one["forever"], {}) for one in script.get("rules", ())]
+        self.rules: list[_Rule] = [
+            (re.compile(one["keys"]), one["steps"], one["forever"], {}) for one in script.get("rules", ())
+        ]
         self.limit = script.get("limit")
         self.recent: deque[float] = deque()
         self.free: list[re.Pattern[str]] = []

@@ -24,14 +24,25 @@ PATIENCE = 20.0
 T = TypeVar("T")
 
 
-def eventually(look: Callable[[], T], *, within: float = PATIENCE, what: str = "") -> T:
-    """Looks again and again until there is something to see; fails when there is nothing in time."""
+def eventually(
+    look: Callable[[], T | None],
+    *,
+    within: float = PATIENCE,
+    what: str = "",
+    meanwhile: Callable[[], object] = lambda: None,
+) -> T:
+    """Looks again and again until there is something to see; fails when there is nothing in time.
+
+    What is to go on ``meanwhile`` is done before each look.
+    """
     deadline = time.monotonic() + within
-    while not (seen := look()):
+    while True:
+        meanwhile()
+        if seen := look():
+            return seen
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within} s: {what or look}; last seen: {seen!r}")
         time.sleep(0.005)
-    return seen
 
 
 def two_processors() -> bool:
@@ -44,7 +55,7 @@ def two_processors() -> bool:
 def is_gone(pid: int) -> bool:
     """Gone, or dead and only waiting for somebody to ask (PID 1 of a container does not always)."""
     try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
 

@@ -7,9 +7,9 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import httpx
@@ -31,6 +31,16 @@ QUICK = Retry(initial=0.01, jitter=0.01)
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnrichService]:
     with EnrichService(tmp_path_factory.mktemp("service") / "calls.jsonl") as running:
         yield running
+
+
+class Client(Protocol):
+    """A way to look users up."""
+
+    @staticmethod
+    def opened(url: str) -> AbstractAsyncContextManager[Any]: ...
+
+    @staticmethod
+    async def lookup(row: int, ctx: Any) -> str: ...
 
 
 class Httpx:
@@ -67,11 +77,12 @@ class Aiohttp:
 
 
 @pytest.fixture(params=[Httpx, Aiohttp])
-def client(request: pytest.FixtureRequest) -> Any:
-    return request.param
+def client(request: pytest.FixtureRequest) -> type[Client]:
+    asked: type[Client] = request.param
+    return asked
 
 
-def looked_up(client: Any, service: EnrichService, **plan: Any) -> Run:
+def looked_up(client: type[Client], service: EnrichService, **plan: Any) -> Run:
     url = service.url
 
     def opened() -> AbstractAsyncContextManager[Any]:
@@ -84,7 +95,7 @@ def users(rows: int) -> list[str]:
     return [f"user-{row}" for row in range(rows)]
 
 
-def test_every_row_is_called_once_over_few_connections(client: Any, service: EnrichService) -> None:
+def test_every_row_is_called_once_over_few_connections(client: type[Client], service: EnrichService) -> None:
     """Exactly once each, never more at a time than allowed, and connections are used again."""
     service.script(delay=0.002)
     run = looked_up(client, service, max_in_flight=8)
@@ -111,7 +122,7 @@ def test_every_row_is_called_once_over_few_connections(client: Any, service: Enr
     ids=lambda step: next(iter(step)),
 )
 def test_what_may_pass_is_tried_again_with_the_same_idempotency_key(
-    client: Any, service: EnrichService, step: dict[str, Any]
+    client: type[Client], service: EnrichService, step: dict[str, Any]
 ) -> None:
     """Each way to fail is told from the client's real exception, and costs two more calls of this row only."""
     service.script(rules=[rule("user-3", step, step)])
@@ -128,7 +139,7 @@ def test_what_may_pass_is_tried_again_with_the_same_idempotency_key(
 
 @pytest.mark.parametrize(("step", "type_"), [({"status": 404}, "Error"), ({"garbage": True}, "Decode")])
 def test_what_will_not_pass_is_called_once(
-    client: Any, service: EnrichService, step: dict[str, Any], type_: str
+    client: type[Client], service: EnrichService, step: dict[str, Any], type_: str
 ) -> None:
     """A refusal of the row, and an answer that is no JSON."""
     service.script(rules=[rule("user-1", forever=step)])
@@ -165,7 +176,7 @@ def test_a_rate_limit_keeps_the_service_from_refusing_at_all(service: EnrichServ
     assert {call.outcome for call in calls} == {"200"}
 
 
-def test_calls_that_time_out_are_cancelled_for_the_service_to_see(client: Any, service: EnrichService) -> None:
+def test_calls_that_time_out_are_cancelled_for_the_service_to_see(client: type[Client], service: EnrichService) -> None:
     """Their connections are closed; nothing goes on behind the row's back."""
     service.script(rules=[rule("user-.*", forever={"hang": True})])
     run = looked_up(client, service, timeout=0.3, retry=None, circuit_breaker=None)
@@ -174,11 +185,11 @@ def test_calls_that_time_out_are_cancelled_for_the_service_to_see(client: Any, s
     eventually(lambda: [call.outcome for call in service.calls()] == ["gone"] * 5)
 
 
-def test_a_run_that_is_closed_leaves_no_call_at_the_service(client: Any, service: EnrichService) -> None:
+def test_a_run_that_is_closed_leaves_no_call_at_the_service(client: type[Client], service: EnrichService) -> None:
     """Those in flight are gone, and none begins later."""
     service.script(rules=[rule("user-(?!0$).*", forever={"hang": True})])
     run = looked_up(client, service, max_in_flight=10)
-    answers = run.engine.run(chunks_of(range(100), 1))
+    answers = run.begin(chunks_of(range(100), 1))
     assert next(answers)[1] == ["user-0"]
     eventually(lambda: len(service.calls()) == 11)
     answers.close()
@@ -198,7 +209,14 @@ def test_a_service_that_is_killed_and_comes_back_costs_no_row(service: EnrichSer
     reader.start()
     eventually(lambda: len(service.calls()) > 50)
     service.kill()
-    eventually(lambda: run.engine._pool._attempts.breaker.opened)
+
+    def is_open() -> bool:
+        assert run.engine._pool is not None
+        breaker = run.engine._pool._attempts.breaker
+        assert breaker is not None
+        return bool(breaker.opened)
+
+    eventually(is_open)
     service.start()
     reader.join()
     assert answers == users(400)
@@ -206,7 +224,7 @@ def test_a_service_that_is_killed_and_comes_back_costs_no_row(service: EnrichSer
 
 
 def test_a_service_that_is_gone_fails_the_batch_in_seconds(
-    client: Any, service: EnrichService, witness: Witness
+    client: type[Client], service: EnrichService, witness: Witness
 ) -> None:
     """Thousands of rows, each with four attempts and a timeout of half a minute."""
     service.script()
@@ -255,8 +273,7 @@ def test_keys_are_in_order_at_the_service(service: EnrichService) -> None:
         rows = [int(call.key.removeprefix("user-")) for call in calls]
         assert rows == sorted(rows)
         for before, after in itertools.pairwise(calls):
-            assert before.ended is not None
-            assert before.ended <= after.began
+            assert before.over_at <= after.began
 
 
 def test_the_resource_outlives_the_run(service: EnrichService) -> None:
@@ -266,7 +283,7 @@ def test_the_resource_outlives_the_run(service: EnrichService) -> None:
     service.script()
     made = definition()
     url = service.url
-    plan: dict[str, Callable[[], Any] | int] = {"resource": lambda: Aiohttp.opened(url), "max_in_flight": 5}
+    plan: dict[str, Any] = {"resource": lambda: Aiohttp.opened(url), "max_in_flight": 5}
     for _ in range(3):
         assert Run(Aiohttp.lookup, made=made, **plan).of(range(20)) == users(20)
     assert len({call.connection for call in service.calls()}) <= 5

@@ -212,7 +212,7 @@ def test_an_outage_costs_nothing_but_disk(application: Application) -> None:
     application.start()
     application.tell(application_start(app_name="shop"), *[record for n in range(3_000) for record in job(n)])
     application.await_safe()
-    eventually(lambda: (application.hear(), application.stats.get("spooled", 0) >= 6_000)[1], within=30)
+    eventually(lambda: application.stats.get("spooled", 0) >= 6_000, within=30, meanwhile=application.hear)
     assert application.stats["dropped"] == 0
     application.come_back()
     application.finish()
@@ -226,8 +226,12 @@ def test_a_stopped_sidecar_goes_on_where_it_was(application: Application) -> Non
     # A thread of its own: the pipe to one that is stopped may be full.
     told = threading.Thread(target=application.tell, args=[record for n in range(400) for record in job(n)])
     told.start()
+
+    def await_acknowledged(most: int) -> None:
+        eventually(lambda: application.acknowledged >= most, meanwhile=application.hear)
+
     for part in range(1, 6):
-        eventually(lambda part=part: (application.hear(), application.acknowledged >= part * 100)[1])
+        await_acknowledged(part * 100)
         os.kill(driver.process.pid, signal.SIGSTOP)
         eventually(lambda: psutil.Process(driver.process.pid).status() == psutil.STATUS_STOPPED)
         os.kill(driver.process.pid, signal.SIGCONT)
@@ -270,7 +274,7 @@ def test_a_limit_on_the_size_of_files_is_a_full_disk(application: Application) -
     driver = application.start()
     resource.prlimit(driver.process.pid, resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
     application.tell(application_start(app_name="shop"), *[record for n in range(600) for record in job(n)])
-    eventually(lambda: (application.hear(), any("cannot be used" in said for said in application.said))[1])
+    eventually(lambda: any("cannot be used" in said for said in application.said), meanwhile=application.hear)
     resource.prlimit(driver.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     application.await_safe()
     application.kill()
@@ -290,7 +294,7 @@ def test_a_process_without_descriptors_still_delivers(application: Application, 
     resource.prlimit(driver.process.pid, resource.RLIMIT_NOFILE, (3, 1024))
     (tmp_path / "spool").unlink()
     application.tell(application_start(app_name="shop"), *[record for n in range(100) for record in job(n)])
-    eventually(lambda: (application.hear(), any("Too many open files" in said for said in application.said))[1])
+    eventually(lambda: any("Too many open files" in said for said in application.said), meanwhile=application.hear)
     resource.prlimit(driver.process.pid, resource.RLIMIT_NOFILE, (1024, 1024))
     application.await_safe()
     application.come_back()
@@ -327,7 +331,7 @@ def test_a_clock_that_jumps_changes_nothing(
         application.tell(*[record for n in range(jobs, jobs + 100) for record in job(n)])
         jobs += 100
         application.await_safe()
-        eventually(lambda: (application.hear(), application.stats)[1])
+        eventually(lambda: application.stats, meanwhile=application.hear)
         assert application.stats["oldest_age_ms"] >= 0
     clock.write_text("-3e8")
     application.come_back()

@@ -223,7 +223,7 @@ def test_a_run_that_is_stopped_anywhere_leaves_no_call_behind(schedule: Schedule
     world = World(schedule)
     run = run_of(world, **({"key": "k", "on_failure": "null"} if keyed else {}))
     key = (lambda row: schedule.keys[row]) if keyed else None
-    answers = run.engine.run(chunks_of(range(len(schedule.rows)), schedule.chunk, key=key))
+    answers = run.begin(chunks_of(range(len(schedule.rows)), schedule.chunk, key=key))
     for _ in range(after):
         next(answers, None)
     answers.close()

@@ -13,7 +13,7 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -56,7 +56,7 @@ class FaultyDatabase(Database):
     """The real one, on a disk of which a test decides what is wrong."""
 
     disk: Disk
-    while_it_hangs: object
+    while_it_hangs: Callable[[int], None]
 
     def __init__(self, *how: Any) -> None:
         if not self.disk.opens:
@@ -68,7 +68,7 @@ class FaultyDatabase(Database):
             raise sqlite3.OperationalError("database or disk is full")
         if self.disk.hangs is not None:
             delivered, self.disk.hangs = self.disk.hangs, None
-            self.while_it_hangs(delivered)  # type: ignore[operator]
+            self.while_it_hangs(delivered)
         appended = super().append(rows, done, protected)
         if self.disk.lies:
             self.disk.lies = False
@@ -98,7 +98,7 @@ class SpoolBooks(RuleBasedStateMachine):
     def begin(self, max_bytes: int) -> None:
         # Where there is one, a disk that does not wait for a disk.
         self.folder = tempfile.mkdtemp(dir=_MEMORY if os.path.isdir(_MEMORY) else None)
-        self.patches = [
+        self.patches: list[mock._patch[Any]] = [
             mock.patch.object(clerk_module, "_RETRY_SECONDS", 0.0),
             mock.patch.object(opening_module, "Database", FaultyDatabase),
             mock.patch.object(spool_module, "_WINDOW", WINDOW),
@@ -319,9 +319,9 @@ TestSpoolBooks = SpoolBooks.TestCase
 TestSpoolBooks.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 
 
-FULL = {"opens": True, "writes": False, "reads": False}
+FULL: dict[str, Any] = {"opens": True, "writes": False, "reads": False}
 #: What is rare at random, and was wrong once.
-STORIES: dict[str, list[tuple[str, dict[str, object]]]] = {
+STORIES: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "what comes later waits for what only a disk has that cannot be read": [
         *[("put", {"count": 5}), ("clerk_works", {})] * 2,
         ("disk_fails", FULL),

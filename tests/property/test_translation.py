@@ -137,8 +137,9 @@ def test_the_two_switches_tell_of_jobs_and_of_stages() -> None:
     application.trigger(0, [4, 4], 3, 10)
     application.over()
 
-    def counts(**switches: bool) -> tuple[int, int]:
-        events = translate(application.records, Translator(TranslateConfig(**switches)))
+    def counts(streaming_jobs: bool = False, streaming_stages: bool = False) -> tuple[int, int]:
+        config = TranslateConfig(streaming_jobs=streaming_jobs, streaming_stages=streaming_stages)
+        events = translate(application.records, Translator(config))
         jobs = [event for event in events if event.attributes.get("spark.entity") == "job"]
         return len(jobs), len([event for event in events if event.name == "AllSubtasksStatusChangeEvent"])
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from spark.harness import SMALL_SPARK, java_variables, pyspark_home
 
 from spark_events import CircuitBreaker, Retry, enrich_batch
@@ -26,6 +26,7 @@ __all__ = [
     "Client",
     "at_ten_a_second",
     "by_value",
+    "first",
     "logged_opener",
     "lookup",
     "opener",
@@ -101,7 +102,7 @@ async def lookup(row: Any, ctx: Any) -> Mapping[str, Any]:
 def by_value(module: str) -> None:
     """Functions of this module, and of the caller's, travel as code."""
     for name in (__name__, module):
-        cloudpickle.register_pickle_by_value(sys.modules[name])
+        cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager
@@ -126,8 +127,18 @@ def session(folder: Path, **settings: str) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
-        for name, value in before.items():
-            os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
+        for name, earlier in before.items():
+            if earlier is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = earlier
+
+
+def first(df: DataFrame) -> Row:
+    """The first row, of a DataFrame that has one."""
+    row = df.first()
+    assert row is not None
+    return row
 
 
 def stream(

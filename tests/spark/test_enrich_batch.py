@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from enrich_service import EnrichService, rule
 from pyspark.sql import DataFrame, SparkSession, functions, types
-from spark.enriching import GIVES_UP, ONCE, lookup, opener
+from spark.enriching import GIVES_UP, ONCE, first, lookup, opener
 from spark.harness import spark_version, wait_for
 
 from spark_events import EnrichmentError, InvalidPlanError, enrich, enrich_batch
@@ -52,7 +52,7 @@ def test_however_often_the_result_is_used_each_row_is_called_once(
     out.write.parquet(str(tmp_path / "one"))
     out.write.json(str(tmp_path / "two"))
     assert out.count() == 60
-    assert out.orderBy(functions.desc("score")).first().name == "n59"
+    assert first(out.orderBy(functions.desc("score"))).name == "n59"
     other = out.withColumnRenamed("id", "other").select("other")
     assert out.join(other, out.id == other.other).count() == 60
     assert spark.read.parquet(str(tmp_path / "one")).where("name is not null").count() == 60
@@ -125,10 +125,10 @@ def test_values_of_every_type_arrive_and_return(spark: SparkSession, service: En
         return {"same": row.asDict() == values, "seen": "" if row.asDict() == values else repr(row.asDict())}
 
     made = enrich_batch(spark.range(1), give, output=ddl)
-    back = enrich_batch(made.drop("id"), take, output="same boolean, seen string").first()
+    back = first(enrich_batch(made.drop("id"), take, output="same boolean, seen string"))
     assert back.seen == ""
     assert back.same
-    assert made.selectExpr("st.m['k'][0] as k").first().k == 2
+    assert first(made.selectExpr("st.m['k'][0] as k")).k == 2
 
 
 def test_rows_without_an_answer_fail_the_batch_and_no_call_is_repeated(
@@ -215,7 +215,7 @@ def test_a_lone_surrogate_fails_its_row_and_no_call_is_repeated(spark: SparkSess
         spark.range(3).coalesce(1), answer, output="name string", resource=opener(service.port), on_failure="column"
     )
     assert [row.name for row in out.collect()] == [None, None, "x"]
-    assert out.first().failure.message == "name is ?"
+    assert first(out).failure.message == "name is ?"
     assert called(service) == once_each(3)
 
 
@@ -283,7 +283,7 @@ def test_rows_of_a_key_are_called_one_after_the_other_wherever_they_lie(
     for key in range(6):
         own = [call for call in calls if call.key.startswith(f"{key}-")]
         assert [int(call.key.partition("-")[2]) for call in own] == sorted(range(59 - key, -1, -6))
-        assert all(earlier.ended <= later.began for earlier, later in itertools.pairwise(own))
+        assert all(earlier.over_at <= later.began for earlier, later in itertools.pairwise(own))
     assert max(call.in_flight for call in calls) > 1
 
 
@@ -397,11 +397,13 @@ def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
     def read(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
+        context = TaskContext.get()
+        assert context is not None
         for batch in batches:
             # A task that has not begun to write would make its folder again, when that has been deleted.
-            while TaskContext.get().partitionId() == 0 and not begun():
+            while context.partitionId() == 0 and not begun():
                 time.sleep(0.02)
-            if TaskContext.get().partitionId() == 1:
+            if context.partitionId() == 1:
                 while how == "cancelled" or not written():
                     time.sleep(0.02)
                 raise ValueError("a partition that cannot be read")
@@ -456,7 +458,7 @@ def test_a_million_rows_in_one_partition(spark: SparkSession) -> None:
         return {"twice": 2 * row.id}
 
     out = enrich_batch(spark.range(0, 1_000_000, 1, 1), double, output="twice long", max_in_flight=1000)
-    total = out.selectExpr("sum(twice) as total", "count(*) as rows").first()
+    total = first(out.selectExpr("sum(twice) as total", "count(*) as rows"))
     assert (total.total, total.rows) == (999_999 * 1_000_000, 1_000_000)
 
 
@@ -536,7 +538,7 @@ def test_functions_that_hold_something_else_have_a_replay_of_their_own(spark: Sp
             batch_id=0,
             replay_store=tmp_path.as_uri(),
         )
-        return str(made.first().name)
+        return str(first(made).name)
 
     assert [answer(make("prod")), answer(make("test"))] == ["prod0 1", "test0 1"]
     assert answer(make("prod"), port=2) == "prod0 2"

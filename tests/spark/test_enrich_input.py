@@ -13,6 +13,7 @@ from typing import Any
 import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from spark.enriching import first
 
 from spark_events import EnrichmentError, InvalidPlanError, Retry, enrich, enrich_batch
 
@@ -103,7 +104,7 @@ def test_a_column_called_as_the_one_for_failures_is_in_its_way_where_that_is_mad
     """By default, it may be there: an earlier enrichment has left it."""
     failed = df.withColumnRenamed("twice", "failure")
     for on_failure in ("fail", "null"):
-        made = enrich_batch(failed, fine, output="x long", on_failure=on_failure)  # type: ignore[call-overload]
+        made = enrich_batch(failed, fine, output="x long", on_failure=on_failure)
         assert made.columns == ["id", "failure", "x"]
     for form in (enrich, enrich_batch):
         with pytest.raises(InvalidPlanError, match="failure_column is 'failure', and the DataFrame has a column"):
@@ -193,11 +194,12 @@ def test_a_zone_that_python_does_not_know_fails_no_row(spark: SparkSession, zone
 
     df = spark.range(1, 2, 1, 1).selectExpr("named_struct('at', timestamp_seconds(id)) as t")
     before = spark.conf.get("spark.sql.session.timeZone")
+    assert before is not None
     found = set()
     try:
         for name in ("UTC", zone):
             spark.conf.set("spark.sql.session.timeZone", name)
-            found.add(tuple(enrich_batch(df, key, output="at double, key string").select("at", "key").first()))
+            found.add(tuple(first(enrich_batch(df, key, output="at double, key string").select("at", "key"))))
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     ((at, _),) = found
@@ -224,7 +226,7 @@ def test_a_resource_that_does_not_open_fails_every_row_with_its_reason(df: DataF
     @contextlib.asynccontextmanager
     async def refusing() -> Any:
         raise ConnectionRefusedError("nobody is there")
-        yield
+        yield  # type: ignore[unreachable]  # that makes it a context
 
     with pytest.raises(EnrichmentError, match=r"10 of 10 rows .*nobody is there") as caught:
         enrich_batch(df, fine, output="x long", resource=refusing, retry=Retry(attempts=1))

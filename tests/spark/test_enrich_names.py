@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.types import LongType, StructField, StructType
+from spark.enriching import first
 
 from spark_events import InvalidPlanError, Retry, enrich, enrich_batch
 
@@ -52,7 +53,7 @@ def test_rows_have_their_answers_whatever_columns_are_called(df: DataFrame) -> N
     for made in (enrich_batch(fine, both, output=OUTPUT), enrich(fine, both, output=OUTPUT)):
         assert made.columns == ["a.b", "c`d", "a", "k", "new.x", "new`y"]
         assert values(made) == ANSWERED
-        assert made.first().a.b == -1  # type: ignore[union-attr]
+        assert first(made).a.b == -1
 
 
 def test_a_column_that_the_function_does_not_get_may_be_called_anything(df: DataFrame) -> None:

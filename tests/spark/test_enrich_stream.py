@@ -108,7 +108,7 @@ def test_a_batch_is_committed_only_after_its_last_call_has_answered(
         calls = [call for call in service.calls() if int(call.key) // 10 == batch]
         assert Counter(call.key for call in calls) == Counter(str(10 * batch + row) for row in range(10))
         commit = (tmp_path / "checkpoint" / "commits" / str(batch)).stat().st_mtime
-        assert max(call.ended for call in calls) + offset <= commit
+        assert max(call.over_at for call in calls) + offset <= commit
         assert [row["name"] for row in written(tmp_path / "sink", batch)] == [
             f"n{call}" for call in range(10 * batch, 10 * batch + 10)
         ]
@@ -205,7 +205,9 @@ def test_a_batch_may_set_job_groups_of_its_own(
         with ThreadPoolExecutor() as pool:
             parallel = [pool.submit(inheritable_thread_target(alone), column) for column in ("c", "d")]
             apart = [one.result() for one in parallel]
-        waits = f"enrich-release-{context.getLocalProperty('sql.streaming.queryId')[:8]}"
+        query_id = context.getLocalProperty("sql.streaming.queryId")
+        assert query_id is not None
+        waits = f"enrich-release-{query_id[:8]}"
         seen.append((len(stored(spark) - before), [one.name for one in enumerate_threads()].count(waits)))
         results.extend([row.a, row.b] for row in both.orderBy("id").collect())
         results.extend([row[1]] for one in apart for row in one.orderBy("id").collect())
@@ -370,8 +372,10 @@ def test_a_job_that_ends_early_leaves_nobody_calling(
     def read(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
 
+        context = TaskContext.get()
+        assert context is not None
         for batch in batches:
-            if TaskContext.get().partitionId() == 1:
+            if context.partitionId() == 1:
                 while not flag.exists():
                     time.sleep(0.02)
                 raise ValueError("a partition that cannot be read")

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 from spark.harness import DEADLINE_SECONDS, PATIENT, SMALL_SPARK, Lab, Run, file_reporter, two_lines
@@ -46,13 +47,13 @@ def watched(lab: Lab) -> Run:
     return lab.run("watched.py", defaults={**ALONE, **make(folder, "talks")}, small=METRICS)
 
 
-def flooded(lab: Lab, by: str) -> tuple[Run, list[dict[str, object]]]:
+def flooded(lab: Lab, by: str) -> tuple[Run, list[dict[str, Any]]]:
     """With sync and a sidecar that takes its time, Spark's own queue is full soon; one for a single event always is."""
     folder = lab.folder / f"slow-{by}"
     lines = {**ALONE, **make(folder, "is slow" if by == "ui" else "listens"), **LISTENS_IN[by]}
     run = lab.start("flood.py", defaults=lines, small={**SMALL_SPARK, **COUNTED_BY[by]})
 
-    def told() -> list[dict[str, object]]:
+    def told() -> list[dict[str, Any]]:
         return [record for record in records(folder) if record.get("where") == "spark-listener-queue"]
 
     run.wait_for("the drops to be told", told, DEADLINE_SECONDS)
@@ -98,7 +99,7 @@ def prometheus(lab: Lab) -> Future[Run]:
 
 
 @pytest.fixture(scope="module")
-def floods(lab: Lab) -> dict[str, Future[tuple[Run, list[dict[str, object]]]]]:
+def floods(lab: Lab) -> dict[str, Future[tuple[Run, list[dict[str, Any]]]]]:
     """Jobs whose listener could not keep up."""
     return {by: lab.background(flooded, lab, by) for by in COUNTED_BY}
 
@@ -210,10 +211,10 @@ def test_any_other_sink_has_them_too(prometheus: Future[Run]) -> None:
 
 @pytest.mark.parametrize("by", COUNTED_BY)
 def test_what_spark_drops_before_its_listeners_is_told(
-    floods: dict[str, Future[tuple[Run, list[dict[str, object]]]]], by: str
+    floods: dict[str, Future[tuple[Run, list[dict[str, Any]]]]], by: str
 ) -> None:
     """A listener queue of Spark's that is full makes numbered records with the count, and one warning at first."""
     run, told = floods[by].result()
     assert run.process.returncode == 0, run.tail()
-    assert all(record["records"]["event"] > 0 and record["seq"] > 0 for record in told)  # type: ignore[index]
+    assert all(record["records"]["event"] > 0 and record["seq"] > 0 for record in told)
     assert any("spark.scheduler.listenerbus.eventqueue.capacity" in message for message in run.own_messages)

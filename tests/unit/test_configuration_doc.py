@@ -21,7 +21,7 @@ _ROW = re.compile(r"\| (`[a-z.][^|]*`) \| ([^|]*) \| [^|]*\|")
 
 def rows(page: Path) -> list[tuple[str, str]]:
     """Keys as they are written there, and their defaults; only tables of keys are looked at."""
-    found = []
+    found: list[tuple[str, str]] = []
     is_table = False
     for line in page.read_text(encoding="utf-8").splitlines():
         is_table = line.startswith("| key | default |") or (is_table and line.startswith("|"))

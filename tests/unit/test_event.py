@@ -7,6 +7,8 @@ import enum
 import math
 import pickle
 import time
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -73,7 +75,7 @@ def test_an_event_does_not_change() -> None:
     event = EventBuilder("shop", "Opened").set_attribute("door", "left").build()
     with pytest.raises(AttributeError):
         event.body = "other"  # type: ignore[misc]
-    changes = [
+    changes: list[Callable[[Any], object]] = [
         lambda a: a.__setitem__("door", "x"),
         lambda a: a.__delitem__("door"),
         lambda a: a.update(door="x"),

@@ -254,11 +254,10 @@ def test_large_events_for_a_reporter_that_hangs_do_not_fill_the_memory(path: Pat
     with FakeDriver(errors, file_to(path, **hanging)) as driver:
         driver.await_answer("ready")
         before = psutil.Process(driver.process.pid).memory_info().rss
-        large = {"kind": "added", "at": 1, "event": {"name": "Own", "class_scope": "shop", "body": "x" * 2_000_000}}
+        body = {"name": "Own", "class_scope": "shop", "body": "x" * 2_000_000}
         last = 0
         for number in range(200):
-            large["event"] = {**large["event"], "id": str(number)}
-            last = driver.tell(large)
+            last = driver.tell({"kind": "added", "at": 1, "event": {**body, "id": str(number)}})
         eventually(lambda: len(path.read_bytes().splitlines()) == last)
         taken = psutil.Process(driver.process.pid).memory_info().rss - before
         driver.await_answer("stats")

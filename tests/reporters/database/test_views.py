@@ -19,7 +19,14 @@ def application(name: str, run: str, *statuses: tuple[float, str]) -> list[Event
 
 def query(app: str, run: str, *statuses: tuple[float, str]) -> list[Event]:
     """The changes of status of one run of the query ``q1``, which is called clicks."""
-    about = {"entity": "query", "app": app, "app_name": "shop", "query": "q1", "run": run, "query_name": "clicks"}
+    about: dict[str, Any] = {
+        "entity": "query",
+        "app": app,
+        "app_name": "shop",
+        "query": "q1",
+        "run": run,
+        "query_name": "clicks",
+    }
     return [told("JobStatusChangeEvent", second, **about, status=status) for second, status in statuses]
 
 
@@ -100,7 +107,11 @@ def test_a_run_without_an_end_before_another_one_ended_unknown(database: Databas
 
 def test_failures_say_what_failed_and_why(database: Database) -> None:
     """One row a failure, with the columns that one sorts and groups by."""
-    about = {"failure.label.type": "USER", "failure.root_cause": "ValueError: no currency", "failure.will_retry": True}
+    about: dict[str, Any] = {
+        "failure.label.type": "USER",
+        "failure.root_cause": "ValueError: no currency",
+        "failure.will_retry": True,
+    }
     failure = told("JobFailureEvent", 100, Severity.ERROR, entity="query", app_name="shop", batch=7, **about)
     written(database, failure, told("JobFailureEvent", 101, Severity.ERROR, entity="job"), told("Other", 102))
     columns = "entity, app_name, batch_id, failure_type, root_cause, location, event_id"

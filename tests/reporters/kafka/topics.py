@@ -29,7 +29,7 @@ class Topic:
     def __init__(self, kafka: Kafka, name: str, **settings: str) -> None:
         self._kafka = kafka
         self.name = name
-        kafka.make_topic(name, **settings)
+        kafka.make_topic(name, 1, **settings)
         self.settings = {"bootstrap.servers": kafka.servers, "topic": name, **QUICK}
 
     def messages(self, count: int) -> list[Any]:

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from lateness import Witness
 
 from reporters.otlp.sending import BOTH, GRPC, HTTP, config, delivery, put
 from reporters.peers.otlp import Collector, Response, grpc_receiver, http_receiver
+from spark_events.dispatch.delivery import Delivery
 
 pytestmark = pytest.mark.faults
 
@@ -148,7 +150,7 @@ def test_a_certificate_that_is_renewed_is_read_again(tmp_path: Path) -> None:
             already = len(collector.received())
             with delivery(settings) as to:
                 put(to, [event(1)])
-                eventually(lambda to=to: to.books().failures >= 1, what="a handshake that fails")
+                eventually(partial(has_failed, to), what="a handshake that fails")
                 new.cert_pem.write_to_path(trusted)
                 assert to.wait_until_settled(20)
             assert len(collector.await_bodies(already + 1)) == already + 1
@@ -189,6 +191,10 @@ def test_a_sidecar_ends_in_time_and_keeps_the_driver_s_standard_error_clean(
             assert witness.late(deadline) <= 0.1
     assert "its events are held and tried again: UnavailableError: " in failure["message"]
     assert (tmp_path / "errors").read_text() == ""
+
+
+def has_failed(to: Delivery) -> bool:
+    return to.books().failures >= 1
 
 
 def is_failure(answer: dict[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status as RpcStatus
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsPartialSuccess, ExportLogsServiceResponse
 
 from reporters.otlp.sending import BOTH, GRPC, HTTP, config, delivery, put, send, verdict
 from reporters.peers.otlp import Collector, GrpcReceiver, HttpReceiver, Response, Status, grpc_receiver, http_receiver
@@ -39,7 +39,8 @@ def with_retry_info(code: grpc.StatusCode, pause: float) -> Status:
 
 
 def partial(rejected: int, message: str) -> ExportLogsServiceResponse:
-    return ExportLogsServiceResponse(partial_success={"rejected_log_records": rejected, "error_message": message})
+    refused = ExportLogsPartialSuccess(rejected_log_records=rejected, error_message=message)
+    return ExportLogsServiceResponse(partial_success=refused)
 
 
 def retry_after(value: str, status: int = 503) -> Response:

@@ -189,11 +189,13 @@ broker.heartbeat.interval.ms=500
                 message = consumer.poll(0.2)
                 if message is None:
                     return False
-                if message.error() is None:
-                    ends.discard(message.partition())
+                error, partition = message.error(), message.partition()
+                assert partition is not None
+                if error is None:
+                    ends.discard(partition)
                     found.append(message)
-                elif message.error().name() == "_PARTITION_EOF":
-                    ends.add(message.partition())
+                elif error.name() == "_PARTITION_EOF":
+                    ends.add(partition)
                 return len(found) >= count and len(ends) == partitions
 
             eventually(complete, within=within, what=f"{count} messages of {topic}, there are {len(found)}")

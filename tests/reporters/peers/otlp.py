@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -126,7 +127,7 @@ class Collector:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen([BINARY, "--config", f"file:{self._config}"], stdout=log, stderr=log)
         for port in (self.grpc_port, self.http_port):
-            eventually(lambda port=port: self._answers(port), what=f"the collector at {port}")
+            eventually(partial(self._answers, port), what=f"the collector at {port}")
 
     def _answers(self, port: int) -> bool:
         assert self._process is not None
@@ -208,7 +209,7 @@ def grpc_receiver(answer: Answer) -> Iterator[tuple[GrpcReceiver, str]]:
     """A receiver and its endpoint."""
     receiver = GrpcReceiver(answer)
     server = grpc.server(ThreadPoolExecutor(4))
-    add_LogsServiceServicer_to_server(receiver, server)
+    add_LogsServiceServicer_to_server(receiver, server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from fakes import eventually
 from ports import free_port
@@ -80,7 +81,7 @@ class PostgreSQL:
         """A URL without password."""
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
-    def psql(self, *statements: str, database: str = "events") -> list[tuple[object, ...]]:
+    def psql(self, *statements: str, database: str = "events") -> list[tuple[Any, ...]]:
         """Runs statements, each in a transaction of its own; returns the rows of the last one."""
         import psycopg
 

@@ -2,14 +2,17 @@
 
 import json
 import os
+from collections.abc import Callable
+from typing import Any
 
 from control import FOLDER, put, write_down
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 spark = SparkSession.builder.appName("catalogue").getOrCreate()
 source = os.path.join(FOLDER, "in")
-truth = {
+truth: dict[str, Any] = {
     "app_id": spark.sparkContext.applicationId,
     "user": spark.sparkContext.sparkUser(),
     "version": spark.version,
@@ -17,11 +20,11 @@ truth = {
 }
 
 
-def clicks(minute, count, start=0):
+def clicks(minute: int, count: int, start: int = 0) -> list[dict[str, Any]]:
     return [{"ts": f"2026-01-01T00:{minute:02d}:{second:02d}Z", "v": start + second} for second in range(count)]
 
 
-def note(query, checkpoint):
+def note(query: StreamingQuery, checkpoint: str) -> None:
     truth["runs"].append(
         {
             "id": query.id,
@@ -34,11 +37,11 @@ def note(query, checkpoint):
     )
 
 
-def stream():
+def stream() -> DataFrame:
     return spark.readStream.schema("ts timestamp, v int").json(source)
 
 
-def start_clicks():
+def start_clicks() -> StreamingQuery:
     counts = (
         stream()
         .observe("stats", F.count(F.lit(1)).alias("rows"), F.max("v").alias("highest"), F.avg("v").alias("mean"))
@@ -76,18 +79,22 @@ note(query, "clicks")
 
 
 # A query that fails in the user's code, and is started again, mended.
-def check(row):
+def check(row: Row) -> None:
     if row.v > 2:
         raise ValueError(f"cannot take {row.v}")  # the streaming error
 
 
-def careful(batch, batch_id):
+def careful(batch: DataFrame, batch_id: int) -> None:
     if batch_id == 1:
         for row in batch.orderBy("v").collect():
             check(row)
 
 
-def start_careful(function):
+def mended(batch: DataFrame, batch_id: int) -> None:
+    batch.count()
+
+
+def start_careful(function: Callable[[DataFrame, int], None]) -> StreamingQuery:
     return (
         spark.readStream.schema("ts timestamp, v int")
         .option("maxFilesPerTrigger", 1)
@@ -105,7 +112,7 @@ try:
 except Exception as error:
     truth["careful_error"] = type(error).__name__
 note(query, "careful")
-query = start_careful(lambda batch, batch_id: batch.count())
+query = start_careful(mended)
 query.processAllAvailable()
 query.stop()
 note(query, "careful")
@@ -119,7 +126,7 @@ note(query, "unnamed")
 
 # Batch jobs: one that works, one that fails in the user's code, one that somebody has cancelled is left out.
 @F.udf("int")
-def broken(value):
+def broken(value: int) -> int:
     return 1 // value  # the batch error
 
 
@@ -129,7 +136,7 @@ try:
     spark.range(3).select(broken(F.col("id").cast("int"))).collect()
 except Exception as error:
     truth["batch_error"] = type(error).__name__
-spark.sparkContext.setJobDescription(None)
+spark.sparkContext.setJobDescription(None)  # type: ignore[arg-type]  # it takes the description away
 truth["good_count_after"] = spark.range(10).count()
 
 write_down(truth)

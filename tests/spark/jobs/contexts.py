@@ -10,7 +10,7 @@ from control import write_down
 from pyspark import SparkConf, SparkContext
 
 
-def pipes(folder):
+def pipes(folder: str) -> int:
     count = 0
     for name in os.listdir(folder):
         with contextlib.suppress(OSError):  # closed meanwhile
@@ -31,6 +31,7 @@ for number in range(4):
     sc = SparkContext(conf=SparkConf().setMaster("local[1]").setAppName(f"context {number}"))
     assert sc.parallelize(range(10), 2).count() == 10
     jvm = sc._jvm
+    assert jvm is not None
     sc.stop()
     names = [thread.getName() for thread in jvm.java.lang.Thread.getAllStackTraces().keySet()]
     pid = int(jvm.java.lang.ProcessHandle.current().pid())

@@ -4,20 +4,22 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 FOLDER = sys.argv[1]
 
 
-def say(word):
+def say(word: str) -> None:
     with open(os.path.join(FOLDER, word), "w"):
         pass
 
 
-def told(word):
+def told(word: str) -> bool:
     return os.path.exists(os.path.join(FOLDER, word))
 
 
-def wait_until_told(word, seconds=120):
+def wait_until_told(word: str, seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not told(word):
         if time.monotonic() > deadline:
@@ -25,14 +27,14 @@ def wait_until_told(word, seconds=120):
         time.sleep(0.02)
 
 
-def write_down(value, name="truth"):
+def write_down(value: Any, name: str = "truth") -> None:
     path = os.path.join(FOLDER, name + ".json")
     with open(path + ".new", "w") as file:
         json.dump(value, file)
     os.replace(path + ".new", path)
 
 
-def put(folder, number, rows):
+def put(folder: str, number: int, rows: Iterable[Mapping[str, Any]]) -> None:
     """One file of JSON lines for a file source, there whole or not at all."""
     os.makedirs(folder, exist_ok=True)
     hidden = os.path.join(folder, f".{number}")

@@ -25,6 +25,7 @@ if how == "be-stopped":
 if how == "raise":
     raise RuntimeError("raised at top level")
 if how == "system-exit":
+    assert spark._jvm is not None
     spark._jvm.System.exit(3)
 if how == "exit-3":
     sys.exit(3)

@@ -8,9 +8,10 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from spark.enriching import by_value, logged_opener, lookup, stream
@@ -23,7 +24,7 @@ by_value(__name__)
 spark = SparkSession.builder.appName("enrich-cluster").getOrCreate()
 
 
-def what_is_there(_):
+def what_is_there(_: Iterable[int]) -> Iterator[tuple[list[str], str]]:
     names = ("spark_events", "msgspec", "tenacity", "pyarrow")
     yield [name for name in names if importlib.util.find_spec(name)], os.path.realpath(sys.prefix)
 
@@ -37,7 +38,7 @@ for batch in range(3):
     os.utime(file, (1_700_000_000 + batch,) * 2)
 
 
-def process(df, batch_id):
+def process(df: DataFrame, batch_id: int) -> None:
     made = enrich_batch(
         df.repartition(4, "id"),
         lookup,

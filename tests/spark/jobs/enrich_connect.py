@@ -3,9 +3,11 @@
 import json
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import rand
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -19,7 +21,7 @@ by_value(__name__)
 spark = SparkSession.builder.remote(os.environ["CONNECT_URL"]).getOrCreate()
 
 
-def what_is_there(batches):
+def what_is_there(batches: Iterable[Any]) -> Iterator[Any]:
     import importlib.util
 
     import pyarrow
@@ -28,17 +30,18 @@ def what_is_there(batches):
         yield pyarrow.RecordBatch.from_pydict({"there": [importlib.util.find_spec("tenacity") is not None]})
 
 
-there = spark.range(1).mapInArrow(what_is_there, "there boolean").first().there
-truth = {"type": type(spark).__module__, "there": there}
+first = spark.range(1).mapInArrow(what_is_there, "there boolean").first()
+assert first is not None
+truth: dict[str, Any] = {"type": type(spark).__module__, "there": first.there}
 
 
-async def double(row):
+async def double(row: Row) -> dict[str, int]:
     if row["a.b"] == 2:
         raise ValueError("two")
     return {"new.x": row["a.b"] * 2}
 
 
-common = {"output": "name string, score double", "resource": opener(port), "retry": Retry(attempts=1)}
+common: dict[str, Any] = {"output": "name string, score double", "resource": opener(port), "retry": Retry(attempts=1)}
 
 out = enrich_batch(spark.range(0, 40, 1, 3), lookup, **common)
 truth["names"] = [row.name for row in out.collect()]
@@ -53,7 +56,7 @@ try:
 except EnrichmentError as error:
     truth["error"] = [error.failed, error.rows]
 awkward = spark.range(3).selectExpr("id as `a.b`", "-id as `c``d`")
-asked = {"output": "`new.x` long", "failure_column": "why.not", "key": "a.b", "sort_within_key": "c`d"}
+asked: dict[str, Any] = {"output": "`new.x` long", "failure_column": "why.not", "key": "a.b", "sort_within_key": "c`d"}
 good, dead = enrich_batch(awkward, double, on_failure="dead_letter", **asked)
 truth["awkward"] = [good.columns, sorted([*row] for row in good.collect()), dead.columns, [*dead.collect()[0]][1]]
 truth["awkward lazy"] = sorted([*row][:3] for row in enrich(awkward, double, on_failure="column", **asked).collect())
@@ -71,7 +74,8 @@ sink = str(folder / "sink")
 refused = str(folder / "refused")
 
 
-def process(df, batch_id):
+def process(df: DataFrame, batch_id: int) -> None:
+    told: dict[str, Any]
     for told in ({}, {"batch_id": batch_id}, {"query": "connected"}):
         try:
             enrich_batch(df, lookup, **common, **told)

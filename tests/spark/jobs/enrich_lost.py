@@ -23,6 +23,7 @@ cluster = None
 if "standalone" in sys.argv[3:]:
     # What local-cluster starts as well; here the application knows no more than its address.
     SparkContext._ensure_initialized()
+    assert SparkContext._jvm is not None
     cluster = SparkContext._jvm.org.apache.spark.deploy.LocalSparkCluster.apply(2, 1, 1024, SparkConf()._jconf)
     builder = builder.master(cluster.start()[0])
 spark = builder.getOrCreate()
@@ -30,7 +31,7 @@ scala = spark.sparkContext._jsc.sc()
 profile = scala.resourceProfileManager().defaultResourceProfile()
 
 
-def wait_for_slots(number):
+def wait_for_slots(number: int) -> None:
     while scala.maxNumConcurrentTasks(profile) != number:
         time.sleep(0.02)
 

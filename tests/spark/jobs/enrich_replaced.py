@@ -6,9 +6,11 @@ Arguments: the folder, the service's port, and perhaps `told`: tasks hear that a
 import json
 import os
 import sys
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import SparkSession, functions
+from pyspark.sql import Row, SparkSession, functions
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from spark.enriching import ONCE, by_value, lookup, opener
@@ -27,8 +29,8 @@ keys = {row.p: row.k for row in numbers.select("k", functions.spark_partition_id
 key_of = functions.create_map(*(functions.lit(one) for pair in keys.items() for one in pair))
 
 
-def traced(folder):
-    async def call(row, ctx):
+def traced(folder: Path) -> Callable[[Row, Any], Awaitable[Mapping[str, Any]]]:
+    async def call(row: Row, ctx: Any) -> Mapping[str, Any]:
         (folder / f"partition-{row.p}-{os.getpid()}").touch()
         return await lookup(row, ctx)
 

@@ -4,17 +4,20 @@ import glob
 import json
 import os
 import time
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from control import FOLDER, put, write_down
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 spark = SparkSession.builder.appName("event-time").getOrCreate()
 EVENTS = os.path.join(FOLDER, "events.jsonl")
 
 
-def seen(**wanted):
+def seen(**wanted: Any) -> bool:
     """Whether an event with these attributes has been reported."""
     with open(EVENTS) as lines:
         events = [json.loads(line) for line in lines if line.endswith("\n")]
@@ -22,11 +25,11 @@ def seen(**wanted):
     return any(wanted.items() <= event["attributes"].items() for event in events)
 
 
-def rows(second, count=3):
+def rows(second: int, count: int = 3) -> list[dict[str, Any]]:
     return [{"ts": f"2026-01-01T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}Z", "v": 1}] * count
 
 
-def start(policy):
+def start(policy: str) -> StreamingQuery:
     spark.conf.set("spark.sql.streaming.multipleWatermarkPolicy", policy)
     sides = [
         spark.readStream.schema("ts timestamp, v int")
@@ -47,10 +50,10 @@ def start(policy):
     )
 
 
-def drive(query):
+def drive(query: StreamingQuery) -> None:
     """Each query for itself: one that waits for the other to be done has nothing to read meanwhile."""
 
-    def give(side, number, second):
+    def give(side: str, number: int, second: int) -> None:
         put(os.path.join(FOLDER, query.name, side), number, rows(second))
 
     query.processAllAvailable()
@@ -86,7 +89,7 @@ with ThreadPoolExecutor() as pool:
     list(pool.map(drive, queries))
 
 progress = {query.name: [json.loads(p.json()) for p in query._jsq.recentProgress()] for query in queries}
-truth = {
+truth: dict[str, Any] = {
     name: {
         "dropped": sum(op["numRowsDroppedByWatermark"] for told in all_told for op in told["stateOperators"]),
         "last_watermark": all_told[-1]["eventTime"]["watermark"],
@@ -108,7 +111,7 @@ truth["second"] = grouped.count()
 
 
 # One that fails with its barrier is tried as often as is allowed.
-def refuse(rows):
+def refuse(rows: Iterable[int]) -> Iterable[int]:
     raise ValueError("never")
 
 

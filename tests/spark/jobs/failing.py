@@ -10,7 +10,7 @@ spark = SparkSession.builder.appName("failing").getOrCreate()
 good = int(sys.argv[2])
 
 
-def succeed():
+def succeed() -> float:
     began = time.monotonic()
     for _ in range(good):
         assert len(spark.range(3).collect()) == 3

@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.appName("listening").getOrCreate()
 assert spark.range(3).count() == 3
 bus = spark.sparkContext._jsc.sc().listenerBus()
+assert spark._jvm is not None
 threads = spark._jvm.java.lang.Thread.getAllStackTraces
 # A listener that leaves its queue does so when it is told of the application's start, on a thread of its own.
 bus.waitUntilEmpty(600_000)

@@ -7,14 +7,15 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 import spark_events
-from spark_events import EventBuilder, MemoryReporter
+from spark_events import Event, EventBuilder, MemoryReporter
 
 folder = Path(sys.argv[1])
-truth: dict = {}
+truth: dict[str, Any] = {}
 never = {"reporter.never.type": "file", "reporter.never.path": str(folder / "never.jsonl")}
 settings = {**never, "shutdown.timeout": "2min"}
 spark = spark_events.configure(SparkSession.builder.appName("alone"), settings=settings, sidecar=False).getOrCreate()
@@ -29,18 +30,18 @@ commit = events.wait_for("BatchCommitEvent", timeout=1200)
 truth["early"] = commit.attributes["spark.streaming.query.name"], commit.attributes["spark.app.name"]
 before.stop()
 
-calls: list = []
-pages: list = []
-broken: list = []
+calls: list[tuple[str, bool]] = []
+pages: list[Any] = []
+broken: list[str] = []
 blocked = threading.Event()
 given_up = threading.Event()
 release = threading.Event()
 
 
-class GivenUp(logging.StreamHandler):
+class GivenUp(logging.StreamHandler):  # type: ignore[type-arg]  # it takes none before Python 3.11
     """Notices that somebody is not waited for any longer."""
 
-    def emit(self, record):
+    def emit(self, record: logging.LogRecord) -> None:
         super().emit(record)
         if "given up" in record.getMessage():
             given_up.set()
@@ -50,34 +51,34 @@ logging.getLogger("spark_events").addHandler(GivenUp())
 
 
 @events.on("JobStatusChangeEvent", min_severity="INFO")
-def plain(event):
+def plain(event: Event) -> None:
     calls.append((event.event_id, threading.current_thread() is threading.main_thread()))
 
 
 @events.on("JobFailureEvent", min_severity="ERROR")
-async def page(event):
+async def page(event: Event) -> None:
     await asyncio.sleep(0)
     pages.append(event.attributes["exception.message"])
 
 
 @events.on("OrdersImported")
-def audit(event):
+def audit(event: Event) -> None:
     """Has the name of a reporter."""
 
 
 @events.on
-def raises(event):
+def raises(event: Event) -> None:
     broken.append(event.event_id)
     raise ValueError("a callback's own mistake")
 
 
 @events.on("JobStatusChangeEvent", timeout=0.5)
-def blocks(event):
+def blocks(event: Event) -> None:
     blocked.set()
     release.wait()
 
 
-def divide(row):
+def divide(row: Row) -> Any:
     return 1 // row.id
 
 
@@ -103,7 +104,7 @@ truth["order"] = [
 ]
 
 
-async def waits():
+async def waits() -> str:
     task = asyncio.ensure_future(events.wait_for_async("Later", timeout=120))
     await asyncio.sleep(0.05)
     spark_events.add_event(EventBuilder("shop.orders", "Later"))

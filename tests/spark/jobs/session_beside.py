@@ -2,19 +2,21 @@
 
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 import spark_events
-from spark_events import EventBuilder, MemoryReporter, Reporter
+from spark_events import Event, EventBuilder, MemoryReporter, Reporter
 
 folder = Path(sys.argv[1])
-truth: dict = {}
-mistakes: dict = {}
+truth: dict[str, Any] = {}
+mistakes: dict[str, str] = {}
 
 
-def mistake(name, call):
+def mistake(name: str, call: Callable[[], object]) -> None:
     try:
         call()
     except Exception as error:
@@ -38,10 +40,10 @@ mistake("wrong key", lambda: spark_events.start(spark, reporters={"f": {"type": 
 
 
 class Broken(Reporter):
-    def __init__(self, config):
+    def __init__(self, config: object) -> None:
         raise RuntimeError("no licence")
 
-    def report(self, events):
+    def report(self, events: Sequence[Event]) -> None:
         raise AssertionError
 
 
@@ -52,19 +54,23 @@ mistake("no spark", lambda: spark_events.start("local[2]"))
 
 events = spark_events.start(spark, dispatcher="sync")
 mistake("twice", lambda: spark_events.start(spark))
-mistake("not a function", lambda: events.on("JobFailureEvent")(3))
-mistake("no argument", lambda: events.on("JobFailureEvent")(lambda: None))
+mistake("not a function", lambda: events.on("JobFailureEvent")(3))  # type: ignore[type-var]
+mistake("no argument", lambda: events.on("JobFailureEvent")(lambda: None))  # type: ignore[type-var]
 mistake("severity", lambda: events.on("JobFailureEvent", min_severity="LOUD"))
 mistake("name", lambda: events.on(""))
 mistake("timeout", lambda: events.wait_for("X", timeout=-1))
 mistake("off", lambda: events.off(print))
-mistake("attribute", lambda: spark_events.add_event(EventBuilder("a.b", "C").set_attribute("wrong", [1])))
-mistake("no event", lambda: spark_events.add_event({"name": "C"}))
+mistake(
+    "attribute",
+    lambda: spark_events.add_event(EventBuilder("a.b", "C").set_attribute("wrong", [1])),  # type: ignore[arg-type]
+)
+mistake("no event", lambda: spark_events.add_event({"name": "C"}))  # type: ignore[arg-type]
 
 spark.sparkContext.parallelize(range(4), 2).count()
 spark_events.add_event(EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12))
 truth["mine"] = events.wait_for("OrdersImported", timeout=120).event_id
 # As Scala and Java do it.
+assert spark._jvm is not None
 built = spark._jvm.io.sparkevents.Events.builder("shop.orders", "FromTheJvm").severity("WARN").body("12 orders")
 details = {"orders": 12, "share": 0.5, "last": True, "who": "é"}
 for key, value in details.items():

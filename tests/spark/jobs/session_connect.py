@@ -6,19 +6,21 @@ import logging
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import spark_events
-from spark_events import EventBuilder
+from spark_events import Event, EventBuilder, EventStream
 
 folder, port = Path(sys.argv[1]), sys.argv[2]
-truth: dict = {}
-said: list = []
+truth: dict[str, Any] = {}
+said: list[str] = []
 
 
 class Says(logging.Handler):
-    def emit(self, record):
+    def emit(self, record: logging.LogRecord) -> None:
         said.append(record.getMessage())
 
 
@@ -38,15 +40,15 @@ rate = spark.readStream.format("rate").load()
 failing = rate.selectExpr("assert_true(value > 100000)")
 
 
-def start(name, df):
+def start(name: str, df: DataFrame) -> StreamingQuery:
     return df.writeStream.format("noop").queryName(name).start()
 
 
-def watched(events):
-    calls: list = []
+def watched(events: EventStream) -> None:
+    calls: list[str | None] = []
 
     @events.on("JobStatusChangeEvent")
-    def seen(event):
+    def seen(event: Event) -> None:
         calls.append(event.body)
 
     query = start("good", rate)
@@ -62,7 +64,7 @@ def watched(events):
     truth["app_id"] = spark.conf.get("spark.app.id")
 
 
-def unwatched():
+def unwatched() -> None:
     query = start("good", rate)
     while not query.recentProgress:
         time.sleep(0.1)
@@ -71,10 +73,10 @@ def unwatched():
         start("bad", failing).awaitTermination(300)
 
 
+events: EventStream | None = None
 try:
     events = spark_events.start(spark, reporters={"audit": {"type": "file", "path": folder / "client.jsonl"}})
 except spark_events.SessionError as error:
-    events = None
     truth["start"] = str(error)
     unwatched()
 else:
@@ -82,6 +84,6 @@ else:
 truth["said"] = said
 # Once stopped, nothing more comes.
 start("unseen", rate).stop()
-truth["later"] = len(events.history) if events else 0
+truth["later"] = len(events.history) if events is not None else 0
 (folder / "truth.json").write_text(json.dumps(truth))
 spark.stop()

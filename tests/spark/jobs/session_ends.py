@@ -10,6 +10,7 @@ import spark_events
 
 spark = spark_events.configure(SparkSession.builder, sidecar=False).getOrCreate()
 jvm = spark._jvm
+assert jvm is not None
 settings = {"events.dispatcher.type": "sync", "events.dispatcher.sync.timeout": "1min"}
 shim = jvm.io.sparkevents.InProcess.open(spark._jsc.sc(), json.dumps({"settings": settings}))
 shim.listen()

@@ -7,32 +7,35 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 from pyspark.sql import SparkSession
 
 import spark_events
-from spark_events import EventBuilder, MemoryReporter
+from spark_events import Event, EventBuilder, MemoryReporter
 
 folder = Path(sys.argv[1])
 rounds = int(sys.argv[2])
-truth: dict = {}
+truth: dict[str, Any] = {}
 
 
-def session():
+def session() -> SparkSession:
     return spark_events.configure(SparkSession.builder, sidecar=False).getOrCreate()
 
 
-def counts(spark):
+def counts(spark: SparkSession) -> dict[str, Any]:
     for thread in threading.enumerate():
         # A stream does not wait for the one that only looks after the others.
         if thread.name.startswith("spark-events"):
             thread.join(60)
     gc.collect()
     # py4j has a thread that lets go of the JVM's objects, once a second, over a connection that it opens for the first.
+    assert spark.sparkContext._gateway is not None
     while spark.sparkContext._gateway._gateway_client.finalizer_deque:
         time.sleep(0.1)
     jvm = spark._jvm
+    assert jvm is not None
     jvm.java.lang.System.gc()
     me = psutil.Process()
     (java,) = [child for child in me.children() if "java" in child.name()]
@@ -48,11 +51,11 @@ def counts(spark):
     }
 
 
-def once(spark, number):
+def once(spark: SparkSession, number: int) -> Any:
     with spark_events.start(spark) as events:
 
         @events.on("Mine")
-        def uses_spark(event):
+        def uses_spark(event: Event) -> None:
             spark.sparkContext.applicationId  # noqa: B018 (py4j opens a connection for the thread)
 
         spark_events.add_event(EventBuilder("a.b", "Mine").set_attribute("round", number))
@@ -100,7 +103,7 @@ replaced.stop()
 events = spark_events.start(spark, reporters=[memory])
 
 
-def adds(thread):
+def adds(thread: int) -> None:
     for number in range(50):
         spark_events.add_event(EventBuilder("a.b", "FromAThread").set_attribute("n", thread * 50 + number), spark)
 

@@ -31,7 +31,7 @@ for number in itertools.count(1):
         # Job starts whose records are too large for many of them to fit into a pipe.
         spark.sparkContext.setJobDescription("x" * 60_000)
         spark.range(1).count()
-        spark.sparkContext.setJobDescription(None)
+        spark.sparkContext.setJobDescription(None)  # type: ignore[arg-type]  # it takes the description away
     put(source, number, [{"v": number}])
     query.processAllAvailable()
 query.stop()

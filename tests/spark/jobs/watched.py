@@ -10,15 +10,17 @@ from pyspark.sql import SparkSession
 
 os.makedirs(os.path.join(FOLDER, "csv"))  # the sink does not make it
 spark = SparkSession.builder.appName("watched").getOrCreate()
+assert spark.sparkContext.uiWebUrl is not None
 address = spark.sparkContext.uiWebUrl + "/metrics/prometheus/"
 deadline = time.monotonic() + 300
 text = ""
 
 
-def all_is_shown():
+def all_is_shown() -> bool:
     """By what comes last: the second reporter's numbers, and its file."""
     files = os.listdir(os.path.join(FOLDER, "csv"))
-    return re.search(r"_on_call_deliveredCount_Value\S* 7", text) and any("on-call.oldest" in name for name in files)
+    delivered = re.search(r"_on_call_deliveredCount_Value\S* 7", text) is not None
+    return delivered and any("on-call.oldest" in name for name in files)
 
 
 while not all_is_shown():

@@ -6,8 +6,10 @@ import json
 import pathlib
 import sys
 import time
+from collections.abc import Sequence
 
 from spark_events.config import option, positive_duration, text
+from spark_events.event import Event
 from spark_events.reporters.file import FileConfig, FileReporter
 from spark_events.reporters.reporter import Reporter
 
@@ -22,12 +24,12 @@ class Interpreter(Reporter):
 
     Config = InterpreterConfig
 
-    def open(self):
+    def open(self) -> None:
         found = {"executable": sys.executable, "package": sys.modules["spark_events"].__file__}
         with open(self.config.path, "w") as file:
             json.dump(found, file)
 
-    def report(self, events):
+    def report(self, events: Sequence[Event]) -> None:
         pass
 
 
@@ -40,9 +42,9 @@ class SignsConfig:
 class FileWithSigns(FileReporter):
     """A ``file`` reporter that a test talks with by files in a folder."""
 
-    Config = SignsConfig
+    Config = SignsConfig  # type: ignore[assignment]  # a folder more, and nothing else of a file's
 
-    def __init__(self, config):
+    def __init__(self, config: SignsConfig) -> None:
         super().__init__(FileConfig(config.path))
         self.signs = pathlib.Path(config.folder)
 
@@ -50,7 +52,7 @@ class FileWithSigns(FileReporter):
 class GatedFile(FileWithSigns):
     """Holds back the end of the application: says ``held``, and waits for ``go``."""
 
-    async def report(self, events):
+    async def report(self, events: Sequence[Event]) -> None:
         if any(event.name == "JobStatusChangeEvent" and event.attributes["spark.entity"] == "application"
                and event.attributes["status.new"] != "RUNNING" for event in events):  # fmt: skip
             (self.signs / "held").touch()
@@ -62,7 +64,7 @@ class GatedFile(FileWithSigns):
 class AwayFile(FileWithSigns):
     """Its destination is away as long as ``away`` is there; ``tried`` says that somebody has tried it."""
 
-    def report(self, events):
+    def report(self, events: Sequence[Event]) -> None:
         if (self.signs / "away").exists():
             (self.signs / "tried").touch()
             raise ConnectionError("the destination is away")
@@ -80,7 +82,7 @@ class Timed(Reporter):
 
     Config = TimedConfig
 
-    async def report(self, events):
+    async def report(self, events: Sequence[Event]) -> None:
         came = time.time()
         await asyncio.sleep(self.config.takes)
         with open(self.config.path, "a") as file:  # noqa: ASYNC230 (it is short)

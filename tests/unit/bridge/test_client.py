@@ -40,7 +40,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Any:
     from pyspark.sql.connect.streaming import query
 
     monkeypatch.setattr(client, "_REMOVE_SECONDS", 1.0)
-    manager = SimpleNamespace(active=[], _session=SimpleNamespace(client=Server()))
+    manager: Any = SimpleNamespace(active=[], _session=SimpleNamespace(client=Server()))
     manager._sqlb = query.StreamingQueryListenerBus(manager)
     manager.addListener, manager.removeListener = manager._sqlb.append, manager._sqlb.remove
     return SimpleNamespace(streams=manager, conf={"spark.app.name": "shop"}, version="4.0.0")

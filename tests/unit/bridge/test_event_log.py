@@ -232,7 +232,7 @@ def test_how_often_a_stage_was_tried_is_read_from_the_environment(
     """Spark says of no attempt that it was the last."""
     lines = [
         line("SparkListenerEnvironmentUpdate", Spark_Properties=properties),
-        line("SparkListenerStageCompleted", Stage_Info=stage(**{"Failure Reason": "FetchFailed(null)"})),
+        line("SparkListenerStageCompleted", Stage_Info={**stage(), "Failure Reason": "FetchFailed(null)"}),
     ]
     (record,) = read(path, text(*lines)).records
     assert record.most_failures == most  # type: ignore[union-attr]

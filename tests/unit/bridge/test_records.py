@@ -39,7 +39,7 @@ def test_a_line_that_is_nested_deeper_than_python_goes_is_unknown(key: str) -> N
         ({"kind": "restored", "record": application_start()}, r.Restored),
     ],
 )
-def test_each_kind_has_its_type(line: dict[str, object], kind: type) -> None:
+def test_each_kind_has_its_type(line: dict[str, object], kind: type[r.Record]) -> None:
     """Every kind that the shim sends becomes the type of its name, with its number and time."""
     record = decoded({**line, "seq": 7, "at": 8})
     assert type(record) is kind

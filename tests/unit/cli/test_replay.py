@@ -9,7 +9,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import pytest
 from fakes import event, eventually
@@ -323,7 +323,7 @@ class _Narrow(io.RawIOBase):
 def test_an_output_without_a_buffer_gets_every_byte() -> None:
     """Python's own, where PYTHONUNBUFFERED is set."""
     stream = _Narrow()
-    outlet = JsonLines(stream)
+    outlet = JsonLines(cast(BinaryIO, stream))
     events = [event(n) for n in range(5)]
     outlet.take(events)
     assert outlet.close() == 0

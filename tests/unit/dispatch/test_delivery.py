@@ -378,7 +378,7 @@ def test_what_is_wrong_with_the_retries_does_not_end_the_delivery(
 
     monkeypatch.setattr(Attempts, "_backoff", fails_once)
     delivery.put(entries(3))
-    eventually(lambda: delivery.check(time.monotonic()) or delivery.books().delivered == 3)
+    eventually(lambda: delivery.books().delivered == 3, meanwhile=lambda: delivery.check(time.monotonic()))
     assert numbers(reporter.events) == [0, 1, 2]
     assert delivery.books().dropped == {}
 
@@ -592,7 +592,7 @@ def test_a_reporter_that_ends_its_thread_gets_another_one(begin: Begin, caplog: 
     reporters: list[Reporter] = [Stops(), Stops(), taken]
     delivery = begin("audit", lambda: reporters.pop(0), 100, **QUICK)
     delivery.put(entries(3))
-    eventually(lambda: delivery.check(time.monotonic()) or not reporters)
+    eventually(lambda: not reporters, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
     books = delivery.books()
@@ -620,7 +620,10 @@ def test_a_copy_that_a_fork_has_made_does_not_stay(start: Start, how: str) -> No
 
     class Forks(Reporter):
         def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
-            return self._later(events) if how == "async" else fork(events)
+            if how == "async":
+                return self._later(events)
+            fork(events)
+            return None
 
         async def _later(self, events: Sequence[Event]) -> None:
             fork(events)
@@ -630,9 +633,12 @@ def test_a_copy_that_a_fork_has_made_does_not_stay(start: Start, how: str) -> No
     assert delivery.wait_until_settled(20)
     assert numbers(taken) == [0, 1]
     (child,) = children
-    ended: list[tuple[int, int]] = []
-    eventually(lambda: (ended.append(os.waitpid(child, os.WNOHANG)) or ended[-1]) != (0, 0))
-    assert os.waitstatus_to_exitcode(ended[-1][1]) == 0
+
+    def ended() -> tuple[int, int] | None:
+        found = os.waitpid(child, os.WNOHANG)
+        return found if found != (0, 0) else None
+
+    assert os.waitstatus_to_exitcode(eventually(ended)[1]) == 0
 
 
 def test_events_beyond_the_capacity_are_dropped_and_said(start: Start, caplog: pytest.LogCaptureFixture) -> None:

@@ -236,8 +236,7 @@ def test_a_stop_is_one_deadline_for_all(witness: Witness) -> None:
     dispatcher = AsyncQueuedDispatcher(deliveries(*reporters), 20)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 3), 3)
-    for reporter in reporters:
-        eventually(lambda reporter=reporter: reporter.attempts)
+    eventually(lambda: all(reporter.attempts for reporter in reporters))
     deadline = time.monotonic() + 0.5
     dispatcher.stop(deadline)
     assert witness.late(deadline) < 1.4

@@ -195,7 +195,7 @@ def test_a_reporter_that_is_given_up_while_it_logs_stops_nobody_s_log() -> None:
     given_up = delivery._worker
     delivery.put(Entries([Entry(1, event(1))]))
     assert entered.wait(PATIENCE)
-    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 1)
+    eventually(lambda: delivery.hung == 1, meanwhile=lambda: delivery.check(time.monotonic()))
     eventually(lambda: not given_up.is_alive)
     assert handler.lock is not None
     assert handler.lock.acquire(timeout=PATIENCE)

@@ -63,11 +63,11 @@ def entries(count: int, first: int = 0) -> Entries:
     return Entries([Entry(number + 1, event(number)) for number in range(first, first + count)])
 
 
-def started(make: Callable[[], Reporter], hooks: Hooks | None = None, **config: float) -> Delivery:
+def started(make: Callable[[], Reporter], hooks: Hooks | None = None, timeout: float = 0.05) -> Delivery:
     delivery = Delivery(
         "r",
         make,
-        DeliveryConfig(**{"timeout": 0.05, "retry_initial": 0.001, **config}),
+        DeliveryConfig(timeout=timeout, retry_initial=0.001),
         100,
         hooks,
         None,
@@ -84,7 +84,7 @@ def test_a_blocked_thread_is_given_up_and_another_delivers(gate: threading.Event
     delivery = started(lambda: reporters.pop(0))
     delivery.put(entries(3))
     assert blocked.entered.wait(20)
-    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 1)
+    eventually(lambda: delivery.hung == 1, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
     books = delivery.books()
@@ -101,7 +101,7 @@ def test_a_thread_that_comes_back_late_changes_nothing(gate: threading.Event) ->
     delivery.put(entries(2))
     assert first.entered.wait(20)
     abandoned = delivery._worker
-    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 1)
+    eventually(lambda: delivery.hung == 1, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
     gate.set()
     eventually(lambda: not abandoned.is_alive)
@@ -117,9 +117,9 @@ def test_the_number_of_blocked_threads_is_bounded(gate: threading.Event) -> None
     """A reporter that always blocks is not given threads for ever; its events are held."""
     delivery = started(lambda: Blocking(gate, []), Hooks(), timeout=0.01)
     delivery.put(entries(1))
-    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 8, within=60)
+    eventually(lambda: delivery.hung == 8, within=60, meanwhile=lambda: delivery.check(time.monotonic()))
     until = time.monotonic() + 1
-    eventually(lambda: delivery.check(time.monotonic()) or time.monotonic() > until)
+    eventually(lambda: time.monotonic() > until, meanwhile=lambda: delivery.check(time.monotonic()))
     assert (delivery.hung, delivery.books().held) == (8, 1)
     delivery.request_stop(time.monotonic())
     delivery.join()
@@ -149,7 +149,7 @@ def test_a_reporter_that_blocks_in_every_batch_is_left_alone(gate: threading.Eve
     hooks = Hooks(on_breaker=lambda name, old, new, why: changes.append(new))
     delivery = started(lambda: Blocking(gate, []), hooks, timeout=0.01)
     delivery.put(entries(1))
-    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 4, within=60)
+    eventually(lambda: delivery.hung == 4, within=60, meanwhile=lambda: delivery.check(time.monotonic()))
     opened, trying = BreakerState.OPEN, BreakerState.HALF_OPEN
     # Two open it; of those behind them, each is let through to see.
     assert changes[:5] == [opened, trying, opened, trying, opened]
@@ -179,7 +179,7 @@ def test_one_that_takes_the_place_of_another_at_the_end_hurries_as_well(gate: th
     delivery.start()
     delivery.hurry()
     delivery.put(entries(3))
-    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 1)
+    eventually(lambda: delivery.hung == 1, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
@@ -215,7 +215,7 @@ def test_an_attempt_that_is_cancelled_has_a_moment_to_end() -> None:
     reporter = Unwinds()
     delivery = started(lambda: reporter)
     delivery.put(entries(1))
-    eventually(lambda: delivery.check(time.monotonic()) or reporter.cancelled >= 3)
+    eventually(lambda: reporter.cancelled >= 3, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.hung == 0
     delivery.request_stop(time.monotonic())
     delivery.join()
@@ -229,7 +229,7 @@ def test_a_thread_that_spins_is_ended_when_it_is_given_up(tardy: list[str]) -> N
     given_up = delivery._worker
     delivery.put(entries(3))
     assert spinning.entered.wait(20)
-    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 1)
+    eventually(lambda: delivery.hung == 1, meanwhile=lambda: delivery.check(time.monotonic()))
     eventually(lambda: not given_up.is_alive)
     assert delivery.wait_until_settled(20)
     books = delivery.books()
@@ -254,7 +254,7 @@ def test_a_reporter_that_cannot_be_made_anew_is_made_later(
     delivery = started(make)
     delivery.put(entries(3))
     assert blocked.entered.wait(20)
-    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 1)
+    eventually(lambda: delivery.hung == 1, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
     said = "cannot be made anew, its events are held and tried again: OSError: Too many open files"
@@ -383,11 +383,11 @@ def test_a_constructor_that_blocks_stalls_nobody_else(gate: threading.Event, mon
     delivery = started(make)
     delivery.put(entries(3))
     assert blocked.entered.wait(20)
-    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 1)
+    eventually(lambda: delivery.hung == 1, meanwhile=lambda: delivery.check(time.monotonic()))
     assert connecting.wait(20)
     delivery.hurry()
     # It is a call like any other: one that does not come back is given up, and the next has its turn.
-    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 2)
+    eventually(lambda: delivery.hung == 2, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
     delivery.request_stop(time.monotonic() + 5)
@@ -409,7 +409,7 @@ def test_a_reporter_is_made_anew_as_it_was_made(gate: threading.Event) -> None:
     delivery = started(make, timeout=0.05)
     delivery.put(entries(3))
     assert blocked.entered.wait(20)
-    eventually(lambda: delivery.check(time.monotonic()) or delivery.books().delivered == 3)
+    eventually(lambda: delivery.books().delivered == 3, meanwhile=lambda: delivery.check(time.monotonic()))
     assert (len(made), delivery.hung, delivery.books().dropped) == (3, 1, {})
     assert numbers(taken.events) == [0, 1, 2]
     delivery.request_stop(time.monotonic() + 5)

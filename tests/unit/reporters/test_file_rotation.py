@@ -305,7 +305,12 @@ def test_fsync_is_called_for_each_batch_where_that_is_asked_for(
     """Before a batch counts as delivered; by default, never."""
     synced: list[str] = []
     real = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd)))
+
+    def fsync(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
     write(opened(tmp_path / "never.jsonl"), [event(1)])
     assert synced == []
     write(opened(tmp_path / "batch.jsonl", fsync="batch"), [event(1)], [event(2)])

@@ -22,6 +22,11 @@ def commits(*records: dict[str, Any], config: BatchCommitConfig | None = None) -
     return [event for event in events if event.name == "BatchCommitEvent"]
 
 
+def held(translator: Translator) -> tuple[int | None, float | None]:
+    """The record that is not acknowledged, and until when."""
+    return translator.held_record, translator.next_deadline
+
+
 def commit(**progress: Any) -> Event:
     (event,) = commits(query_progress(41, **progress))
     return event
@@ -259,7 +264,7 @@ def test_what_is_held_does_not_wait_for_a_clock_that_was_set_back() -> None:
     assert told(4, idle("2026-11-21T12:14:32.000Z")) == []
     assert translator.held_record == 3
     assert told(5, idle("2026-11-20T12:14:33.000Z")) == [1]
-    assert (translator.held_record, translator.next_deadline) == (None, None)
+    assert held(translator) == (None, None)
 
 
 def test_what_is_held_is_not_acknowledged_and_comes_when_its_time_is_up() -> None:
@@ -273,4 +278,4 @@ def test_what_is_held_is_not_acknowledged_and_comes_when_its_time_is_up() -> Non
     assert translator.tick(deadline - 1) == []
     (event,) = translator.tick(deadline)
     assert event.attributes["spark.streaming.batch.id"] == 1
-    assert (translator.held_record, translator.next_deadline) == (None, None)
+    assert held(translator) == (None, None)

@@ -17,8 +17,8 @@ STREAM = {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "7"}
 FETCH = "org.apache.spark.shuffle.FetchFailedException: no block\n\tat a.B.c(B.java:1)"
 
 
-def job_start(number: int = 4, **properties: str) -> dict[str, Any]:
-    return {"kind": "job_start", "job_id": number, "time": START, "properties": properties}
+def job_start(**properties: str) -> dict[str, Any]:
+    return {"kind": "job_start", "job_id": 4, "time": START, "properties": properties}
 
 
 def job_end(number: int = 4, failure: Any = None) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def test_events_are_numbered_without_gaps() -> None:
 
 def test_identifiers_differ_between_applications_and_attempts() -> None:
     """The same query in another application, or another attempt of it, is another fact."""
-    ids = set()
+    ids: set[str] = set()
     for who in ({"app_id": "a"}, {"app_id": "b"}, {"app_id": "a", "attempt_id": "2"}):
         translator = Translator()
         translator.translate(decoded(application_start(**who)))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fakes import eventually
 
-from spark_events.dispatch.spool import clerk, inflow, opening
+from spark_events.dispatch.spool import clerk, connection, files, inflow, opening
 from spark_events.dispatch.spool.database import Appended, Database, NewRow
 from spark_events.dispatch.spool.files import Claim
 
@@ -111,7 +111,7 @@ def test_what_was_settled_while_a_file_that_came_back_was_opened_is_not_left_in_
     monkeypatch.setattr(opening, "Database", Attentive)
     one = owner()
     one.write(*range(40))
-    folder, away, claim = one.file.parent.parent, tmp_path / "away", opening.claim
+    folder, away, claim = one.file.parent.parent, tmp_path / "away", files.claim
 
     def come_back(*_: object) -> None:
         monkeypatch.setattr(opening, "claim", claim)
@@ -206,7 +206,7 @@ def test_the_room_that_is_made_at_the_end_is_used_to_remove_what_was_settled_of_
     monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
     first, second = owner(), owner()
     write_slices(second, range(2 * SLICE))
-    remove_through = inflow.remove_through
+    remove_through = connection.remove_through
     monkeypatch.setattr(inflow, "remove_through", lambda *what: not first.file.exists() and remove_through(*what))
 
     def filled(self: opening.Opening, *what: Any) -> None:

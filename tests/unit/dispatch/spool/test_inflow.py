@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from fakes import PATIENCE, eventually
 
-from spark_events.dispatch.spool import clerk, opening, salvage
+from spark_events.dispatch.spool import clerk, files, opening, salvage
 from spark_events.dispatch.spool.database import Appended, Database, Extent, NewRow
+from spark_events.dispatch.spool.orphans import Orphans
 
 from .conftest import Open, Owner, counting
 
@@ -300,7 +301,7 @@ def test_a_spool_that_is_opened_at_the_end_alone_takes_nothing_over(
     first, second = owner(), owner()
     first.close()
     leave(second, 1)
-    claim, clerks = opening.claim, list[Any]()
+    claim, clerks = files.claim, list[Any]()
 
     def away(*which: Any) -> Any:
         if not any(one._ends for one in clerks):
@@ -320,7 +321,7 @@ def test_a_file_that_is_begun_again_in_a_life_does_not_wait_for_what_others_have
     owner: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That comes slice by slice afterwards, or with the next start where there is too much of it."""
-    monkeypatch.setattr(opening.Orphans, "find", lambda *_: None)
+    monkeypatch.setattr(Orphans, "find", lambda *_: None)
     first, second = owner(), owner()
     leave(second, 1)
     shutil.rmtree(first.file.parent)

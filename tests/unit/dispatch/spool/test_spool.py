@@ -128,7 +128,7 @@ def test_of_large_events_fewer_are_in_memory(owner: Open, monkeypatch: pytest.Mo
     first.close()
     second = owner()
     eventually(lambda: second.spool._window._waiting)
-    seen = []
+    seen: list[int] = []
     while len(seen) < 20:
         assert len(second.spool._window._waiting) <= 4
         seen += numbers(eventually(lambda: second.spool.take(8)))
@@ -359,10 +359,11 @@ def test_a_disk_that_was_seen_once_may_have_had_no_time(
     one.put(1)
     assert sick.entered.wait(PATIENCE)
     monkeypatch.setattr(clerk, "_HANG_SECONDS", 0.0)
-    one.spool.check()
-    assert not one.clerk.is_failing
-    one.spool.check()
-    assert one.clerk.is_failing
+    failing = []
+    for _ in range(2):
+        one.spool.check()
+        failing.append(one.clerk.is_failing)
+    assert failing == [False, True]
     sick.gate.set()
     assert one.spool.wait_until_answered(PATIENCE)
 
@@ -445,7 +446,7 @@ def test_events_pass_by_a_disk_that_hangs_when_it_is_looked_at(
     first.put(11)
     assert entered.wait(PATIENCE)
     first.put(12, 13)
-    eventually(lambda: first.spool.check() or first.clerk.is_failing)
+    eventually(lambda: first.clerk.is_failing, meanwhile=first.spool.check)
     assert first.deliver(2) == [10, 11]
     assert first.counts().held == 2
     gate.set()
@@ -470,7 +471,7 @@ def test_an_earlier_run_s_spool_that_hangs_is_said_and_passed_by_afterwards(
     first.clerk._look_again_at = 0.0
     first.put(11)
     assert sick.entered.wait(PATIENCE)
-    eventually(lambda: first.spool.check() or first.clerk.is_failing)
+    eventually(lambda: first.clerk.is_failing, meanwhile=first.spool.check)
     assert first.spool.take(5) == []
     sick.gate.set()
     assert first.deliver(3) == [0, 1, 11]
@@ -528,7 +529,7 @@ def test_a_folder_that_cannot_be_listed_is_no_end_of_the_spool_in_it(
     """What others may have left there is not found, which is said once."""
     one = owner()
     error = PermissionError(errno.EACCES, "Permission denied", str(one.file.parent.parent))
-    monkeypatch.setattr(files.os, "listdir", lambda folder: (_ for _ in ()).throw(error))
+    monkeypatch.setattr(os, "listdir", lambda folder: (_ for _ in ()).throw(error))
     for number in range(3):
         one.clerk._look_again_at = 0.0
         one.write(number)
@@ -551,7 +552,7 @@ def test_nobody_waits_long_for_a_disk_that_hangs(
     for _ in range(100):
         assert not one.spool.wait_for_room(128, 0.01)
     assert witness.took(began) < 2
-    eventually(lambda: one.spool.check() or one.clerk.is_failing)
+    eventually(lambda: one.clerk.is_failing, meanwhile=one.spool.check)
     assert one.deliver(1024) == list(range(1024))
     began = time.monotonic()
     one.spool.close(began + PATIENCE)
@@ -688,7 +689,7 @@ def test_without_a_home_there_is_no_spool_and_it_is_said(
 ) -> None:
     """A container's user may have none."""
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
-    monkeypatch.setattr(config.Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home directory")))
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home directory")))
     made: list[clerk.Clerk] = []
 
     def make(desk: Spool) -> clerk.Clerk:
@@ -799,7 +800,7 @@ def test_a_file_that_comes_back_is_used_again(
     monkeypatch.setattr(spool_module, "_WINDOW", 16)
     one = owner()
     one.write(*range(40))
-    folder, away, claim = one.file.parent.parent, tmp_path / "away", opening.claim
+    folder, away, claim = one.file.parent.parent, tmp_path / "away", files.claim
 
     def come_back(*_: object) -> None:
         # Meanwhile the reporter goes on with what is in memory.

@@ -93,9 +93,10 @@ def test_retry_none_means_one_attempt() -> None:
 
 def test_on_says_what_is_tried_again() -> None:
     """Types, or a function of the exception; one that raises is what is to be seen."""
-    assert Run(Scripted(ValueError()), retry=Retry(initial=0, jitter=0, on=ValueError)).of([1]) == [1]
+    one_type = Retry(initial=0, jitter=0, on=ValueError)  # type: ignore[arg-type]  # as a tuple of one
+    assert Run(Scripted(ValueError()), retry=one_type).of([1]) == [1]
     assert Run(Scripted(ValueError("a")), retry=Retry(initial=0, jitter=0, on=lambda e: "a" in str(e))).of([1]) == [1]
-    by_type = Run(Scripted(ConnectionError()), retry=Retry(initial=0, jitter=0, on=ValueError)).of([1])
+    by_type = Run(Scripted(ConnectionError()), retry=one_type).of([1])
     assert failure_of(by_type).type == "ConnectionError"
     broken = Run(Scripted(ValueError()), retry=Retry(initial=0, jitter=0, on=lambda e: e.status)).of([1])  # type: ignore[attr-defined]
     assert failure_of(broken).type == "AttributeError"
@@ -252,11 +253,11 @@ def test_after_a_timeout_the_worker_is_as_new() -> None:
     async def fn(row: int) -> int:
         if row == 0:
             await asyncio.sleep(60)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(10):  # type: ignore[attr-defined]
             task = asyncio.current_task()
             assert task is not None
             await asyncio.sleep(0)
-            return int(task.cancelling())
+            return int(task.cancelling())  # type: ignore[attr-defined]
 
     answers = Run(fn, max_in_flight=1, timeout=0.05, retry=None).of([0, 1])
     assert answers[1] == 0
@@ -306,7 +307,9 @@ def test_a_function_that_cannot_be_cancelled_does_not_wedge_the_pool(caplog: pyt
 
     loop = current_process().background.loop
     loop.call_soon_threadsafe(release[0].set)
-    eventually(lambda: not run.engine._pool._lost)
+    pool = run.engine._pool
+    assert pool is not None
+    eventually(lambda: not pool._lost)
 
 
 def test_when_as_many_calls_as_may_run_cannot_be_cancelled_the_rest_fails_at_once(witness: Witness) -> None:
@@ -356,7 +359,7 @@ def test_stopping_waits_for_what_unwinds_but_not_for_ever(monkeypatch: pytest.Mo
         return row
 
     run = Run(fn, max_in_flight=4)
-    answers = run.engine.run(chunks_of(range(4), 1))
+    answers = run.begin(chunks_of(range(4), 1))
     next(answers)
     eventually(lambda: len(begun) == 3)
     answers.close()
@@ -377,7 +380,7 @@ def test_no_attempt_follows_one_that_the_run_s_end_has_cut_off() -> None:
             raise ConnectionError("closed") from None
         return row
 
-    answers = Run(fn, retry=AT_ONCE).engine.run(chunks_of(range(2), 1))
+    answers = Run(fn, retry=AT_ONCE).begin(chunks_of(range(2), 1))
     next(answers)
     eventually(lambda: begun)
     answers.close()
@@ -511,7 +514,7 @@ def test_a_call_leaves_none_of_its_cancellations_behind() -> None:
     async def fn(row: int) -> int:
         task = asyncio.current_task()
         assert task is not None
-        before = task.cancelling()
+        before: int = task.cancelling()  # type: ignore[attr-defined]
         if row == 1:
             for _ in range(3):
                 task.cancel()
@@ -528,12 +531,12 @@ def test_a_call_s_own_timeouts_are_its_own() -> None:
 
     async def fn(row: int) -> int:
         try:
-            async with asyncio.timeout(0.001):
+            async with asyncio.timeout(0.001):  # type: ignore[attr-defined]
                 await asyncio.sleep(10)
         except TimeoutError:
             task = asyncio.current_task()
             assert task is not None
-            return row + task.cancelling()
+            return row + int(task.cancelling())  # type: ignore[attr-defined]
         raise AssertionError
 
     assert Run(fn, max_in_flight=2).of(range(20)) == list(range(20))

@@ -301,7 +301,7 @@ def test_closing_the_iterator_cancels_what_is_in_flight_and_begins_nothing() -> 
         return row if row == 0 else await fn(row)
 
     run = Run(quick_then_slow, max_in_flight=3, buffer_rows=10)
-    answers = run.engine.run(chunks_of(range(100), 1))
+    answers = run.begin(chunks_of(range(100), 1))
     assert next(answers)[1] == [0]
     eventually(lambda: len(fn.begun) == 3)
     answers.close()
@@ -357,7 +357,7 @@ def test_an_error_of_the_input_comes_through_and_stops_the_calls() -> None:
 def test_an_unhashable_key_ends_the_run_instead_of_hanging_it() -> None:
     """What goes wrong on the loop reaches the caller."""
     with pytest.raises(TypeError, match="unhashable"):
-        Run(same, key="k").of(chunks_of([1], key=lambda _: []))
+        Run(same, key="k").of(chunks_of([1], key=lambda _: []))  # type: ignore[arg-type, return-value]
 
 
 def test_a_call_that_blocks_the_loop_is_named(caplog: pytest.LogCaptureFixture) -> None:

@@ -173,7 +173,7 @@ def test_a_task_that_ends_early_leaves_its_turns_to_the_next(witness: Witness) -
     made = definition()
     began = time.monotonic()
     first = Run(fn, made=made, rate=5, max_in_flight=1000)
-    answers = first.engine.run(chunks_of(range(1000), 1))
+    answers = first.begin(chunks_of(range(1000), 1))
     next(answers)
     answers.close()
     ended = time.monotonic()
@@ -349,8 +349,8 @@ def test_a_destination_that_never_answers_fails_the_batch_soon_after_the_first_t
         return row
 
     began = time.monotonic()
-    plan = {"timeout": 0.5, "circuit_breaker": CircuitBreaker(failures=5, give_up_after=0.3)}
-    answers = Run(fn, max_in_flight=10, **plan).of(range(1000))
+    breaker = CircuitBreaker(failures=5, give_up_after=0.3)
+    answers = Run(fn, max_in_flight=10, timeout=0.5, circuit_breaker=breaker).of(range(1000))
     assert witness.took(began) < 3
     assert {answer.kind for answer in answers} <= {"circuit-open", "timeout"}
 
@@ -480,7 +480,7 @@ def test_a_run_that_is_closed_behind_a_closed_gate_ends_at_once(stop_after: int,
         return row
 
     run = Run(fn, max_in_flight=3)
-    answers = run.engine.run(chunks_of(range(50), 1))
+    answers = run.begin(chunks_of(range(50), 1))
     for _ in range(stop_after):
         next(answers)
     began = time.monotonic()

@@ -283,7 +283,8 @@ def test_a_policy_that_raises_fails_the_row_that_it_was_asked_about(broken: str)
     async def fn(rows: list[int]) -> list[Any]:
         return [OSError() if row == 3 and broken == "on" else row for row in rows]
 
-    run = Run(fn, batch_size=5, retry=Retry(initial=0, jitter=0, **{broken: raises}))
+    policy: dict[str, Any] = {broken: raises}
+    run = Run(fn, batch_size=5, retry=Retry(initial=0, jitter=0, **policy))
     answers = run.of(range(5))
     assert [answer for answer in answers if not isinstance(answer, Failure)] == [0, 1, 2, 4]
     assert (answers[3].type, answers[3].attempts) == ("KeyError", 1)

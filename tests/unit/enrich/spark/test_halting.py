@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -162,10 +163,14 @@ def test_who_was_replaced_is_told_at_once(loop: BackgroundLoop, desk: Desk, newe
     """By a new attempt of its stage, whose numbers begin anew; in whichever order the two reach the driver."""
     told, wrongly = threading.Event(), threading.Event()
     both = [(FIRST, told), (newer, wrongly)]
+
+    def is_known(attempt: Attempt) -> bool:
+        return attempt in desk._attempts.get(3, ())
+
     with contextlib.ExitStack() as tasks:
         for attempt, event in both if comes_first else both[::-1]:
             tasks.enter_context(desk.halt.heeded(loop, attempt, event.set))
-            wait_for(lambda attempt=attempt: attempt in desk._attempts.get(3, ()))
+            wait_for(partial(is_known, attempt))
         assert told.wait(SECONDS)
         assert desk.repeated
         assert not wrongly.is_set()

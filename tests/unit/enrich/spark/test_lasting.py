@@ -342,7 +342,7 @@ def test_what_cannot_be_looked_at_is_never_the_same(caplog: pytest.LogCaptureFix
     """It fails nobody, and the log says so."""
 
     class Shy:
-        @property
+        @property  # type: ignore[misc]  # nobody can set this one
         def __class__(self) -> Any:
             raise RuntimeError("outside of a request")
 
@@ -352,7 +352,7 @@ def test_what_cannot_be_looked_at_is_never_the_same(caplog: pytest.LogCaptureFix
 
 def test_modules_that_libraries_make_are_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some are no modules, and have no file; what nobody has installed is the user's own."""
-    monkeypatch.setitem(sys.modules, "pytest.made", types.SimpleNamespace())  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "pytest.made", types.SimpleNamespace())
     monkeypatch.setitem(sys.modules, "own", types.ModuleType("own"))
     for name in ("pytest", "pytest.made", "json.decoder", "sys", "_frozen_importlib", "pyspark.sql", "pyarrow.lib"):
         assert is_library(name, sys.modules[name]), name

@@ -294,7 +294,7 @@ def test_rows_behind_one_that_python_cannot_hold_wait_for_the_replay_like_those_
 ) -> None:
     """With on_failure="fail" the batch will be run again; they would then have been called before it."""
     batch = _with_a_moment([0, _BEYOND, 0, 0]).append_column("k", pa.array([1, 1, 1, 2]))
-    made, _ = _enriched(Plan(_twice, key="k", on_failure=on_failure), batch, ("id", "until"))
+    made, _ = _enriched(Plan(_twice, key=("k",), on_failure=on_failure), batch, ("id", "until"))
     assert made.column("twice").to_pylist() == answers
 
 
@@ -314,7 +314,7 @@ def test_rows_behind_one_whose_answer_does_not_fit_wait_for_the_replay_like_thos
         return {"twice": "a text" if row.id == 0 else 2 * row.id}
 
     batch = _wide(4, 1).append_column("k", pa.array([1, 1, 2, 1]))
-    plan = Plan(fn, key="k", on_failure=on_failure, retry=Retry(on=Exception, initial=0, jitter=0))
+    plan = Plan(fn, key=("k",), on_failure=on_failure, retry=Retry(on=(Exception,), initial=0, jitter=0))
     made, _ = _enriched(plan, batch)
     assert made.column("twice").to_pylist() == answers
     assert sorted(called) == [row for row, answer in enumerate(answers) if row == 0 or answer is not None]

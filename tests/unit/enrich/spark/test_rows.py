@@ -34,7 +34,11 @@ def test_maps_are_dictionaries_however_deep_they_stand() -> None:
     """In lists, in structs, in maps."""
     inner = pa.map_(pa.string(), pa.int64())
     kind = pa.struct([("l", pa.list_(inner)), ("m", pa.map_(pa.string(), inner)), ("s", pa.string())])
-    values = [{"l": [{"a": 1}, None], "m": {"x": {"b": 2}, "y": None}, "s": "t"}, None, {"l": None, "m": {}, "s": None}]
+    values: list[dict[str, Any] | None] = [
+        {"l": [{"a": 1}, None], "m": {"x": {"b": 2}, "y": None}, "s": "t"},
+        None,
+        {"l": None, "m": {}, "s": None},
+    ]
     assert values_of(pa.array(values, kind)) == values
 
 
@@ -93,8 +97,8 @@ def test_a_name_that_every_row_has_is_reached_by_key() -> None:
     batch = pa.RecordBatch.from_pydict({name: [value] for name, value in values.items()})
     (row,), _ = RowReader(list(values)).read(batch)
     assert (row["__class__"], row["__del__"], row["_fields"], row.count) == ("x", 2, "y", 3)
-    assert isinstance(row, tuple)
     assert row.asDict() == values
+    assert isinstance(row, tuple)
 
 
 def test_what_is_equal_is_hashable_and_equal() -> None:
@@ -204,7 +208,7 @@ def test_rows_are_told_apart_by_values_that_python_cannot_hold() -> None:
         kind
     )
     plain = _moments(0, BEYOND, BEYOND + 1, BEYOND)
-    keys = set()
+    keys: set[str] = set()
     for array in (plain, deep):
         batch = pa.RecordBatch.from_arrays([array], names=["a"])
         key = idempotency_keys("q", ["a"], batch)

@@ -24,7 +24,8 @@ NOW = 1_800_000_000_000_000_000
 
 def encoded(*events: Event, longest: int = 1_000) -> ExportLogsServiceRequest:
     data = Encoder(lambda: NOW, longest, {"team": "payments"}).encode(events)
-    return ExportLogsServiceRequest.FromString(data)
+    request: ExportLogsServiceRequest = ExportLogsServiceRequest.FromString(data)
+    return request
 
 
 def theirs(one: Event, resource: dict[str, str]) -> ExportLogsServiceRequest:

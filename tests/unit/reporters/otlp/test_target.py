@@ -53,7 +53,7 @@ def test_http_variables_mean_what_they_mean_to_the_exporter(
     assert ours.headers.items() <= theirs._client._headers.items()
     added = {"user-agent", "content-type", "content-encoding"}
     assert set(ours.headers) == {name.lower() for name in theirs._client._headers} - added
-    theirs.shutdown()
+    theirs.shutdown()  # type: ignore[no-untyped-call]
 
 
 # Paths are of HTTP alone; "none" is a value of the specification that the exporter does not know with gRPC.
@@ -78,7 +78,7 @@ def test_grpc_variables_mean_what_they_mean_to_the_exporter(
     assert ours.is_secure is not theirs._insecure
     assert ours.is_compressed is (theirs._compression is grpc.Compression.Gzip)
     assert ours.timeout == min(10.0, theirs._timeout)
-    assert tuple(ours.headers.items()) == tuple(theirs._headers)
+    assert tuple(ours.headers.items()) == theirs._headers
     theirs.shutdown()
 
 
