@@ -108,7 +108,7 @@ def _aiostream(job: Job) -> list[Any]:
                 return await job.call(client, row)
 
             rows = aiostream.stream.iterate(range(job.rows))
-            mapped = aiostream.stream.map(rows, one, ordered=True, task_limit=job.in_flight)
+            mapped: aiostream.Stream[Any] = aiostream.stream.map(rows, one, ordered=True, task_limit=job.in_flight)
             return list(await aiostream.stream.list(mapped))
 
     return asyncio.run(main())

@@ -53,7 +53,7 @@ def _unchanged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 @contextlib.contextmanager
 def _session(**settings: str) -> Iterator[SparkSession]:
     for module in (__name__, _spark_recipes.__name__):
-        cloudpickle.register_pickle_by_value(sys.modules[module])
+        cloudpickle.register_pickle_by_value(sys.modules[module])  # type: ignore[no-untyped-call]
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(f"local[{_SLOTS}]").config("spark.ui.enabled", "false")

@@ -15,6 +15,7 @@ The receivers are real servers of their own processes (gRPC's and Python's HTTP 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import statistics
@@ -142,8 +143,10 @@ def measure_file(batch: list[Event]) -> None:
             for one in Path(folder).iterdir():
                 os.truncate(one, 0)
 
-        for what, changes in (("file", {}), ("file, put aside at 64m", {"max_size": 64 << 20, "keep": 1})):
-            with delivering(FileReporter(FileConfig(str(path), **changes)), batch) as ours:
+        endless = FileConfig(str(path))
+        put_aside = dataclasses.replace(endless, max_size=64 << 20, keep=1)
+        for what, config in (("file", endless), ("file, put aside at 64m", put_aside)):
+            with delivering(FileReporter(config), batch) as ours:
                 show(what, ours, {"json and write": with_json, "msgspec and write": with_msgspec}, clean)
 
 
@@ -154,17 +157,19 @@ def exporter_of(protocol: str, endpoint: str, batch: list[Event]) -> tuple[Deliv
     """OpenTelemetry's own exporter with the same records, and its end."""
     from opentelemetry._logs import LogRecord, SeverityNumber
     from opentelemetry.sdk._logs import ReadableLogRecord
-    from opentelemetry.sdk._logs.export import LogRecordExportResult
+    from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
+    exporter: LogRecordExporter
     if protocol == "grpc":
-        from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as Exporter
-    else:
-        from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter as Exporter
+        from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as ByGrpc
 
-        endpoint += "/v1/logs"
-    exporter = Exporter(endpoint=endpoint)
+        exporter = ByGrpc(endpoint=endpoint)
+    else:
+        from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter as ByHttp
+
+        exporter = ByHttp(endpoint=endpoint + "/v1/logs")
     resource, scope = Resource({"service.name": "clickstream"}), InstrumentationScope("spark.streaming.query")
     records = [
         ReadableLogRecord(

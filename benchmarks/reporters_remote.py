@@ -185,8 +185,9 @@ def _webhook(loop: asyncio.AbstractEventLoop) -> None:
             lambda bodies: loop.run_until_complete(post_each(bodies)),
             lambda events: [encode_event(event) for event in events],
         )
-        for one in (*reporters, client):
-            loop.run_until_complete(one.close() if isinstance(one, WebhookReporter) else one.aclose())
+        for one in reporters:
+            loop.run_until_complete(one.close())
+        loop.run_until_complete(client.aclose())
 
 
 def _kafka(loop: asyncio.AbstractEventLoop) -> None:

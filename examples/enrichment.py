@@ -14,10 +14,13 @@ import random
 import tempfile
 import threading
 import urllib.request
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from spark_events import Retry, enrich_batch
 
@@ -59,17 +62,17 @@ class Client:
         return await asyncio.to_thread(call)
 
 
-def client_of(url: str):
+def client_of(url: str) -> Callable[[], AbstractAsyncContextManager[Client]]:
     """What opens the client: once in each Python worker, kept from one micro-batch to the next."""
 
     @contextlib.asynccontextmanager
-    async def open_client():
+    async def open_client() -> AsyncIterator[Client]:
         yield Client(url)
 
     return open_client
 
 
-async def country_of(row, ctx):
+async def country_of(row: Row, ctx: Any) -> dict[str, str]:
     """Called for every row, up to 20 at the same time in each task."""
     found = await ctx.resource.get(f"/users/{row.user_id}", ctx.idempotency_key)
     return {"country": found["country"]}

@@ -16,7 +16,7 @@ events = spark_events.start(spark)
 
 # %% Something to be called with what matters. Run this cell again: it takes the place of the one before.
 @events.on("JobFailureEvent", min_severity="ERROR")
-def show(failure):
+def show(failure: spark_events.Event) -> None:
     print("FAILED:", failure.attributes["failure.root_cause"])
 
 

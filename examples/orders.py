@@ -12,10 +12,11 @@ spark = SparkSession.builder.appName("orders").config("spark.sql.ansi.enabled", 
 spark.read.csv(source, header=True).createOrReplaceTempView("orders")
 
 try:
-    turnover = spark.sql("SELECT sum(CAST(amount AS int)) FROM orders").first()[0]
+    total = spark.sql("SELECT sum(CAST(amount AS int)) FROM orders").first()
 except Exception as error:
     print(f"not every amount is a number ({type(error).__name__}); those that are not count as 0")
-    turnover = spark.sql("SELECT sum(coalesce(try_cast(amount AS int), 0)) FROM orders").first()[0]
+    total = spark.sql("SELECT sum(coalesce(try_cast(amount AS int), 0)) FROM orders").first()
 
-print(f"turnover: {turnover}")
+assert total is not None  # a sum is always one row
+print(f"turnover: {total[0]}")
 spark.stop()

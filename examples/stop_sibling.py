@@ -17,7 +17,7 @@ with spark_events.start(spark, reporters=["log"]) as events:
     events.wait_for("BatchCommitEvent", timeout=300)
 
     @events.on("JobStatusChangeEvent", min_severity="ERROR")
-    def stop_the_other(event):
+    def stop_the_other(event: spark_events.Event) -> None:
         if event.attributes["spark.entity"] == "query":
             spark_events.add_event(
                 spark_events.EventBuilder("shop.siblings", "SiblingStopped")
