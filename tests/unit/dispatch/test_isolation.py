@@ -135,10 +135,10 @@ def test_a_reporter_whose_thread_comes_back_is_given_another_one(
     delivery = started(lambda: Blocking(gates.pop() if gates else gate, []), timeout=0.01)
     came_back = delivery._worker
     delivery.put(entries(1))
-    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 2)
+    eventually(lambda: delivery.hung == 2, meanwhile=lambda: delivery.check(time.monotonic()))
     first.set()
     eventually(lambda: not came_back.is_alive)
-    eventually(lambda: delivery.check(time.monotonic()) or delivery.hung == 3)
+    eventually(lambda: delivery.hung == 3, meanwhile=lambda: delivery.check(time.monotonic()))
     delivery.request_stop(time.monotonic())
     delivery.join()
 
@@ -355,7 +355,7 @@ def test_one_blocked_thread_is_one_failure_however_often_no_other_can_be_started
     delivery.put(entries(3))
     assert blocked.entered.wait(20)
     thread_limit(True)
-    eventually(lambda: delivery.check(time.monotonic()) or "can't start new thread" in caplog.text)
+    eventually(lambda: "can't start new thread" in caplog.text, meanwhile=lambda: delivery.check(time.monotonic()))
     delivery.check(time.monotonic())
     assert [loop.is_closed() for loop in loops] == [False, True, True]
     thread_limit(False)

@@ -410,7 +410,7 @@ def test_nothing_passes_by_a_disk_any_more_when_its_spool_is_closed(
     one.put(1, 2)
     assert sick.entered.wait(PATIENCE)
     one.spool.close(time.monotonic())
-    eventually(lambda: one.spool.check() or one.clerk.is_failing)
+    eventually(lambda: one.clerk.is_failing, meanwhile=one.spool.check)
     counts = one.counts()
     assert (counts.spooled, counts.held, counts.dropped) == (1, 0, {"shutdown": 2})
     sick.gate.set()
