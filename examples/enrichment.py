@@ -18,11 +18,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from spark_events import Retry, enrich_batch
+from spark_events.enrich import Context
 
 ORDERS = 200
 
@@ -72,7 +72,7 @@ def client_of(url: str) -> Callable[[], AbstractAsyncContextManager[Client]]:
     return open_client
 
 
-async def country_of(row: Row, ctx: Any) -> dict[str, str]:
+async def country_of(row: Row, ctx: Context) -> dict[str, str]:
     """Called for every row, up to 20 at the same time in each task."""
     found = await ctx.resource.get(f"/users/{row.user_id}", ctx.idempotency_key)
     return {"country": found["country"]}

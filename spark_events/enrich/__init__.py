@@ -5,10 +5,11 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from spark_events.enrich.engine.context import Context
 from spark_events.enrich.plan import Cache, CircuitBreaker, Retry
 from spark_events.enrich.spark.enrich import enrich, enrich_batch
 
-__all__ = ["Cache", "CircuitBreaker", "Retry", "enrich", "enrich_batch"]
+__all__ = ["Cache", "CircuitBreaker", "Context", "Retry", "enrich", "enrich_batch"]
 
 
 class _Callable(ModuleType):

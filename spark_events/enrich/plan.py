@@ -42,7 +42,7 @@ class Retry:
     initial: float = 0.1
     max: float = 10.0
     jitter: float = 0.1
-    on: tuple[type[Exception], ...] | Callable[[Exception], bool] | None = None
+    on: type[Exception] | Sequence[type[Exception]] | Callable[[Exception], bool] | None = None
     on_result: Callable[[Any], bool] | None = None
     honor_retry_after: bool = True
 

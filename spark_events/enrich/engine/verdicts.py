@@ -13,7 +13,7 @@ import math
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from spark_events.enrich.plan import Retry
@@ -129,7 +129,7 @@ def judge(error: BaseException, retry: Retry | None, wall: Callable[[], float] =
         return dataclasses.replace(nature, retryable=False)
     if retry.on is None:
         return nature
-    wanted = isinstance(error, retry.on) if isinstance(retry.on, tuple) else bool(retry.on(error))
+    wanted = isinstance(error, tuple(retry.on)) if isinstance(retry.on, Sequence) else bool(retry.on(error))
     return dataclasses.replace(nature, retryable=wanted)
 
 

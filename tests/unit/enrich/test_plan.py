@@ -144,7 +144,7 @@ def test_values_that_cannot_be(arguments: dict[str, Any], says: str) -> None:
             "Retry.on is <class 'BaseException'>; allowed: subclasses of Exception",
         ),
         (lambda: Retry(on="timeout"), "Retry.on"),  # type: ignore[arg-type]
-        (lambda: Retry(on=[]), "Retry.on"),  # type: ignore[arg-type]
+        (lambda: Retry(on=[]), "Retry.on"),
         (lambda: Retry(on_result=3), "Retry.on_result is 3"),  # type: ignore[arg-type]
         (
             lambda: Retry(honor_retry_after=1),  # type: ignore[arg-type]
@@ -172,7 +172,7 @@ def test_cancellation_cannot_be_asked_to_be_retried() -> None:
 
 def test_a_plan_survives_its_way_to_the_executors() -> None:
     """Equal after a pickle, with its columns as tuples."""
-    retry = Retry(on=[ValueError])  # type: ignore[arg-type]
+    retry = Retry(on=[ValueError])
     plan = Plan(one, key="user", coalesce_by=["a", "b"], retry=retry, cache=Cache())  # type: ignore[arg-type]
     assert pickle.loads(pickle.dumps(plan)) == plan
     assert plan.retry is not None

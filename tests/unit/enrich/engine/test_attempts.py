@@ -93,7 +93,7 @@ def test_retry_none_means_one_attempt() -> None:
 
 def test_on_says_what_is_tried_again() -> None:
     """Types, or a function of the exception; one that raises is what is to be seen."""
-    one_type = Retry(initial=0, jitter=0, on=ValueError)  # type: ignore[arg-type]  # as a tuple of one
+    one_type = Retry(initial=0, jitter=0, on=ValueError)
     assert Run(Scripted(ValueError()), retry=one_type).of([1]) == [1]
     assert Run(Scripted(ValueError("a")), retry=Retry(initial=0, jitter=0, on=lambda e: "a" in str(e))).of([1]) == [1]
     by_type = Run(Scripted(ConnectionError()), retry=one_type).of([1])
