@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from spark_events.dispatch.attempts import SHUTDOWN, Attempts
 from spark_events.dispatch.bell import Bell
@@ -17,13 +16,12 @@ from spark_events.dispatch.calls import most_of, stays_in_thread
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.interruption import Interrupted, let_go_of_logging
 from spark_events.event import Event
+from spark_events.loops import unwind
 from spark_events.reporters.reporter import Reporter
 
 __all__ = ["Source", "Worker"]
 
 _LOG = logging.getLogger(__name__)
-#: How long what a reporter has left running has to end, in seconds.
-_UNWIND_SECONDS = 0.25
 
 
 class Source(Protocol):
@@ -146,8 +144,7 @@ class Worker:
                     if stays_in_thread(reporter):
                         self._companion = threading.get_native_id()
                     self._loop.run_until_complete(self._deliver(reporter))
-                    with contextlib.suppress(SystemExit, KeyboardInterrupt, RuntimeError):
-                        self._loop.run_until_complete(_end_tasks(asyncio.all_tasks(self._loop)))
+                    unwind(self._loop)
             finally:
                 # The number of a thread that has ended may be another's.
                 self._companion = None
@@ -202,13 +199,3 @@ class Worker:
                 return []
             await self._work.wait()
             waited = True
-
-
-async def _end_tasks(tasks: set[asyncio.Task[Any]]) -> None:
-    """What still runs is cancelled: of a task that is destroyed while it waits, asyncio complains to the user."""
-    for task in tasks:
-        task.cancel()
-    ended, _ = await asyncio.wait(tasks, timeout=_UNWIND_SECONDS) if tasks else (tasks, tasks)
-    for task in ended:
-        # Nobody waits for it any more.
-        _ = task.cancelled() or task.exception()

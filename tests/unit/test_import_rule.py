@@ -15,12 +15,13 @@ import spark_events
 
 PACKAGE = Path(spark_events.__file__).parent
 # Part -> the parts that it may import, itself apart. The order is that of the design.
-LEAVES = {"event", "errors", "config", "loading", "metrics", "_version"}
+LEAVES = {"event", "errors", "config", "loading", "loops", "metrics", "_version"}
 ALLOWED = {
     "event": {"errors"},
     "errors": set(),
     "config": {"errors"},
     "loading": set(),
+    "loops": set(),
     "metrics": {"errors"},
     "_version": set(),
     "jars": {"errors"},

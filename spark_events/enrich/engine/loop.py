@@ -15,6 +15,8 @@ import weakref
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from spark_events.loops import unwind
+
 __all__ = ["BackgroundLoop"]
 
 _LOG = logging.getLogger(__name__)
@@ -23,8 +25,6 @@ T = TypeVar("T")
 
 #: How long the interpreter's end waits for a loop, which a call may block.
 _EXIT_SECONDS = 1.0
-#: Of that, how long what still runs has to end.
-_UNWIND_SECONDS = 0.25
 
 
 class BackgroundLoop:
@@ -66,19 +66,8 @@ class BackgroundLoop:
             # A function may stop the loop, and a task that it has left running may exit; all others still need it.
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self.loop.run_forever()
-        with contextlib.suppress(SystemExit, KeyboardInterrupt, RuntimeError):
-            self.loop.run_until_complete(_end_tasks(asyncio.all_tasks(self.loop)))
+        unwind(self.loop)
         self.loop.close()
-
-
-async def _end_tasks(tasks: set[asyncio.Task[Any]]) -> None:
-    """What still runs is cancelled: of a task that is destroyed while it waits, asyncio complains to the user."""
-    for task in tasks:
-        task.cancel()
-    ended, _ = await asyncio.wait(tasks, timeout=_UNWIND_SECONDS) if tasks else (tasks, tasks)
-    for task in ended:
-        # Who waited for it has been told, or is gone.
-        _ = task.cancelled() or task.exception()
 
 
 _running: weakref.WeakSet[BackgroundLoop] = weakref.WeakSet()
