@@ -55,7 +55,7 @@ _MACHINERY = re.compile(
     r"[/\\](?:pyspark|py4j|pyspark\.zip|py4j-[\d.]+-src\.zip|spark_events-\d[^/\\]*\.zip)[/\\]|/lib/python\d"
     r"|[/\\]spark_events[/\\](?:"
     r"(?:bridge|cli|config|dispatch|enrich|event|jars|reporters|session|translate)[/\\]"
-    r"|(?:__init__|_version|conversation|errors|loading|pipeline|sidecar)\.py$)"
+    r"|(?:__init__|_version|conversation|errors|loading|loops|pipeline|sidecar)\.py$)"
 )
 
 
