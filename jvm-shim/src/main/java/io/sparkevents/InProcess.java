@@ -44,7 +44,7 @@ public final class InProcess implements Destination {
     this.context = context;
     this.settings = settings;
     queue = new HandoffQueue(settings.queueSize(), settings.synchronous());
-    gate = SyncGate.of(settings, queue, context::isStopped);
+    gate = SyncGate.of(settings, queue, () -> context.isStopped() || deadline.isSet());
     answers = new Answers(queue, gate, new Statistics(), events);
     feed = new Feed(queue, settings.queueSize(), deadline);
     listener = new EventsListener(conf, this);
@@ -139,6 +139,8 @@ public final class InProcess implements Destination {
    */
   public void stop() throws InterruptedException {
     if (listening && !context.isStopped()) {
+      // The time for the end begins here: who waits for answers from now on is waited for as at the application's end.
+      setDeadline();
       awaitBus();
       context.removeSparkListener(listener);
     }
@@ -146,17 +148,21 @@ public final class InProcess implements Destination {
   }
 
   private void finish() {
-    if (!deadline.isSet()) {
-      deadline.setAfter(settings.shutdownTimeoutMillis() - gate.spentAtTheEndMillis());
-    }
+    setDeadline();
     queue.finish();
   }
 
-  /** Waits until the bus has brought everything that happened before. */
+  private void setDeadline() {
+    if (!deadline.isSet()) {
+      deadline.setAfter(settings.shutdownTimeoutMillis() - gate.spentAtTheEndMillis());
+    }
+  }
+
+  /** Until the bus has brought everything that happened before; a quarter of the time is left for its delivery. */
   private void awaitBus() throws InterruptedException {
     Marker marker = new Marker(listener);
     Deadline patience = new Deadline();
-    patience.setAfter(settings.shutdownTimeoutMillis());
+    patience.setAfter(settings.shutdownTimeoutMillis() * 3 / 4);
     context.listenerBus().post(marker);
     while (!marker.await(LOOK_MILLIS) && !patience.hasPassed() && !context.isStopped()) {
       continue;
