@@ -48,7 +48,7 @@ def test_a_stream_that_breaks_off_keeps_nobody_waiting(lab: Lab) -> None:
 def test_a_stream_that_is_stopped_takes_no_longer_than_it_may(lab: Lab) -> None:
     """What Spark still has in its queue, and waits with for a slow reporter, is of the time for the end."""
     _, took = run(lab, "session_stops.py")
-    assert took < 9  # 5 s are what it may take; it was twice that, and what the last answer took
+    assert took < 8  # 5 s are what it may take; it was twice that, and what the last answer took
 
 
 def test_configure_sets_everything(alone: tuple[Run, Any]) -> None:

@@ -11,7 +11,7 @@ import spark_events
 
 class Slow(spark_events.Reporter):
     def report(self, events: Sequence[spark_events.Event]) -> None:
-        time.sleep(2)
+        time.sleep(4)
 
 
 spark = spark_events.configure(SparkSession.builder, sidecar=False).getOrCreate()
