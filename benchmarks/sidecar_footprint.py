@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import psutil
 
-from spark_events.conversation import PROTOCOL
+from spark_events.bridge.records import PROTOCOL
 
 _STARTS = 5
 _EVENTS = 20_000

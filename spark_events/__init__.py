@@ -76,4 +76,11 @@ def __getattr__(name: str) -> Any:
     # On executors there is no msgspec, which events are made of; and nobody should pay for what he does not use.
     if name not in __all__:
         raise AttributeError(f"module 'spark_events' has no attribute {name!r}")
-    return getattr(import_module(_PLACES.get(name, "spark_events.errors")), name)
+    place = import_module(_PLACES.get(name, "spark_events.errors"))
+    # The package ``enrich`` can be called: it is what the name stands for from then on, so it is at once.
+    return place if place.__name__ == f"{__name__}.{name}" else getattr(place, name)
+
+
+def __dir__() -> list[str]:
+    # Asked by whoever completes names, as a notebook does.
+    return sorted({*globals(), *__all__})

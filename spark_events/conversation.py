@@ -17,7 +17,7 @@ from typing import Protocol
 from spark_events._version import __version__
 from spark_events.bridge.acknowledgements import Acknowledgements
 from spark_events.bridge.answers import Answers
-from spark_events.bridge.records import Decoder, Goodbye, Hello, JvmShutdown, Restored, Unknown
+from spark_events.bridge.records import PROTOCOL, Decoder, Goodbye, Hello, JvmShutdown, Restored, Unknown
 from spark_events.config import Setting, Settings
 from spark_events.dispatch.affinity import Affinity
 from spark_events.dispatch.books import account, with_those_before
@@ -32,10 +32,8 @@ from spark_events.reporters.reporter import Reporter
 from spark_events.translate.dispatch_reports import final_report, reporter_status
 from spark_events.translate.translator import Translator
 
-__all__ = ["PROTOCOL", "Conversation", "Source"]
+__all__ = ["Conversation", "Source"]
 
-#: What the shim and this package must agree on.
-PROTOCOL = 1
 #: So many events are dispatched at once: less than a mailbox holds, so that a burst can be taken as it comes.
 _SLICE = 128
 #: However large its record, an event takes no more than so many places, and no more than half of a mailbox: what is

@@ -42,17 +42,20 @@ class ConfigError(SparkEventsError):
         super().__init__("; ".join(problems))
         self.problems = tuple(problems)
 
+    def __reduce__(self) -> tuple[type[ConfigError], tuple[tuple[str, ...]]]:
+        return type(self), (self.problems,)
+
 
 class InvalidEventError(SparkEventsError, ValueError):
     """An event that cannot be built: the message names the field or the attribute."""
 
 
 class InvalidChoiceError(SparkEventsError, ValueError):
-    """A choice of events that cannot be: the message names the argument, what was given and what is allowed."""
+    """Which events, or how long: the message names the argument, what was given and what is allowed."""
 
 
 class InvalidPlanError(SparkEventsError, ValueError):
-    """An enrichment that cannot be: the message names the argument, what was given and what is allowed."""
+    """An enrichment that cannot be made: the message names the argument, what was given and what is allowed."""
 
 
 class EnrichmentError(SparkEventsError):
@@ -101,7 +104,7 @@ class SessionError(SparkEventsError, RuntimeError):
 
 
 class StreamStoppedError(SessionError):
-    """The events have ended, and with them what was asked for."""
+    """The stream has ended, so the event that was asked for cannot come any more."""
 
 
 class WaitTimeoutError(SparkEventsError, TimeoutError):
@@ -144,6 +147,9 @@ class ThrottledError(SparkEventsError):
             raise TypeError(f"ThrottledError: retry_after is {retry_after!r}; allowed: seconds, as a number")
         super().__init__(message)
         self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[type[ThrottledError], tuple[str, float]]:
+        return type(self), (str(self), self.retry_after)
 
 
 class TransientError(SparkEventsError):

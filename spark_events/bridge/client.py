@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from spark_events.bridge.answers import Answers
+from spark_events.bridge.records import PROTOCOL
 
 __all__ = ["ClientBridge"]
 
-_PROTOCOL = 1
 #: How long it may take to take the listener out.
 _REMOVE_SECONDS = 5.0
 
@@ -98,7 +98,7 @@ class ClientBridge:
         self.answers = Answers(lambda _: None)
         told = [{"key": key, "value": value, "origin": origin} for key, value in settings.items()]
         application = spark.conf.get("spark.app.name", "")
-        self.records.say("hello", protocol=_PROTOCOL, settings=told, application=application)
+        self.records.say("hello", protocol=PROTOCOL, settings=told, application=application)
         self._restore("application_start", **self._application())
         for query in spark.streams.active:
             self._restore("query_started", id=str(query.id), run_id=str(query.runId), name=query.name, timestamp="")

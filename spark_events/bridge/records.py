@@ -14,6 +14,7 @@ from spark_events.bridge.progress import Progress
 
 __all__ = [
     "MOST_FAILURES",
+    "PROTOCOL",
     "Added",
     "AddedEvent",
     "ApplicationEnd",
@@ -66,6 +67,10 @@ class SettingRecord(msgspec.Struct, frozen=True):
     key: str
     value: str
     origin: str
+
+
+#: What the shim and this package must agree on.
+PROTOCOL = 1
 
 
 class Hello(_Line, frozen=True, kw_only=True):

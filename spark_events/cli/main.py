@@ -14,12 +14,12 @@ from spark_events.errors import SparkEventsError
 
 __all__ = ["main"]
 
-#: Python's own choices; whoever has made another one has it.
+#: What Python chooses by itself; PYTHONIOENCODING may say otherwise, and is obeyed.
 _STRICT = ("strict", "surrogateescape")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code: 0, 1 for a failure, 2 for wrong usage."""
+    """Runs one command; returns its exit code: 0, 1 for a failure, 2 for wrong usage, 130 for Ctrl-C."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in _STRICT:
         # What a terminal of few characters cannot show must not be the end.
         sys.stdout.reconfigure(errors="backslashreplace")

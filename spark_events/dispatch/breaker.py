@@ -74,7 +74,7 @@ class Breaker:
     def attempt(self) -> None:
         """An attempt begins: of a breaker whose time is up, the one that shows how things are.
 
-        Who cannot wait until then, because the end is near, tries all the same; its failure prolongs nothing.
+        At an end, attempts are made while it is open, too; a failure of these does not prolong that.
         """
         if self.state is BreakerState.OPEN and not self.pause():
             self._become(BreakerState.HALF_OPEN, "one batch is let through")

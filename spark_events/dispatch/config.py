@@ -37,4 +37,9 @@ class DeliveryConfig:
         0.1,
         doc="The pause after a first failed attempt; it doubles with each further one, with jitter.",
     )
-    retry_max: float = option("retry.max", positive_duration, 5.0, doc="The longest pause between two attempts.")
+    retry_max: float = option(
+        "retry.max",
+        positive_duration,
+        5.0,
+        doc="The longest pause between two attempts; on top of it comes jitter, retry.initial at most.",
+    )

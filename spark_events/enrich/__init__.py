@@ -2,6 +2,8 @@
 
 import inspect
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +21,9 @@ class _Callable(ModuleType):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return enrich(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
+        return import_module, (self.__name__,)
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -39,11 +39,11 @@ class Severity(enum.Enum):
         # Asked for with every event: an attribute, for to look a member up in a dictionary takes longer.
         self.number = 1 + 4 * len(type(self).__members__)
 
-    def __ge__(self, other: Severity) -> bool:
-        return self.number >= other.number
+    def __ge__(self, other: object) -> bool:
+        return self.number >= other.number if isinstance(other, Severity) else NotImplemented
 
-    def __lt__(self, other: Severity) -> bool:
-        return self.number < other.number
+    def __lt__(self, other: object) -> bool:
+        return self.number < other.number if isinstance(other, Severity) else NotImplemented
 
 
 class Attributes(dict[str, AttributeValue]):
@@ -83,6 +83,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     event_id: str
     sequence: int = 0
     attributes: Attributes = msgspec.field(default_factory=Attributes)
+
+    def __hash__(self) -> int:
+        return hash(self.event_id)
 
     @staticmethod
     def builder(class_scope: str | type, name: str) -> EventBuilder:
@@ -132,9 +135,9 @@ class EventBuilder:
         return self
 
     def set_severity(self, severity: Severity | str) -> EventBuilder:
-        """INFO, if it is never called."""
+        """INFO, if it is never called; a name in capitals or not."""
         try:
-            self._severity = Severity(severity)
+            self._severity = Severity(severity.upper() if isinstance(severity, str) else severity)
         except ValueError:
             allowed = ", ".join(s.value for s in Severity)
             raise InvalidEventError(f"severity: given {severity!r}, allowed is one of {allowed}") from None
@@ -161,7 +164,7 @@ class EventBuilder:
         return self
 
     def build(self) -> Event:
-        """The event, with an identifier of its own. Its sequence is given to it by the dispatcher."""
+        """The event, with an identifier of its own. Its sequence and its final identifier come when it is reported."""
         now = time.time_ns() // 1_000_000
         return Event(
             name=self._name,

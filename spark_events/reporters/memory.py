@@ -28,7 +28,8 @@ class MemoryReporter(Reporter):
     stays_in_thread = True
 
     def __init__(self, config: MemoryConfig | None = None) -> None:
-        self._events: deque[Event] = deque(maxlen=(config or MemoryConfig()).size)
+        super().__init__(config or MemoryConfig())
+        self._events: deque[Event] = deque(maxlen=self.config.size)
 
     @property
     def events(self) -> list[Event]:

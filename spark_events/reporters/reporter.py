@@ -56,7 +56,7 @@ class Reporter(abc.ABC):
         """Delivers some events, oldest first. Having returned, it answers for all of them."""
 
     def close(self) -> Awaitable[None] | None:
-        """Called once after the last events."""
+        """Called once after the last events; never, where ``open`` was not, or its thread was given up."""
         return None
 
 

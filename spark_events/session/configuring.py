@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 from spark_events import jars
@@ -21,6 +21,12 @@ from spark_events.session.shim import knows_shim
 __all__ = ["configure", "jar_path", "own_settings", "spark_conf"]
 
 _LISTENER = "io.sparkevents.EventsListener"
+#: What has an argument of its own.
+_KEYS = {
+    "dispatcher": "events.dispatcher.type",
+    "reporters": "events.reporters",
+    "sidecar": "events.sidecar.enabled",
+}
 _LISTENERS, _CLASS_PATH = "spark.extraListeners", "spark.driver.extraClassPath"
 
 Builder = TypeVar("Builder")
@@ -35,11 +41,21 @@ def jar_path() -> str:
     return str(jars.jar_path())
 
 
-def own_settings(settings: Mapping[str, Any] | None, problems: list[str]) -> dict[str, str]:
-    """Settings as a caller may write them, with or without ``events.`` and ``spark.events.`` in front."""
+def own_settings(settings: Mapping[str, Any] | None, arguments: Collection[str], problems: list[str]) -> dict[str, str]:
+    """Settings as a caller may write them, with or without ``events.`` and ``spark.events.`` in front.
+
+    Args:
+        settings: what was written.
+        arguments: by name, those of the call that stand for a setting; said twice, none of the two would be right.
+        problems: gets what is wrong with them.
+    """
     given = {} if settings is None else settings
     short = {str(key).removeprefix("spark.").removeprefix("events."): value for key, value in given.items()}
-    return settings_of(short, "events", problems)
+    found = settings_of(short, "events", problems)
+    for name in arguments:
+        if (key := _KEYS[name]) in found:
+            problems.append(f"settings: given {key}, allowed is the argument {name}, which stands for that key")
+    return found
 
 
 def spark_conf(
@@ -58,7 +74,7 @@ def spark_conf(
             or a class of your own that can be imported. A list where names do not matter. Without it, one ``log``.
         dispatcher: ``"async-queued"``, where Spark waits for ``guaranteed`` reporters only, or ``"sync"``.
         sidecar: False: no process is started; events are for :func:`spark_events.start` alone.
-        settings: any other key of docs/configuration.md, with or without ``events.`` in front.
+        settings: any key of docs/configuration.md that is no argument here, with or without ``events.`` in front.
 
     Raises:
         ConfigError: with everything that is wrong.
@@ -70,11 +86,12 @@ def spark_conf(
         " sidecar is another process: give a type or a class of a module, or use spark_events.start"
         for name in found.own
     ]
+    arguments = {"dispatcher", "sidecar"} if reporters is None else set(_KEYS)
     values = {
         "events.dispatcher.type": str(dispatcher),
         "events.python": sys.executable,
         **found.settings,
-        **own_settings(settings, problems),
+        **own_settings(settings, arguments, problems),
         "events.sidecar.enabled": str(sidecar).lower(),
     }
     if found.names:

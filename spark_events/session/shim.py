@@ -10,13 +10,13 @@ __all__ = ["driver_of", "is_connect", "knows_shim", "session_of"]
 
 
 def session_of(spark: Any | None) -> Any:
-    """The session that is meant, and that runs.
+    """The session that is meant.
 
     Args:
         spark: a SparkSession; None: the one that is active.
 
     Raises:
-        SessionError: there is none, or it was stopped.
+        SessionError: there is none, or what was given is none.
     """
     if spark is None:
         from pyspark.errors import PySparkException

@@ -60,7 +60,7 @@ def start(
         reporters: as of :func:`spark_events.spark_conf`; also reporters that are made already, such as a
             ``MemoryReporter()``. None: what the session is configured with, where no sidecar serves it.
         dispatcher: ``"async-queued"``, where Spark waits for ``guaranteed`` reporters only, or ``"sync"``.
-        settings: any other key of docs/configuration.md, with or without ``events.`` in front.
+        settings: any key of docs/configuration.md that is no argument here, with or without ``events.`` in front.
         history: how many events are kept for :attr:`EventStream.history` and ``wait_for``.
         replace: what becomes of a stream of this application that runs already. True: it is stopped, and its callbacks
             move to the new one. False: it stays, and SessionError is raised. None: True where Python is used
@@ -68,7 +68,7 @@ def start(
 
     Raises:
         ConfigError: with everything that is wrong with the settings.
-        SessionError: the session was stopped, has no shim, or its events are started already.
+        SessionError: the session was stopped, has no shim, or ends just now; or its events are started already.
     """
     session = session_of(spark)
     found = given(() if reporters is None else reporters)
@@ -91,7 +91,9 @@ def start(
                 choose=lambda told: told if reporters is None and not _is_served(session, told) else _ours(told),
                 first_sequence=_next_sequence.get(application, 1),
             )
-            conversation.begin()
+            if not conversation.begin():
+                failure = getattr(bridge.records, "failure", None)
+                raise SessionError("the driver ended, or could not be asked, before its events began") from failure
             bridge.listen()
         except BaseException:
             bridge.give_up()
@@ -114,7 +116,12 @@ def _settings(found: Given, dispatcher: str, settings: Mapping[str, Any] | None)
     problems: list[str] = []
     if _JOURNAL in found.names:
         problems.append(f"reporters: given the name {_JOURNAL!r}, which is that of the stream's own memory")
-    values = {**found.settings, **own_settings(settings, problems), "events.dispatcher.type": str(dispatcher)}
+    arguments = ["dispatcher", "reporters"] if found.names else ["dispatcher"]
+    values = {
+        **found.settings,
+        **own_settings(settings, arguments, problems),
+        "events.dispatcher.type": str(dispatcher),
+    }
     if problems:
         raise ConfigError(problems)
     return {**values, "events.reporters": ",".join(found.names)} if found.settings else values

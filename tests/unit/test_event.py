@@ -171,6 +171,7 @@ def test_the_other_fields_are_checked_as_well() -> None:
         builder.set_severity("LOUD")
     with pytest.raises(InvalidEventError, match="body: given 3"):
         builder.set_body(3)  # type: ignore[arg-type]
+    assert builder.set_severity("warn").build().severity is Severity.WARN
     for moment in (-1, 1.5, True, 2**63, "now"):
         with pytest.raises(InvalidEventError, match="observed_ts_millis: given"):
             builder.set_observed_ts_millis(moment)  # type: ignore[arg-type]
@@ -181,6 +182,7 @@ def test_an_event_survives_pickling_and_copying_unchanged() -> None:
     event = EventBuilder("shop", "Opened").set_attribute("door", "left").build()
     for again in (pickle.loads(pickle.dumps(event)), copy.deepcopy(event)):
         assert again == event
+        assert {event, again} == {event}
         assert type(again.attributes) is Attributes
 
 
@@ -190,3 +192,5 @@ def test_severities_are_ordered_and_numbered_as_opentelemetry_has_them() -> None
     assert sorted([Severity.FATAL, Severity.TRACE, Severity.WARN]) == [Severity.TRACE, Severity.WARN, Severity.FATAL]
     assert Severity.ERROR >= Severity.ERROR
     assert Severity.FATAL > Severity.WARN
+    with pytest.raises(TypeError, match="not supported between instances of 'Severity' and 'str'"):
+        assert Severity.FATAL > "WARN"  # type: ignore[operator]

@@ -122,5 +122,5 @@ class Apart:
     def _is_patient(self, path: Path) -> bool:
         # Where no run is as long as this process would wait, it must be known from one to the next; a first attempt
         # each has.
-        is_old = path in self._in_vain and age_of(path) >= attempts.PATIENT_SECONDS
+        is_old = path in self._in_vain and age_of(path) >= attempts.HOPEFUL_SECONDS
         return self._attempts.is_patient(path) and not is_old

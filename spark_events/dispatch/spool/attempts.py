@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["PATIENT_SECONDS", "Attempts"]
+__all__ = ["HOPEFUL_SECONDS", "Attempts"]
 
 _LOG = logging.getLogger(__name__)
 #: When it is tried again, in seconds, doubling: at the next look at first.
 _FIRST_SECONDS, _MOST_SECONDS = 4.0, 300.0
-#: So long after the first attempt, and up to such a pause, it is hoped that all of it can be read some time.
-PATIENT_SECONDS, _PATIENT_PAUSE = 120.0, 60.0
+#: Nothing counts as lost before so many seconds of attempts, nor before the pause has grown to so many.
+HOPEFUL_SECONDS, _HOPEFUL_PAUSE = 120.0, 60.0
 
 
 class Attempts:
@@ -42,7 +42,7 @@ class Attempts:
         if path not in self._since:
             return True
         # Neither many attempts in a moment say much, nor a long time without any.
-        return self._clock() - self._since[path] < PATIENT_SECONDS or self._pauses[path][0] < _PATIENT_PAUSE
+        return self._clock() - self._since[path] < HOPEFUL_SECONDS or self._pauses[path][0] < _HOPEFUL_PAUSE
 
     def failed(self, path: Path, what: str, error: Exception) -> None:
         """It was tried in vain; before its time, that changes nothing."""

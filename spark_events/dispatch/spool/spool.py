@@ -158,7 +158,7 @@ class Spool:
         """The oldest events that are in memory."""
         with self._lock:
             events = self._window.take(most)
-            if self._window.waiting < self._ahead // 2:
+            if self._window.places < self._ahead // 2:
                 self._work.notify()
             return events
 
@@ -185,7 +185,7 @@ class Spool:
             return self._closed or self._holds_none(but_unread=self._clerk.is_failing)
 
     def _holds_none(self, but_unread: bool = False) -> bool:
-        return not (self._window.waiting or self._front.holds_any or (self._unread and not but_unread))
+        return not (self._window.places or self._front.holds_any or (self._unread and not but_unread))
 
     # --- for the clerk --------------------------------------------------------------------------
 
@@ -196,11 +196,11 @@ class Spool:
             return not self._closing
 
     def _has_work(self, writes: bool, reads: bool) -> bool:
-        if self._unread and reads and self._window.waiting < self._ahead // 2:
+        if self._unread and reads and self._window.places < self._ahead // 2:
             return True
         if writes:
             return bool(self._done or self._front.holds_any)
-        return not self._unread and self._window.waiting < _WINDOW and self._front.holds_any
+        return not self._unread and self._window.places < _WINDOW and self._front.holds_any
 
     def standing(self) -> Standing:
         """What of the file is in memory."""
@@ -291,7 +291,7 @@ class Spool:
                 if one.id not in appended.added:
                     self._duplicates += one.id in appended.duplicates
                     self._dropped["spool-full"] += one.id in appended.shed
-                elif self._unread or self._window.waiting >= self._ahead:
+                elif self._unread or self._window.places >= self._ahead:
                     self._unread += 1
                 else:
                     self._window.extend([one._replace(record=0, on_disk=True)])
@@ -322,7 +322,7 @@ class Spool:
                 passing = self._writing
                 self._writing = []
                 self._front.settle()
-                passing += self._numbered(self._front.take_entries(max(0, _WINDOW - self._window.waiting)))
+                passing += self._numbered(self._front.take_entries(max(0, _WINDOW - self._window.places)))
                 self._front.settle()
                 self._window.extend(passing)
         self._wake()
@@ -330,7 +330,7 @@ class Spool:
     def to_read(self) -> int:
         """How many rows may be read into the window now, or fewer if they are large."""
         with self._lock:
-            return min(self._unread, max(0, self._ahead - self._window.waiting))
+            return min(self._unread, max(0, self._ahead - self._window.places))
 
     def was_read(self, found: list[Waiting], unreadable: list[int]) -> None:
         """Rows have been read, the next ones in their order; some may be no events."""

@@ -56,14 +56,14 @@ class Window:
     Attributes:
         read_through: the place of the last event that is, or was, in here.
         taken: what the reporter has.
-        waiting: how many places those take that wait for it.
+        places: how many those take that wait for it.
         passing: how many of all these are on no disk.
     """
 
     def __init__(self) -> None:
         self.read_through = BEFORE_ALL
         self.taken: list[Waiting] = []
-        self.waiting = self.passing = 0
+        self.places = self.passing = 0
         self._waiting: deque[Waiting] = deque()
 
     @property
@@ -84,7 +84,7 @@ class Window:
         """More events, behind all others."""
         for one in events:
             self._waiting.append(one)
-            self.waiting += one.places
+            self.places += one.places
             self.passing += not one.on_disk
             self.read_through = one.id
 
@@ -93,14 +93,14 @@ class Window:
         while self._waiting and (not self.taken or most >= self._waiting[0].places):
             one = self._waiting.popleft()
             self.taken.append(one)
-            self.waiting -= one.places
+            self.places -= one.places
             most -= one.places
         return [one.event for one in self.taken]
 
     def put_back(self) -> None:
         """The reporter has not taken them."""
         self._waiting.extendleft(reversed(self.taken))
-        self.waiting += sum(one.places for one in self.taken)
+        self.places += sum(one.places for one in self.taken)
         self.taken = []
 
     def settle(self) -> list[int]:
@@ -148,7 +148,7 @@ class Window:
 
     def _replace(self, taken: list[Waiting], waiting: list[Waiting]) -> None:
         self.taken, self._waiting = taken, deque(waiting)
-        self.waiting = sum(one.places for one in waiting)
+        self.places = sum(one.places for one in waiting)
         self.passing = sum(not one.on_disk for one in (*taken, *waiting))
 
 

@@ -85,9 +85,9 @@ class Pool:
         attempts.stopping = lambda: self.stopping
         if attempts.breaker is not None:
             attempts.breaker.add(self._down)
-        # Rows in order and without sharing are settled where they are; the rest takes the long way.
         # The most usual function, of a row alone, is called without a detour.
         self._fn = plan.fn if plan.batch_size is None and not plan.wants_context else None
+        # Rows in order and without sharing are settled where they are; the rest takes the long way.
         self._plain = not (plan.key or plan.batch_size or plan.coalesce_by or plan.cache)
         times = [one for one in (plan.timeout, plan.total_timeout) if one is not None]
         self._first = min(times, default=math.inf)

@@ -31,7 +31,7 @@ class FileConfig:
         "rotation.max-age",
         positive_duration,
         None,
-        doc="A file holds one such period, in UTC: with 1d, a new one begins at midnight. Not set: no matter.",
+        doc="A file holds one such period, in UTC: with 1d, a new one begins at midnight. Not set: no age limit.",
     )
     keep: int = option("rotation.keep", integer(1, 100_000), 10, doc="How many files that were put aside are kept.")
     compress: bool = option("rotation.compress", boolean, False, doc="Whether these are compressed, by gzip.")

@@ -110,6 +110,18 @@ def test_settings_in_any_form(key: str) -> None:
         ({"reporters": {"a": {"type": "file", "path": None}}}, "events.reporter.a.path: given None of type NoneType"),
         ({"reporters": {"a": {3: "x"}}}, "events.reporter.a: given the key 3, allowed is a str"),
         ({"dispatcher": "fast"}, "events.dispatcher.type: given 'fast', allowed is one of sync, async-queued"),
+        (
+            {"settings": {"dispatcher.type": "sync"}},
+            "settings: given events.dispatcher.type, allowed is the argument dispatcher",
+        ),
+        (
+            {"settings": {"sidecar": {"enabled": False}}, "sidecar": True},
+            "settings: given events.sidecar.enabled, allowed is the argument sidecar",
+        ),
+        (
+            {"settings": {"spark.events.reporters": "a"}, "reporters": {"b": "log"}},
+            "settings: given events.reporters, allowed is the argument reporters",
+        ),
         ({"settings": {"shutdwon.timeout": "3s"}}, "did you mean events.shutdown.timeout?"),
     ],
 )

@@ -159,8 +159,8 @@ def test_a_disk_that_fails_for_ever_costs_what_it_does_not_give(
     """After the time that is told: then the rest is counted as lost, and the file is kept."""
     monkeypatch.setattr(clerk, "_RIVALS_SECONDS", 0.01)
     tried_at_once(monkeypatch)
-    monkeypatch.setattr(attempts, "PATIENT_SECONDS", 0.0)
-    monkeypatch.setattr(attempts, "_PATIENT_PAUSE", 0.0)
+    monkeypatch.setattr(attempts, "HOPEFUL_SECONDS", 0.0)
+    monkeypatch.setattr(attempts, "_HOPEFUL_PAUSE", 0.0)
     first, second = owner(), owner()
     write_slices(second, range(2 * SLICE))
     disk = FailingDisk(monkeypatch)

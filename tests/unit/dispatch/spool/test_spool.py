@@ -111,7 +111,7 @@ def test_more_than_memory_holds_comes_in_order(owner: Open, monkeypatch: pytest.
     one = owner()
     for first in range(0, 500, 100):
         one.write(*range(first, first + 100))
-    assert one.spool._window.waiting <= 16
+    assert one.spool._window.places <= 16
     assert one.counts().spooled == 500
     assert one.deliver(500) == list(range(500))
     one.close()
@@ -1521,7 +1521,7 @@ def test_attempts_before_their_time_wear_out_no_patience(tmp_path: Path) -> None
     assert tries.is_patient(tmp_path)
     now = attempts._FIRST_SECONDS
     assert tries.is_due(tmp_path)
-    now = 100 * attempts.PATIENT_SECONDS
+    now = 100 * attempts.HOPEFUL_SECONDS
     assert tries.is_patient(tmp_path)
 
 
@@ -1535,7 +1535,7 @@ def test_patience_ends_after_a_time_with_attempts_in_it(tmp_path: Path) -> None:
             tries.failed(tmp_path, "it cannot be read", OSError("it is away"))
             tried_at.append(now)
         now += 1.0
-    assert (tried_at, now) == ([0, 4, 12, 28, 60], attempts.PATIENT_SECONDS)
+    assert (tried_at, now) == ([0, 4, 12, 28, 60], attempts.HOPEFUL_SECONDS)
     tries.succeeded(tmp_path)
     assert tries.is_patient(tmp_path)
 

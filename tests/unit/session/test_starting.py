@@ -1,0 +1,35 @@
+"""Starting a stream where the driver's side ends at that very moment."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_events.bridge.driver import DriverBridge
+from spark_events.errors import SessionError
+from spark_events.session import starting
+
+
+class Gone:
+    """In the place of a JVM that ends between one call and the next, which no real one can be made to do."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def fetch(self, milliseconds: int) -> bytes:
+        raise ConnectionError(f"the JVM has gone, within {milliseconds} ms")
+
+    def __getattr__(self, name: str) -> object:
+        return lambda *_: self.calls.append(name)
+
+
+def test_a_driver_that_ends_while_it_starts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By one error, with its reason; the stream is not there."""
+    shim = Gone()
+    monkeypatch.setattr(starting, "session_of", lambda spark: spark)
+    monkeypatch.setattr(starting, "_application_of", lambda session: "gone")
+    monkeypatch.setattr(starting, "_open", lambda *_: DriverBridge(shim))
+    with pytest.raises(SessionError, match="the driver ended, or could not be asked") as caught:
+        starting.start(object())
+    assert isinstance(caught.value.__cause__, ConnectionError)
+    assert "gone" not in starting._running
+    assert "listen" not in shim.calls
