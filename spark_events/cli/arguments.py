@@ -12,10 +12,14 @@ from spark_events.config.defaults import default_path, read_properties, settings
 from spark_events.errors import SparkEventsError
 from spark_events.event import Severity
 
-__all__ = ["Configuration", "add_configuration", "add_min_severity", "configuration", "require_seconds"]
+__all__ = ["Configuration", "UsageError", "add_configuration", "add_min_severity", "configuration", "require_seconds"]
 
 #: Longer than anybody waits, and not too long for the clocks.
 _MOST_SECONDS = 1_000_000_000
+
+
+class UsageError(SparkEventsError):
+    """The command line itself is wrong, in a way that its parser cannot see."""
 
 
 def add_min_severity(parser: argparse.ArgumentParser) -> None:
@@ -38,13 +42,13 @@ def require_seconds(option: str, given: float, *, above: bool = False) -> None:
         above: 0 is refused, too.
 
     Raises:
-        SparkEventsError: with what is allowed.
+        UsageError: with what is allowed.
     """
     # nan is neither above nor below anything.
     if not (given > 0 if above else given >= 0):
-        raise SparkEventsError(f"{option}: given {given:g}, allowed are seconds {'above' if above else 'from'} 0")
+        raise UsageError(f"{option}: given {given:g}, allowed are seconds {'above' if above else 'from'} 0")
     if given > _MOST_SECONDS:
-        raise SparkEventsError(f"{option}: given {given:g}, allowed are seconds up to {_MOST_SECONDS:,}")
+        raise UsageError(f"{option}: given {given:g}, allowed are seconds up to {_MOST_SECONDS:,}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -90,7 +94,8 @@ def configuration(chosen: argparse.Namespace) -> Configuration:
     """What these arguments name.
 
     Raises:
-        SparkEventsError: there is no such file, or what was set is not of the form ``KEY=VALUE``.
+        SparkEventsError: there is no such file.
+        UsageError: what was set is not of the form ``KEY=VALUE``.
     """
     path: Path | None = chosen.conf or default_path()
     if path is None:
@@ -100,7 +105,7 @@ def configuration(chosen: argparse.Namespace) -> Configuration:
     for one in chosen.set:
         key, separator, value = (part.strip() for part in one.partition("="))
         if not separator or not key:
-            raise SparkEventsError(f"--set: given {one!r}, allowed is KEY=VALUE")
+            raise UsageError(f"--set: given {one!r}, allowed is KEY=VALUE")
         plain = key.removeprefix("spark.")
         given[plain if plain.startswith("events.") else key] = value
         for spelled in (key, plain, f"spark.{plain}"):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from spark_events._version import __version__
 from spark_events.cli import check, conf, replay, send_test, tail
+from spark_events.cli.arguments import UsageError
 from spark_events.cli.output import OutputError, abandon, writing
 from spark_events.errors import SparkEventsError
 
@@ -56,4 +57,4 @@ def _code(chosen: argparse.Namespace) -> int:
         raise
     except SparkEventsError as error:
         print(f"spark-events: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, UsageError) else 1

@@ -12,11 +12,10 @@ from pathlib import Path
 
 from spark_events.bridge.event_log.files import EventLog, find_logs, looks_like_a_log
 from spark_events.bridge.event_log.reader import EventLogReader
-from spark_events.cli.arguments import add_min_severity, require_seconds
+from spark_events.cli.arguments import UsageError, add_min_severity, require_seconds
 from spark_events.cli.outlets import JsonLines, Outlet, Reporters
 from spark_events.cli.progress import Progress
 from spark_events.config.defaults import default_path, read_settings
-from spark_events.errors import SparkEventsError
 from spark_events.event import Event, Severity
 from spark_events.event.text import on_one_line
 from spark_events.pipeline import build
@@ -216,7 +215,7 @@ def _outlet(chosen: argparse.Namespace) -> tuple[TranslateConfig, Outlet]:
     if chosen.to and path is None:
         path = default_path()
         if path is None:
-            raise SparkEventsError("--to names a reporter of a configuration: give it with --conf FILE")
+            raise UsageError("--to names a reporter of a configuration: give it with --conf FILE")
     if path is None:
         return TranslateConfig(), JsonLines(sys.stdout.buffer)
     extra = {**_DISPATCHER, **({"events.reporters": ",".join(chosen.to)} if chosen.to else {})}

@@ -118,5 +118,5 @@ def test_the_file_is_the_one_that_spark_would_read(
 
 def test_what_is_set_on_the_command_line_has_a_form(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """KEY=VALUE, as with spark-submit."""
-    assert main(["check", "--conf", str(conf), "--set", "events.required"]) == 1
+    assert main(["check", "--conf", str(conf), "--set", "events.required"]) == 2
     assert capsys.readouterr().err == "spark-events: --set: given 'events.required', allowed is KEY=VALUE\n"

@@ -401,7 +401,7 @@ def test_seconds_that_nobody_can_wait_are_refused(
     log = tmp_path / "log"
     log.write_text("\n".join([*LOG, ""]))
     paths = [str(log)] if command == "replay" else []
-    assert main([command, *paths, "--conf", str(conf), f"{option}={given}"]) == 1
+    assert main([command, *paths, "--conf", str(conf), f"{option}={given}"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.startswith(f"spark-events: {option}: given {given}, allowed are seconds {allowed or least}")

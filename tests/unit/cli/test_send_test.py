@@ -145,5 +145,5 @@ def test_a_configuration_that_is_wrong_is_told_before_anything_is_sent(
     conf.write_text("events.reporter.audit.type file\n")
     assert main(["send-test", "--conf", str(conf)]) == 1
     assert "events.reporter.audit.path: required, but not set" in capsys.readouterr().err
-    assert main(["send-test", "--conf", str(conf), "--timeout", "0"]) == 1
+    assert main(["send-test", "--conf", str(conf), "--timeout", "0"]) == 2
     assert capsys.readouterr().err == "spark-events: --timeout: given 0, allowed are seconds above 0\n"
