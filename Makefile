@@ -1,6 +1,6 @@
 # One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` hands arguments on.
 .DEFAULT_GOAL := help
-.PHONY: help setup environments jar broker collector connect check test test-matrix demo bench wheel clean
+.PHONY: help setup environments jar broker collector connect check lint types spelling test test-matrix demo bench wheel clean
 
 MATRIX ?= 3.5 4.0 newest
 export PYTHON
@@ -33,11 +33,18 @@ collector: setup ## build the OpenTelemetry Collector that some tests need; with
 connect: setup ## fetch the Connect server of Spark 3.5 that some tests need there; without it they are skipped
 	@bash .ci/jars connect-3.5
 
-check: setup ## lint, formatting, types, and the rule which way imports point
+check: lint types spelling ## everything that needs no test run: lint, types, spelling, the import rule
+	$(call in,.venv) -m pytest -q tests/unit/test_import_rule.py
+
+lint: setup ## ruff: lint and format
 	$(call in,.venv) -m ruff check .
 	$(call in,.venv) -m ruff format --check .
+
+types: setup ## mypy in strict mode
 	$(call in,.venv) -m mypy
-	$(call in,.venv) -m pytest -q tests/unit/test_import_rule.py
+
+spelling: setup ## codespell
+	@git ls-files -z | xargs -0 .venv/bin/codespell
 
 # Without arguments: what needs no Spark first, then Spark; module by module on two cores. A third at a time gains nothing:
 # starting a Spark is work, not waiting.
