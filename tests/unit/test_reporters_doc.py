@@ -42,7 +42,7 @@ def test_the_reporter_of_the_documentation_pages(
     """As it is printed: its code, its keys, in a real sidecar, and only what is an error."""
     url, bodies = received
     code = re.search(r"```python\n(# paging\.py\n.*?)```", _DOC, re.DOTALL)
-    keys = dict(re.findall(r"^(events\.reporter\.page\.\w+)\s+(\S+)$", _DOC, re.MULTILINE))
+    keys = dict(re.findall(r"^spark\.(events\.reporter\.page\.\w+)\s+(\S+)$", _DOC, re.MULTILINE))
     assert code is not None
     assert len([line for line in code[1].splitlines() if line.strip()]) <= 15
     (tmp_path / "paging.py").write_text(code[1])
