@@ -3,11 +3,15 @@ package io.sparkevents;
 import static io.sparkevents.Checks.is;
 
 import java.lang.reflect.Proxy;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.slf4j.Logger;
 
 /** What is written into the driver's log. */
@@ -87,5 +91,58 @@ public final class EventLogChecks {
     }
     is(written + dropped, EventLog.CAPACITY + 500);
     is(dropped > 0, true);
+  }
+
+  /** A logger that throws {@code times} times. */
+  private static Logger broken(ConcurrentLinkedQueue<String> told, AtomicInteger times) {
+    return (Logger)
+        Proxy.newProxyInstance(
+            EventLogChecks.class.getClassLoader(),
+            new Class<?>[] {Logger.class},
+            (self, method, arguments) -> {
+              if (times.getAndDecrement() > 0) {
+                throw new StackOverflowError("an appender");
+              }
+              told.add(method.getName() + " " + arguments[arguments.length - 1]);
+              return null;
+            });
+  }
+
+  /** An appender that throws loses that event; the log says so as soon as the appender works again. */
+  public static void checkAnAppenderThatThrowsEndsNothing() throws Exception {
+    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
+    EventLog events = new EventLog(broken(told, new AtomicInteger(2)));
+    for (int n = 1; n <= 3; n++) {
+      events.receive(event("INFO", "event " + n));
+    }
+    is(events.close(10_000), 0);
+    // The first, and that it is missing.
+    is(told, "[info event 2, warn 1, info event 3]");
+  }
+
+  /** The writer thread ends when it has written all events, however late. */
+  public static void checkASlowLogLeavesNoThread() throws Exception {
+    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
+    Semaphore gate = new Semaphore(0);
+    Set<Thread> before = Thread.getAllStackTraces().keySet();
+    for (int waiting : new int[] {1, EventLog.CAPACITY + 100}) {
+      EventLog events = new EventLog(logger(told, gate));
+      for (int n = 0; n < waiting; n++) {
+        events.receive(event("INFO", "event " + n));
+      }
+      is(events.close(10) > 0 || waiting == 1, true);
+    }
+    List<Thread> writers = new ArrayList<>();
+    for (Thread thread : Thread.getAllStackTraces().keySet()) {
+      if (thread.getName().equals("spark-events-log") && !before.contains(thread)) {
+        writers.add(thread);
+      }
+    }
+    gate.release(1_000_000);
+    for (Thread writer : writers) {
+      writer.join(60_000);
+      is(writer.isAlive(), false);
+    }
+    is(writers.size(), 2);
   }
 }

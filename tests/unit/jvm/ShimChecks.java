@@ -251,4 +251,23 @@ public final class ShimChecks {
     }
     return Collections.singletonMap("reporters", Collections.singletonMap("a", one));
   }
+
+  /** An application's end whose outcome cannot be read is still an end: the sidecar gets its last record. */
+  public static void checkAnEndThatCannotBeDescribedIsOne() {
+    List<String> told = new ArrayList<>();
+    Destination destination =
+        new Destination() {
+          @Override
+          public void hand(Record record) {
+            told.add(record.kind);
+          }
+
+          @Override
+          public void close(Record last) {
+            told.add("closed with " + last.kind);
+          }
+        };
+    new EventsListener(new SparkConf(false), destination).onApplicationEnd(null);
+    is(told, "[closed with application_end]");
+  }
 }

@@ -34,9 +34,9 @@ final class Answers {
   void receive(Map<?, ?> answer) {
     try {
       understand(answer);
-    } catch (RuntimeException malformed) {
-      // A field is missing, or of another type: the next answer may be right.
-      LOG.debug("spark-events: an answer of the sidecar was not understood: {}", answer, malformed);
+    } catch (Throwable malformed) {
+      // A field is missing or has another type, or memory is short: later messages must still be read.
+      LOG.debug("spark-events: skipping a message of the sidecar: {}", answer, malformed);
     }
   }
 

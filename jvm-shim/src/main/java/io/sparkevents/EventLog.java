@@ -24,6 +24,8 @@ final class EventLog {
   private Thread writer;
   private long dropped;
   private boolean closed;
+  /** Set when close() stops waiting; the writer ends once the queue is empty. */
+  private volatile boolean abandoned;
 
   EventLog() {
     this(LoggerFactory.getLogger(LOGGER));
@@ -36,9 +38,11 @@ final class EventLog {
   /** Takes one event in, without ever waiting. */
   synchronized void receive(Map<?, ?> answer) {
     if (writer == null) {
-      writer = new Thread(this::write, "spark-events-log");
-      writer.setDaemon(true);
-      writer.start();
+      Thread starting = new Thread(this::write, "spark-events-log");
+      starting.setDaemon(true);
+      starting.start();
+      // Only now: where the system has no thread left, the next event tries again.
+      writer = starting;
     }
     String[] event = {String.valueOf(answer.get("level")), String.valueOf(answer.get("message"))};
     if (closed || !waiting.offer(event)) {
@@ -62,9 +66,11 @@ final class EventLog {
       if (waiting.offer(END, millis, TimeUnit.MILLISECONDS)) {
         last.join(Math.max(1, TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime())));
       }
-      waiting.remove(END);
+      abandoned = true;
+      // Wakes a writer that has emptied the queue before it saw the flag.
+      waiting.offer(END);
     }
-    return waiting.size() + takeDropped();
+    return waiting.stream().filter(event -> event != END).count() + takeDropped();
   }
 
   private synchronized long takeDropped() {
@@ -78,6 +84,9 @@ final class EventLog {
       for (String[] event = waiting.take(); event != END; event = waiting.take()) {
         write(event[0], event[1]);
         sayDropped();
+        if (abandoned && waiting.isEmpty()) {
+          return;
+        }
       }
       sayDropped();
     } catch (InterruptedException stopped) {
@@ -88,7 +97,13 @@ final class EventLog {
   private void sayDropped() {
     long untold = takeDropped();
     if (untold > 0) {
-      log.warn("spark-events: the driver's log is too slow, {} events are not in it", untold);
+      try {
+        log.warn("spark-events: the driver's log is too slow, or refuses them: {} events are not in it", untold);
+      } catch (Throwable broken) {
+        synchronized (this) {
+          dropped += untold;
+        }
+      }
     }
   }
 
@@ -111,8 +126,8 @@ final class EventLog {
         default:
           log.info("{}", message);
       }
-    } catch (RuntimeException broken) {
-      // An appender that throws must not end the others' way.
+    } catch (Throwable broken) {
+      // An appender that throws must not end the writer thread.
       synchronized (this) {
         dropped++;
       }

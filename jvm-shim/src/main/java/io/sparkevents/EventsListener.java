@@ -87,8 +87,16 @@ public final class EventsListener extends SparkListener {
     if (destination == null) {
       return;
     }
+    Record last;
     try {
-      destination.close(records.applicationEnd(event));
+      last = records.applicationEnd(event);
+    } catch (Throwable defect) {
+      complainOnce(defect);
+      // The outcome is unknown then, but the sidecar must still end.
+      last = Records.applicationGone();
+    }
+    try {
+      destination.close(last);
     } catch (Throwable defect) {
       complainOnce(defect);
     }

@@ -36,8 +36,8 @@ final class Failures {
     json.writeStringField("message", Text.cut(asked(link::getMessage, Failures::instead)));
     if (link instanceof SparkThrowable) {
       SparkThrowable known = (SparkThrowable) link;
-      json.writeStringField("error_class", asked(known::getErrorClass, wrong -> null));
-      json.writeStringField("sql_state", asked(known::getSqlState, wrong -> null));
+      json.writeStringField("error_class", asked(() -> known.getErrorClass(), wrong -> null));
+      json.writeStringField("sql_state", asked(() -> known.getSqlState(), wrong -> null));
     }
     json.writeEndObject();
   }
