@@ -53,23 +53,22 @@ class _Attempt:
         self.status = Status(STAGE)
         self.over = False
         self._last = 0
-        self._edges_at = 0
-        self._edges: set[tuple[str, int, int, int]] = set()
+        self._edge_at = 0
 
-    def takes(self, record: StageTasks) -> bool:
-        """Whether this is the next edge: not an earlier one, and none that has been told."""
-        # By its number, where it has one: a clock may be set back while tasks run.
-        if self.over or (record.seq <= self._last if record.seq else record.time < self._edges_at):
-            return False
+    def takes(self, record: StageTasks) -> int | None:
+        """Return when the edge happened; None for one that is no news.
+
+        An edge is never dated before its predecessor: Spark's threads read the clock and report in their own order,
+        and an executor's removal is reported after the tasks that it has cost were started again.
+        """
+        # Records of a driver are numbered, and one that is sent again has its old number. A log is read once.
+        if self.over or 0 < record.seq <= self._last:
+            return None
         self._last = record.seq
-        if record.time > self._edges_at:
-            self._edges.clear()
-        self._edges_at = record.time
-        edge = (record.status, record.running, record.finished, record.failed)
-        if edge in self._edges or record.status not in STAGE or not self.status.become(record.status):
-            return False
-        self._edges.add(edge)
-        return True
+        if record.status not in STAGE or not self.status.become(record.status):
+            return None
+        self._edge_at = max(record.time, self._edge_at)
+        return self._edge_at
 
     @property
     def clause(self) -> str:
@@ -107,7 +106,8 @@ class Stages:
         """An edge that the shim has counted."""
         attempt = self._attempts.get((record.stage_id, record.attempt))
         old = None if attempt is None else attempt.status.value
-        if attempt is None or not attempt.takes(record):
+        at = None if attempt is None else attempt.takes(record)
+        if attempt is None or at is None:
             self.illegal += 1
             return
         if attempt.origin.is_streaming and not self._streaming:
@@ -120,12 +120,12 @@ class Stages:
             name="AllSubtasksStatusChangeEvent",
             class_scope=_SCOPE,
             key=(
-                *("stage", record.stage_id, record.attempt, record.status, record.time),
+                *("stage", record.stage_id, record.attempt, record.status, at),
                 *(record.running, record.finished, record.failed),
             ),
             body=f"{sentence[0].upper()}{sentence[1:]}{attempt.clause}",
             severity=Severity.INFO,
-            observed_ts_millis=record.time,
+            observed_ts_millis=at,
             attributes=present(
                 {
                     "spark.stage.id": record.stage_id,

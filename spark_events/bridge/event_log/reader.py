@@ -7,7 +7,7 @@ tasks), so a line's kind is looked at before anything of it is decoded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -108,7 +108,7 @@ class EventLogReader:
                         continue
                     handler = self._unusual
                 try:
-                    record = handler(line)
+                    records = handler(line)
                 except Exception as error:
                     # A line may hold anything; whatever it is, the next one is read.
                     if _IN_SPARK_2_0 in line and isinstance(error, msgspec.ValidationError):
@@ -118,8 +118,7 @@ class EventLogReader:
                         self._complain(f"{path}:{number}: {_reason(line, error)}")
                     continue
                 self._sound += 1
-                if record is not None:
-                    yield record
+                yield from records
             self.lines += len(batch)
         yield from self._last_line(path, number + 1, found.rest)
 
@@ -128,7 +127,7 @@ class EventLogReader:
         if not line.strip():
             return
         try:
-            record = self._unusual(line)
+            records = self._unusual(line)
         except Exception:
             # Where a compressed block is cut off, that has been told.
             if not self._is_cut_off:
@@ -136,8 +135,7 @@ class EventLogReader:
             return
         self.lines += 1
         self._sound += 1
-        if record is not None:
-            yield record
+        yield from records
 
     def _pieces(self, path: Path, file: BinaryIO) -> Iterator[bytes]:
         def damaged(what: str) -> None:
@@ -160,7 +158,7 @@ class EventLogReader:
         kind = beginning[10 : beginning.find(b'"', 10)]
         return not beginning.startswith(_BEGINNING) or kind in self._handlers
 
-    def _unusual(self, line: bytes) -> LogRecord | None:
+    def _unusual(self, line: bytes) -> Sequence[LogRecord]:
         """A line whose kind has not been seen yet, or is not where Spark writes it."""
         name = msgspec.json.decode(line, type=Kind).name
         handler = self._handlers.get(name.encode())
@@ -171,7 +169,7 @@ class EventLogReader:
             self._others[kind] += 1
         else:
             self._others[b"of many other kinds"] += 1
-        return None
+        return ()
 
     def _count_unknown(self) -> None:
         for kind, count in self._others.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from typing import Any, TypeAlias, TypeVar
 
@@ -11,7 +11,7 @@ import msgspec
 
 from spark_events.bridge.event_log import shapes
 from spark_events.bridge.event_log.failures import LIMIT, TaskFailures, cut
-from spark_events.bridge.event_log.tasks import Attempt, TaskCounts
+from spark_events.bridge.event_log.tasks import Edge, TaskCounts
 from spark_events.bridge.progress import Progress, SourceProgress
 from spark_events.bridge.records import (
     MOST_FAILURES,
@@ -45,7 +45,7 @@ LogRecord: TypeAlias = (
     | QueryIdle
     | QueryTerminated
 )
-Handler: TypeAlias = Callable[[bytes], LogRecord | None]
+Handler: TypeAlias = Callable[[bytes], Sequence[LogRecord]]
 Line = TypeVar("Line")
 
 _CORE = b"SparkListener"
@@ -59,8 +59,8 @@ class LogRecords:
     """Makes the records of one application.
 
     Attributes:
-        handlers: for each kind of event that is of use, by the name in the log, what makes a record of a
-            line of it, or None where there is nothing to tell. They raise whatever is wrong with the line.
+        handlers: for each kind of event that is of use, by the name in the log, the function that makes the
+            records of a line of it, mostly one or none. They raise whatever is wrong with the line.
     """
 
     def __init__(self) -> None:
@@ -81,10 +81,10 @@ class LogRecords:
             _CORE + b"JobStart": self._handler(shapes.JobStartLine, self._job_start),
             _CORE + b"JobEnd": self._handler(shapes.JobEndLine, self._job_end),
             _CORE + b"StageSubmitted": self._handler(shapes.StageSubmittedLine, self._stage_submitted),
-            _CORE + b"StageCompleted": self._handler(shapes.StageCompletedLine, self._stage_completed),
-            _CORE + b"TaskStart": self._handler(shapes.TaskStartLine, self._task_start),
+            _CORE + b"StageCompleted": self._handler_of_several(shapes.StageCompletedLine, self._stage_completed),
+            _CORE + b"TaskStart": self._handler_of_several(shapes.TaskStartLine, self._task_start),
             _CORE + b"TaskEnd": self._task_end_handler(),
-            _CORE + b"ExecutorRemoved": self._handler(shapes.ExecutorRemovedLine, self._executor_removed),
+            _CORE + b"ExecutorRemoved": self._handler_of_several(shapes.ExecutorRemovedLine, self._executor_removed),
             _STREAMING + b"QueryStartedEvent": self._handler(shapes.QueryStartedLine, self._query_started),
             _STREAMING + b"QueryProgressEvent": self._handler(shapes.QueryProgressLine, self._query_progress),
             _STREAMING + b"QueryIdleEvent": self._handler(shapes.QueryIdleLine, self._query_idle),
@@ -94,16 +94,25 @@ class LogRecords:
     def _handler(self, shape: type[Line], take: Callable[[Line], LogRecord | None]) -> Handler:
         decode = msgspec.json.Decoder(shape).decode
 
-        def handle(line: bytes) -> LogRecord | None:
+        def handle(line: bytes) -> Sequence[LogRecord]:
+            record = take(decode(line))
+            return () if record is None else (record,)
+
+        return handle
+
+    def _handler_of_several(self, shape: type[Line], take: Callable[[Line], Sequence[LogRecord]]) -> Handler:
+        decode = msgspec.json.Decoder(shape).decode
+
+        def handle(line: bytes) -> Sequence[LogRecord]:
             return take(decode(line))
 
         return handle
 
     def _task_end_handler(self) -> Handler:
         decode_beginning = msgspec.json.Decoder(shapes.TaskEndBeginning).decode
-        whole = self._handler(shapes.TaskEndLine, self._task_end)
+        whole = self._handler_of_several(shapes.TaskEndLine, self._task_end)
 
-        def handle(line: bytes) -> LogRecord | None:
+        def handle(line: bytes) -> Sequence[LogRecord]:
             metrics = line.find(_TASK_METRICS)
             if metrics < 0 or line[-2:] != b"}}":
                 return whole(line)
@@ -163,62 +172,54 @@ class LogRecords:
             properties=_properties(line.properties),
         )
 
-    def _stage_completed(self, line: shapes.StageCompletedLine) -> StageCompleted:
+    def _stage_completed(self, line: shapes.StageCompletedLine) -> Sequence[LogRecord]:
         stage = line.stage_info
         at, time = self._times(stage.completion_time)
-        counted = self._tasks.completed(stage.stage_id, stage.stage_attempt_id)
-        return StageCompleted(
+        lost, failed = self._tasks.completed(stage.stage_id, stage.stage_attempt_id, time)
+        completed = StageCompleted(
             at=at,
             stage_id=stage.stage_id,
             attempt=stage.stage_attempt_id,
             name=stage.stage_name,
             tasks=stage.number_of_tasks,
             time=time,
-            failed=0 if counted is None else counted.failed,
+            failed=failed,
             failure_reason=None if stage.failure_reason is None else cut(stage.failure_reason),
             most_failures=self._most_failures,
         )
+        return (*self._stage_tasks(lost), completed)
 
-    def _task_start(self, line: shapes.TaskStartLine) -> StageTasks | None:
+    def _task_start(self, line: shapes.TaskStartLine) -> Sequence[LogRecord]:
         task = line.task_info
-        changed = self._tasks.task_started(line.stage_id, line.stage_attempt_id, task.index)
-        return None if changed is None else self._stage_tasks(changed, task.launch_time)
+        edges = self._tasks.task_started(line.stage_id, line.stage_attempt_id, task.index, task.launch_time)
+        return self._stage_tasks(edges) if edges else ()
 
-    def _task_end(self, line: shapes.TaskEndLine | shapes.TaskEndBeginning) -> StageTasks | None:
+    def _task_end(self, line: shapes.TaskEndLine | shapes.TaskEndBeginning) -> Sequence[LogRecord]:
         task, reason = line.task_info, line.task_end_reason
         if task is None:
-            return None
+            return ()
         if reason.class_name:
             self._task_failures.note(task.task_id, reason)
-        changed = self._tasks.task_ended(
-            line.stage_id,
-            line.stage_attempt_id,
-            task.index,
-            task.finish_time != 0 and not task.failed and not task.killed,
-            reason.reason == "Resubmitted",
-        )
-        return None if changed is None else self._stage_tasks(changed, task.finish_time)
+        if reason.reason == "Resubmitted":
+            edges = self._tasks.output_lost(line.stage_id, line.stage_attempt_id, task.index, task.executor_id)
+        else:
+            successful = task.finish_time != 0 and not task.failed and not task.killed
+            edges = self._tasks.task_ended(
+                line.stage_id, line.stage_attempt_id, task.index, successful, task.finish_time
+            )
+        return self._stage_tasks(edges) if edges else ()
 
-    def _stage_tasks(self, attempt: Attempt, time: int) -> StageTasks:
-        return StageTasks(
-            at=self._at(time),
-            stage_id=attempt.stage_id,
-            attempt=attempt.number,
-            time=time,
-            status=attempt.status,
-            tasks=attempt.tasks,
-            running=attempt.running,
-            finished=attempt.finished,
-            failed=attempt.failed,
-        )
+    def _stage_tasks(self, edges: Sequence[Edge]) -> list[StageTasks]:
+        return [StageTasks(at=self._at(edge.time), **edge._asdict()) for edge in edges]
 
-    def _executor_removed(self, line: shapes.ExecutorRemovedLine) -> ExecutorRemoved:
-        return ExecutorRemoved(
+    def _executor_removed(self, line: shapes.ExecutorRemovedLine) -> Sequence[LogRecord]:
+        removed = ExecutorRemoved(
             at=self._at(line.timestamp),
             executor_id=line.executor_id,
             time=line.timestamp,
             reason=None if line.removed_reason is None else cut(line.removed_reason),
         )
+        return (*self._stage_tasks(self._tasks.executor_removed(line.executor_id, line.timestamp)), removed)
 
     def _query_started(self, line: shapes.QueryStartedLine) -> QueryStarted:
         at = self._at(_millis(line.timestamp))

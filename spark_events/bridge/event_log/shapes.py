@@ -171,6 +171,7 @@ class _EndedTask(_Core):
     failed: bool
     killed: bool
     task_id: int
+    executor_id: str
 
 
 class TaskEndBeginning(_Core):
@@ -188,6 +189,7 @@ class _EndedTaskOfAnyVersion(_Core):
     failed: bool = False
     killed: bool = False
     task_id: int = -1
+    executor_id: str = ""
 
 
 class TaskEndLine(_Core):

@@ -1,18 +1,41 @@
 """Counts the tasks of stage attempts: what the shim does while an application runs (``Stages.java``).
 
 Both follow the same rules, so that a replayed log has the same edges as the live run had.
+
+A task whose output went with its executor is resubmitted. Spark reports that with the time at which the task had
+finished, so the edge waits for an event that says when the executor was lost: the executor's removal, or the
+attempt's next task or end, whichever comes first.
 """
 
 from __future__ import annotations
 
-__all__ = ["Attempt", "TaskCounts"]
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = ["Edge", "TaskCounts"]
 
 _NOT_ALL = "NOT_ALL_RUNNING_OR_FINISHED"
 _ALL = "ALL_RUNNING_OR_FINISHED"
 _FINISHED = "ALL_FINISHED"
+#: Removed executors, for resubmissions that Spark reports after the removal.
+_REMEMBERED_EXECUTORS = 1_024
 
 
-class Attempt:
+class Edge(NamedTuple):
+    """A change of a stage attempt's status, and its counts at that moment."""
+
+    stage_id: int
+    attempt: int
+    time: int
+    status: str
+    tasks: int
+    running: int
+    finished: int
+    failed: int
+
+
+class _Attempt:
     """One attempt of one stage.
 
     Attributes:
@@ -20,9 +43,13 @@ class Attempt:
         finished: tasks of which an attempt was successful.
         failed: attempts of tasks that were not.
         status: where the stage attempt stands.
+        lost_executor: the executor whose lost output has changed the counts at a time that is not known yet.
     """
 
-    __slots__ = ("_attempts", "_done", "failed", "finished", "number", "running", "stage_id", "status", "tasks")
+    __slots__ = (
+        *("_attempts", "_done", "failed", "finished", "lost_executor"),
+        *("number", "running", "stage_id", "status", "tasks"),
+    )
 
     def __init__(self, stage_id: int, number: int, tasks: int) -> None:
         self.stage_id = stage_id
@@ -32,12 +59,13 @@ class Attempt:
         self.finished = 0
         self.failed = 0
         self.status = _NOT_ALL
+        self.lost_executor: str | None = None
         # How many attempts of a task run, by its index: more than one where Spark speculates.
         self._attempts: dict[int, int] = {}
         self._done: set[int] = set()
 
-    def started(self, index: int) -> bool:
-        """An attempt of a task begins; whether the status is another one now."""
+    def started(self, index: int) -> None:
+        """Count the start of a task's attempt."""
         attempts = self._attempts
         if index in attempts:
             attempts[index] += 1
@@ -45,20 +73,10 @@ class Attempt:
             attempts[index] = 1
             if index not in self._done:
                 self.running += 1
-        return self._changed()
 
-    def ended(self, index: int, successful: bool, resubmitted: bool) -> bool:
-        """An attempt of a task is over; whether the status is another one now."""
+    def ended(self, index: int, successful: bool) -> None:
+        """Count the end of a task's attempt."""
         finished = index in self._done
-        if resubmitted:
-            # Its output went with its executor: this is no attempt that ends, but a success that is undone.
-            if finished:
-                self._done.discard(index)
-                self.finished -= 1
-                if index in self._attempts:
-                    # A speculative copy that still runs is the task again.
-                    self.running += 1
-            return self._changed()
         attempts = self._attempts.get(index, 0)
         if attempts > 1:
             self._attempts[index] = attempts - 1
@@ -73,44 +91,94 @@ class Attempt:
             self.finished += 1
         elif not successful:
             self.failed += 1
-        return self._changed()
 
-    def _changed(self) -> bool:
+    def output_lost(self, index: int) -> None:
+        """Undo a success; the resubmission itself is not the end of a task's attempt."""
+        if index in self._done:
+            self._done.discard(index)
+            self.finished -= 1
+            if index in self._attempts:
+                # A speculative copy that still runs is the task again.
+                self.running += 1
+
+    def edge(self, time: int) -> Edge | None:
+        """Return the edge when the status has changed."""
         if self.finished == self.tasks:
             now = _FINISHED
         elif self.running + self.finished == self.tasks:
             now = _ALL
         else:
             now = _NOT_ALL
-        changed = now is not self.status
+        if now is self.status:
+            return None
         self.status = now
-        return changed
+        return Edge(self.stage_id, self.number, time, now, self.tasks, self.running, self.finished, self.failed)
+
+    def date(self, time: int) -> Edge | None:
+        """Return the edge that waits for a date, dated."""
+        if self.lost_executor is None:
+            return None
+        self.lost_executor = None
+        return self.edge(time)
 
 
 class TaskCounts:
-    """The stage attempts that are under way."""
+    """The stage attempts that are under way. Each method returns the edges that an event makes, mostly none."""
 
     def __init__(self) -> None:
-        self._attempts: dict[tuple[int, int], Attempt] = {}
+        self._attempts: dict[tuple[int, int], _Attempt] = {}
+        self._removed: OrderedDict[str, int] = OrderedDict()
 
     def submitted(self, stage_id: int, number: int, tasks: int) -> None:
-        """A stage attempt begins."""
-        self._attempts[stage_id, number] = Attempt(stage_id, number, tasks)
+        """Begin a stage attempt."""
+        self._attempts[stage_id, number] = _Attempt(stage_id, number, tasks)
 
-    def task_started(self, stage_id: int, number: int, index: int) -> Attempt | None:
-        """The attempt, when its status has changed."""
+    def task_started(self, stage_id: int, number: int, index: int, time: int) -> Sequence[Edge]:
+        """Count a task's start."""
         attempt = self._attempts.get((stage_id, number))
         if attempt is None or not 0 <= index < attempt.tasks:
-            return None
-        return attempt if attempt.started(index) else None
+            return ()
+        lost = attempt.date(time)
+        attempt.started(index)
+        return _edges(lost, attempt.edge(time))
 
-    def task_ended(self, stage_id: int, number: int, index: int, successful: bool, resubmitted: bool) -> Attempt | None:
-        """The attempt, when its status has changed."""
+    def task_ended(self, stage_id: int, number: int, index: int, successful: bool, time: int) -> Sequence[Edge]:
+        """Count the end of a task's attempt."""
         attempt = self._attempts.get((stage_id, number))
         if attempt is None or not 0 <= index < attempt.tasks:
-            return None
-        return attempt if attempt.ended(index, successful, resubmitted) else None
+            return ()
+        lost = attempt.date(time)
+        attempt.ended(index, successful)
+        return _edges(lost, attempt.edge(time))
 
-    def completed(self, stage_id: int, number: int) -> Attempt | None:
-        """What is known of the attempt, for the last time; None where nothing is."""
-        return self._attempts.pop((stage_id, number), None)
+    def output_lost(self, stage_id: int, number: int, index: int, executor: str) -> Sequence[Edge]:
+        """Take back a finished task whose output went with its executor."""
+        attempt = self._attempts.get((stage_id, number))
+        if attempt is None or not 0 <= index < attempt.tasks:
+            return ()
+        attempt.output_lost(index)
+        if attempt.lost_executor is None:
+            time = self._removed.get(executor)
+            if time is not None:
+                return _edges(None, attempt.edge(time))
+            attempt.lost_executor = executor
+        return ()
+
+    def executor_removed(self, executor: str, time: int) -> Sequence[Edge]:
+        """Date the edges that wait for this executor's removal."""
+        self._removed[executor] = time
+        if len(self._removed) > _REMEMBERED_EXECUTORS:
+            self._removed.popitem(last=False)
+        waiting = [attempt for attempt in self._attempts.values() if attempt.lost_executor == executor]
+        return [edge for attempt in waiting if (edge := attempt.date(time)) is not None]
+
+    def completed(self, stage_id: int, number: int, time: int) -> tuple[Sequence[Edge], int]:
+        """Forget a stage attempt; return the edge that still waited for a date, and how many task attempts failed."""
+        attempt = self._attempts.pop((stage_id, number), None)
+        return ((), 0) if attempt is None else (_edges(attempt.date(time), None), attempt.failed)
+
+
+def _edges(lost: Edge | None, own: Edge | None) -> Sequence[Edge]:
+    if lost is None:
+        return () if own is None else (own,)
+    return (lost,) if own is None else (lost, own)

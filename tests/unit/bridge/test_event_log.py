@@ -266,6 +266,31 @@ def test_the_end_of_a_task_is_read_the_same_with_and_without_its_metrics(path: P
     assert short[-1].failed == 1  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("first", ["resubmission", "removal"])
+def test_lost_output_is_dated_when_its_executor_was_lost(path: Path, first: str) -> None:
+    """The log has the resubmission with the time at which the task had finished, an hour before."""
+    done = task(0, **{"Executor ID": "7", "Finish Time": T + 5})
+    about = {"Stage_ID": 0, "Stage_Attempt_ID": 0, "Task_Info": done}
+    resubmission = line("SparkListenerTaskEnd", Task_End_Reason={"Reason": "Resubmitted"}, **about)
+    removal = line("SparkListenerExecutorRemoved", Timestamp=T + 3_600_000, Executor_ID="7", Removed_Reason="lost")
+    again = task(0, **{"Executor ID": "8", "Launch Time": T + 3_600_010})
+    reading = read(
+        path,
+        text(
+            line("SparkListenerStageSubmitted", Stage_Info=stage(tasks=2)),
+            *[line("SparkListenerTaskStart", Stage_ID=0, Stage_Attempt_ID=0, Task_Info=task(n)) for n in (0, 1)],
+            line("SparkListenerTaskEnd", Task_End_Reason={"Reason": "Success"}, **about),
+            *([resubmission, removal] if first == "resubmission" else [removal, resubmission]),
+            line("SparkListenerTaskStart", Stage_ID=0, Stage_Attempt_ID=0, Task_Info=again),
+        ),
+    )
+    assert [(edge.status, edge.time - T, edge.running, edge.finished) for edge in reading.of(r.StageTasks)] == [
+        ("ALL_RUNNING_OR_FINISHED", 0, 2, 0),
+        ("NOT_ALL_RUNNING_OR_FINISHED", 3_600_000, 1, 0),
+        ("ALL_RUNNING_OR_FINISHED", 3_600_010, 2, 0),
+    ]
+
+
 # --- failures of jobs ---------------------------------------------------------------------------
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_events.bridge.event_log.tasks import Attempt, TaskCounts
+from spark_events.bridge.event_log.tasks import Edge, TaskCounts
 
+T = 1_500_000_000_000
 NOT_ALL, ALL, FINISHED = "NOT_ALL_RUNNING_OR_FINISHED", "ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"
 
 
@@ -17,13 +21,20 @@ def counts(tasks: int) -> TaskCounts:
 
 
 def start(counted: TaskCounts, index: int) -> str | None:
-    changed = counted.task_started(0, 0, index)
-    return None if changed is None else changed.status
+    return only(counted.task_started(0, 0, index, T))
 
 
-def end(counted: TaskCounts, index: int, successful: bool = True, resubmitted: bool = False) -> str | None:
-    changed = counted.task_ended(0, 0, index, successful, resubmitted)
-    return None if changed is None else changed.status
+def end(counted: TaskCounts, index: int, successful: bool = True) -> str | None:
+    return only(counted.task_ended(0, 0, index, successful, T))
+
+
+def only(edges: Sequence[Edge]) -> str | None:
+    assert len(edges) <= 1
+    return edges[0].status if edges else None
+
+
+def told(edges: Sequence[Edge]) -> list[tuple[str, int, int, int]]:
+    return [(edge.status, edge.time, edge.running, edge.finished) for edge in edges]
 
 
 def test_edges_are_told_when_the_status_changes_and_not_otherwise() -> None:
@@ -42,9 +53,7 @@ def test_a_failed_task_is_no_longer_running_until_it_is_tried_again() -> None:
         ALL,
         FINISHED,
     ]
-    attempt = stage.completed(0, 0)
-    assert attempt is not None
-    assert attempt.failed == 1
+    assert stage.completed(0, 0, T) == ((), 1)
 
 
 def test_a_speculative_copy_is_the_same_task() -> None:
@@ -53,40 +62,74 @@ def test_a_speculative_copy_is_the_same_task() -> None:
     assert [start(stage, 0), start(stage, 0), start(stage, 1)] == [None, None, ALL]
     assert end(stage, 0) is None
     assert end(stage, 0, successful=False) is None
-    assert end(stage, 1) == FINISHED
-    attempt = stage.completed(0, 0)
-    assert attempt is not None
-    assert (attempt.running, attempt.finished, attempt.failed) == (0, 2, 1)
+    assert stage.task_ended(0, 0, 1, True, T) == (Edge(0, 0, T, FINISHED, tasks=2, running=0, finished=2, failed=1),)
+    assert stage.completed(0, 0, T) == ((), 1)
+
+
+def half_done() -> TaskCounts:
+    """Two tasks, one of which has finished; its output is lost."""
+    stage = counts(2)
+    assert [start(stage, 0), start(stage, 1), end(stage, 0)] == [None, ALL, None]
+    assert stage.output_lost(0, 0, 0, "7") == ()
+    return stage
 
 
 def test_output_that_is_lost_undoes_a_success() -> None:
-    """Resubmitted is no end of an attempt: it takes a finished task back."""
+    """A resubmission is not the end of an attempt: it takes a finished task back, and no attempt has failed."""
+    stage = half_done()
+    assert told(stage.executor_removed("7", T + 60)) == [(NOT_ALL, T + 60, 1, 0)]
+    assert stage.output_lost(0, 0, 0, "7") == ()
+    assert [start(stage, 0), end(stage, 0), end(stage, 1)] == [ALL, None, FINISHED]
+    assert stage.completed(0, 0, T) == ((), 0)
+
+
+def test_a_resubmission_that_is_reported_after_the_removal_has_its_time() -> None:
+    """The scheduler's threads report in either order."""
     stage = counts(2)
-    assert [start(stage, 0), start(stage, 1), end(stage, 0), end(stage, 1)] == [None, ALL, None, FINISHED]
-    assert end(stage, 0, successful=False, resubmitted=True) == NOT_ALL
-    assert [start(stage, 0), end(stage, 0)] == [ALL, FINISHED]
-    attempt = stage.completed(0, 0)
-    assert attempt is not None
-    assert attempt.failed == 0
+    assert [start(stage, 0), start(stage, 1), end(stage, 0)] == [None, ALL, None]
+    stage.executor_removed("7", T + 60)
+    assert told(stage.output_lost(0, 0, 0, "7")) == [(NOT_ALL, T + 60, 1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("happens", "edges"),
+    [
+        (lambda s: s.task_started(0, 0, 0, T + 60), [(NOT_ALL, T + 60, 1, 0), (ALL, T + 60, 2, 0)]),
+        (lambda s: s.task_ended(0, 0, 1, False, T + 60), [(NOT_ALL, T + 60, 1, 0)]),
+        (lambda s: s.completed(0, 0, T + 60)[0], [(NOT_ALL, T + 60, 1, 0)]),
+    ],
+    ids=["start", "end", "completed"],
+)
+def test_lost_output_is_dated_by_the_next_event_of_its_stage(
+    happens: Callable[[TaskCounts], Sequence[Edge]], edges: list[tuple[str, int, int, int]]
+) -> None:
+    """Where that comes before the removal; other executors and other stages say nothing of it."""
+    stage = half_done()
+    stage.submitted(1, 0, 2)
+    assert stage.executor_removed("8", T + 50) == []
+    assert stage.task_started(1, 0, 0, T + 50) == ()
+    assert told(happens(stage)) == edges
+    assert stage.executor_removed("7", T + 61) == []
 
 
 def test_a_stage_without_tasks_is_told_when_anything_happens_at_all() -> None:
     """None run, none finish: there is never an edge."""
     stage = counts(0)
     assert start(stage, 0) is None
-    assert stage.completed(0, 0) is not None
+    assert stage.completed(0, 0, T) == ((), 0)
 
 
 def test_what_belongs_to_no_known_stage_is_left_alone() -> None:
     """A stage that was never submitted, one that is over, an index that cannot be."""
     stage = counts(1)
-    assert stage.task_started(1, 0, 0) is None
-    assert stage.task_ended(0, 1, 0, True, False) is None
+    assert stage.task_started(1, 0, 0, T) == ()
+    assert stage.task_ended(0, 1, 0, True, T) == ()
+    assert stage.output_lost(0, 1, 0, "7") == ()
     assert start(stage, 1) is None
     assert start(stage, -1) is None
-    stage.completed(0, 0)
+    stage.completed(0, 0, T)
     assert start(stage, 0) is None
-    assert stage.completed(0, 0) is None
+    assert stage.completed(0, 0, T) == ((), 0)
 
 
 def test_a_stage_of_very_many_tasks_costs_what_it_uses() -> None:
@@ -108,13 +151,14 @@ def test_the_counts_are_those_of_a_plain_model(tasks: int, steps: list[tuple[int
     finished = [False] * tasks
     failed = 0
     status = NOT_ALL
-    attempt: Attempt | None = None
+    counted.executor_removed("7", T)
     for index, step in steps:
-        changed = (
-            counted.task_started(0, 0, index)
-            if step == "start"
-            else counted.task_ended(0, 0, index, step == "success", step == "resubmitted")
-        )
+        if step == "start":
+            edges = counted.task_started(0, 0, index, T)
+        elif step == "resubmitted":
+            edges = counted.output_lost(0, 0, index, "7")
+        else:
+            edges = counted.task_ended(0, 0, index, step == "success", T)
         if index < tasks:
             if step == "start":
                 running[index] += 1
@@ -127,12 +171,8 @@ def test_the_counts_are_those_of_a_plain_model(tasks: int, steps: list[tuple[int
         busy = sum(1 for one, done in zip(running, finished, strict=True) if one and not done)
         done = sum(finished)
         now = FINISHED if done == tasks else ALL if busy + done == tasks else NOT_ALL
-        assert (changed is not None) == (now != status)
+        assert [(edge.status, edge.running, edge.finished, edge.failed) for edge in edges] == (
+            [] if now == status else [(now, busy, done, failed)]
+        )
         status = now
-        if changed is not None:
-            attempt = changed
-            assert (changed.status, changed.finished, changed.failed) == (now, done, failed)
-    completed = counted.completed(0, 0)
-    assert completed is not None
-    assert attempt is None or attempt is completed
-    assert (completed.finished, completed.failed) == (sum(finished), failed)
+    assert counted.completed(0, 0, T) == ((), failed)

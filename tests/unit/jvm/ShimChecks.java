@@ -12,6 +12,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.stream.Collectors;
 import org.apache.spark.SparkConf;
 
 /** The shim's smaller parts. */
@@ -20,18 +21,52 @@ public final class ShimChecks {
   public static void checkStages() {
     Stages stages = new Stages();
     stages.submitted(1, 0, 2);
-    is(stages.taskStarted(1, 0, 0), null);
-    is(stages.taskStarted(1, 0, 1).status, "ALL_RUNNING_OR_FINISHED");
-    is(stages.taskStarted(1, 0, 1), null); // speculation
-    is(stages.taskEnded(1, 0, 1, true, false), null);
-    is(stages.taskEnded(1, 0, 1, false, false), null); // the other attempt is killed
-    is(stages.taskEnded(1, 0, 0, true, false).status, "ALL_FINISHED");
-    is(stages.taskEnded(1, 0, 0, false, true).status, "NOT_ALL_RUNNING_OR_FINISHED"); // its executor is gone
-    is(stages.taskStarted(1, 0, 0).status, "ALL_RUNNING_OR_FINISHED");
-    Stages.Attempt last = stages.taskEnded(1, 0, 0, true, false);
-    is(last.status + " " + last.runningTasks() + " " + last.finishedTasks(), "ALL_FINISHED 0 2");
-    is(stages.taskStarted(1, 0, 2), null); // no such task
-    is(stages.taskStarted(1, 1, 0), null); // no such attempt
+    is(said(stages.taskStarted(1, 0, 0, 10)), "");
+    is(said(stages.taskStarted(1, 0, 1, 11)), "ALL_RUNNING_OR_FINISHED@11 2+0");
+    is(said(stages.taskStarted(1, 0, 1, 12)), ""); // speculation
+    is(said(stages.taskEnded(1, 0, 1, true, 13)), "");
+    is(said(stages.taskEnded(1, 0, 1, false, 14)), ""); // the other attempt is killed
+    is(said(stages.taskEnded(1, 0, 0, true, 15)), "ALL_FINISHED@15 0+2");
+    stages.executorRemoved("7", 20);
+    is(said(stages.outputLost(1, 0, 0, "7")), "NOT_ALL_RUNNING_OR_FINISHED@20 0+1");
+    is(said(stages.taskStarted(1, 0, 0, 21)), "ALL_RUNNING_OR_FINISHED@21 1+1");
+    is(said(stages.taskEnded(1, 0, 0, true, 22)), "ALL_FINISHED@22 0+2");
+    is(said(stages.taskStarted(1, 0, 2, 23)), ""); // no such task
+    is(said(stages.taskStarted(1, 1, 0, 24)), ""); // no such attempt
+  }
+
+  /** Output that is lost changes the status when the executor was lost, not when the task had finished. */
+  public static void checkLostOutput() {
+    for (int rule = 0; rule < 4; rule++) {
+      Stages stages = new Stages();
+      stages.submitted(1, 0, 2);
+      stages.submitted(2, 0, 2);
+      stages.taskStarted(1, 0, 0, 10);
+      stages.taskStarted(1, 0, 1, 10);
+      stages.taskEnded(1, 0, 0, true, 11);
+      is(said(stages.outputLost(1, 0, 0, "7")), "");
+      is(said(stages.executorRemoved("8", 49)), ""); // another one
+      is(said(stages.taskStarted(2, 0, 0, 50)), ""); // another stage
+      String lost = "NOT_ALL_RUNNING_OR_FINISHED@60 1+0";
+      if (rule == 0) {
+        is(said(stages.executorRemoved("7", 60)), lost);
+        is(said(stages.outputLost(1, 0, 0, "7")), ""); // it was taken back already
+      } else if (rule == 1) {
+        is(said(stages.taskStarted(1, 0, 0, 60)), lost + ", ALL_RUNNING_OR_FINISHED@60 2+0");
+        is(said(stages.executorRemoved("7", 61)), "");
+      } else if (rule == 2) {
+        is(said(stages.taskEnded(1, 0, 1, false, 60)), lost);
+      } else {
+        is(said(stages.ending(1, 0, 60)), lost);
+      }
+      is(said(stages.ending(1, 0, 70)), "");
+    }
+  }
+
+  private static String said(List<Stages.Edge> edges) {
+    return edges.stream()
+        .map(edge -> edge.status + "@" + edge.time + " " + edge.running + "+" + edge.finished)
+        .collect(Collectors.joining(", "));
   }
 
   /** Properties are redacted as Spark does it: by key and by value, before they leave the driver. */

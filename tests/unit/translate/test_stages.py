@@ -155,27 +155,37 @@ def test_a_lost_executor_is_the_root_cause_and_labelled_as_a_resource() -> None:
     assert "Reason: Command exited with 137" in event.body
 
 
-def test_an_edge_that_is_told_twice_or_late_is_no_event() -> None:
+def edge(seq: int, status: str, time: int, finished: int = 0) -> dict[str, Any]:
+    counts = {"tasks": 2, "running": 2 - finished, "finished": finished, "failed": 0}
+    return {"seq": seq, "kind": "stage_tasks", "stage_id": 3, "attempt": 0, "status": status, "time": time, **counts}
+
+
+def test_an_edge_that_is_sent_again_is_no_event() -> None:
     """Neither a repetition further back nor an older edge: no identifier comes twice."""
-
-    def edge(status: str, time: int, finished: int = 0) -> dict[str, Any]:
-        counts = {"tasks": 2, "running": 2 - finished, "finished": finished, "failed": 0}
-        return {"kind": "stage_tasks", "stage_id": 3, "attempt": 0, "status": status, "time": time, **counts}
-
-    running, over = edge("ALL_RUNNING_OR_FINISHED", START + 1), edge("ALL_FINISHED", START + 2, 2)
-    told = translate(submitted(), running, over, running, over, edge("NOT_ALL_RUNNING_OR_FINISHED", START))
+    late = edge(5, "NOT_ALL_RUNNING_OR_FINISHED", START)
+    running, over = edge(7, "ALL_RUNNING_OR_FINISHED", START + 1), edge(9, "ALL_FINISHED", START + 2, 2)
+    told = translate(submitted(), running, over, running, over, late)
     assert [event.attributes["status.new"] for event in told] == ["ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"]
 
 
+@pytest.mark.parametrize("numbered", [True, False], ids=["live", "replay"])
+def test_an_edge_is_never_dated_before_its_predecessor(numbered: bool) -> None:
+    """Nor is it lost: a task that was started again may be reported after the removal that it was started for."""
+    told = translate(
+        submitted(),
+        edge(7 * numbered, "ALL_RUNNING_OR_FINISHED", START + 10, 1),
+        edge(8 * numbered, "NOT_ALL_RUNNING_OR_FINISHED", START + 60, 0),
+        edge(9 * numbered, "ALL_RUNNING_OR_FINISHED", START + 58, 0),
+        edge(10 * numbered, "ALL_FINISHED", START + 90, 2),
+    )
+    assert [event.observed_ts_millis - START for event in told] == [10, 60, 60, 90]
+    assert told[2].attributes["status.old"] == "NOT_ALL_RUNNING_OR_FINISHED"
+    assert len({event.event_id for event in told}) == 4
+
+
 def test_a_clock_that_is_set_back_while_tasks_run_hides_no_edge() -> None:
-    """Records of a driver have numbers, and are in order by these; their times need not be."""
-
-    def edge(seq: int, status: str, time: int, finished: int) -> dict[str, Any]:
-        counts = {"tasks": 2, "running": 2 - finished, "finished": finished, "failed": 0}
-        about = {"kind": "stage_tasks", "stage_id": 3, "attempt": 0, "status": status}
-        return {"seq": seq, **about, "time": time, **counts}
-
-    running, over = edge(7, "ALL_RUNNING_OR_FINISHED", START, 0), edge(9, "ALL_FINISHED", START - 3_600_000, 2)
+    """Records of a driver are in order by their numbers; their times need not be."""
+    running, over = edge(7, "ALL_RUNNING_OR_FINISHED", START), edge(9, "ALL_FINISHED", START - 3_600_000, 2)
     told = translate(submitted(), running, over, running, over)
     assert [event.attributes["status.new"] for event in told] == ["ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"]
 

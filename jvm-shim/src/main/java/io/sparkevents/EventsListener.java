@@ -1,5 +1,7 @@
 package io.sparkevents;
 
+import java.util.List;
+import java.util.function.Supplier;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.SparkListener;
@@ -119,7 +121,7 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onStageCompleted(SparkListenerStageCompleted event) {
-    hand(() -> stages.completed(event));
+    handAll(() -> stages.completed(event));
   }
 
   @Override
@@ -129,8 +131,7 @@ public final class EventsListener extends SparkListener {
       return;
     }
     try {
-      Record record = stages.taskStarted(event);
-      if (record != null) {
+      for (Record record : stages.taskStarted(event)) {
         destination.hand(record);
       }
     } catch (Throwable defect) {
@@ -144,8 +145,7 @@ public final class EventsListener extends SparkListener {
       return;
     }
     try {
-      Record record = stages.taskEnded(event);
-      if (record != null) {
+      for (Record record : stages.taskEnded(event)) {
         destination.hand(record);
       }
     } catch (Throwable defect) {
@@ -155,7 +155,7 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onExecutorRemoved(SparkListenerExecutorRemoved event) {
-    hand(() -> stages.executorRemoved(event));
+    handAll(() -> stages.executorRemoved(event));
   }
 
   @Override
@@ -179,6 +179,19 @@ public final class EventsListener extends SparkListener {
     try {
       Record record = capture.get();
       if (record != null) {
+        destination.hand(record);
+      }
+    } catch (Throwable defect) {
+      complainOnce(defect);
+    }
+  }
+
+  private void handAll(Supplier<List<Record>> capture) {
+    if (destination == null) {
+      return;
+    }
+    try {
+      for (Record record : capture.get()) {
         destination.hand(record);
       }
     } catch (Throwable defect) {

@@ -2,6 +2,9 @@ package io.sparkevents;
 
 import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
 import org.apache.spark.Resubmitted$;
 import org.apache.spark.SparkConf;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
@@ -58,56 +61,64 @@ final class StageRecords {
         });
   }
 
-  Record taskStarted(SparkListenerTaskStart event) {
+  List<Record> taskStarted(SparkListenerTaskStart event) {
     TaskInfo task = event.taskInfo();
-    Stages.Attempt changed = stages.taskStarted(event.stageId(), event.stageAttemptId(), task.index());
-    return changed == null ? null : tasks(changed, task.launchTime());
+    return records(stages.taskStarted(event.stageId(), event.stageAttemptId(), task.index(), task.launchTime()));
   }
 
-  Record taskEnded(SparkListenerTaskEnd event) {
+  List<Record> taskEnded(SparkListenerTaskEnd event) {
     TaskInfo task = event.taskInfo();
     if (task == null) {
-      return null;
+      return Collections.emptyList();
     }
-    boolean resubmitted = event.reason() == Resubmitted$.MODULE$;
-    Stages.Attempt changed =
-        stages.taskEnded(
-            event.stageId(), event.stageAttemptId(), task.index(), task.successful(), resubmitted);
-    return changed == null ? null : tasks(changed, task.finishTime());
+    int stage = event.stageId();
+    int attempt = event.stageAttemptId();
+    return records(
+        event.reason() == Resubmitted$.MODULE$
+            ? stages.outputLost(stage, attempt, task.index(), task.executorId())
+            : stages.taskEnded(stage, attempt, task.index(), task.successful(), task.finishTime()));
   }
 
-  private static Record tasks(Stages.Attempt attempt, long time) {
-    String status = attempt.status.name();
-    int running = attempt.runningTasks();
-    int finished = attempt.finishedTasks();
-    int failed = attempt.failedTasks;
+  private static List<Record> records(List<Stages.Edge> edges) {
+    if (edges.isEmpty()) {
+      return Collections.emptyList();
+    }
+    List<Record> records = new ArrayList<>();
+    for (Stages.Edge edge : edges) {
+      records.add(record(edge));
+    }
+    return records;
+  }
+
+  private static Record record(Stages.Edge edge) {
     return new Record(
         "stage_tasks",
         Record.Worth.ROUTINE,
         null,
         json -> {
-          json.writeNumberField("stage_id", attempt.stageId);
-          json.writeNumberField("attempt", attempt.number);
-          json.writeNumberField("time", time);
-          json.writeStringField("status", status);
-          json.writeNumberField("tasks", attempt.tasks);
-          json.writeNumberField("running", running);
-          json.writeNumberField("finished", finished);
-          json.writeNumberField("failed", failed);
+          json.writeNumberField("stage_id", edge.attempt.stageId);
+          json.writeNumberField("attempt", edge.attempt.number);
+          json.writeNumberField("time", edge.time);
+          json.writeStringField("status", edge.status.name());
+          json.writeNumberField("tasks", edge.attempt.tasks);
+          json.writeNumberField("running", edge.running);
+          json.writeNumberField("finished", edge.finished);
+          json.writeNumberField("failed", edge.failed);
         });
   }
 
-  Record completed(SparkListenerStageCompleted event) {
+  List<Record> completed(SparkListenerStageCompleted event) {
     StageInfo stage = event.stageInfo();
     int id = stage.stageId();
     int attempt = stage.attemptNumber();
     String name = stage.name();
     int tasks = stage.numTasks();
+    long time = time(stage.completionTime());
+    List<Stages.Edge> lost = stages.ending(id, attempt, time);
     Stages.Attempt counted = stages.completed(id, attempt);
     int failed = counted == null ? 0 : counted.failedTasks;
-    long time = time(stage.completionTime());
     String reason = stage.failureReason().isDefined() ? stage.failureReason().get() : null;
-    return new Record(
+    Record completed = new Record(
         "stage_completed",
         reason == null ? Record.Worth.ROUTINE : Record.Worth.LIFECYCLE,
         Context.Change.forget(subject(stage)),
@@ -118,10 +129,11 @@ final class StageRecords {
           json.writeStringField("failure_reason", Text.cut(reason));
           json.writeNumberField("most_failures", mostFailures);
         });
+    return with(lost, completed);
   }
 
-  Record executorRemoved(SparkListenerExecutorRemoved event) {
-    return new Record(
+  List<Record> executorRemoved(SparkListenerExecutorRemoved event) {
+    Record removed = new Record(
         "executor_removed",
         Record.Worth.ROUTINE,
         null,
@@ -130,6 +142,13 @@ final class StageRecords {
           json.writeNumberField("time", event.time());
           json.writeStringField("reason", Text.cut(event.reason()));
         });
+    return with(stages.executorRemoved(event.executorId(), event.time()), removed);
+  }
+
+  private static List<Record> with(List<Stages.Edge> edges, Record last) {
+    List<Record> records = new ArrayList<>(records(edges));
+    records.add(last);
+    return records;
   }
 
   private static void writeStage(JsonGenerator json, int id, int attempt, String name, int tasks) throws IOException {

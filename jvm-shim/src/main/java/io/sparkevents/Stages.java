@@ -1,7 +1,12 @@
 package io.sparkevents;
 
+import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.BitSet;
+import java.util.Collections;
 import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 
 /**
@@ -9,10 +14,17 @@ import java.util.Map;
  * edges: all tasks run or have finished, no longer so, all have finished (FLIP-481's
  * AllSubtasksStatusChange).
  *
+ * <p>A task whose output went with its executor is resubmitted. Spark reports that with the time at which the
+ * task had finished, so the edge waits for an event that says when the executor was lost: the executor's removal,
+ * or the attempt's next task or end, whichever comes first. A replay follows the same rule ({@code tasks.py}).
+ *
  * <p>Used by the listener's thread alone. A start or an end costs an array access; what is looked up is
  * remembered, because tasks of one stage come in runs.
  */
 final class Stages {
+  /** So many removed executors are remembered, for resubmissions that Spark reports after the removal. */
+  private static final int REMEMBERED_EXECUTORS = 1_024;
+
   /** Where a stage attempt stands. */
   enum Status {
     NOT_ALL_RUNNING_OR_FINISHED,
@@ -20,19 +32,41 @@ final class Stages {
     ALL_FINISHED
   }
 
+  /** A change of a stage attempt's status, and its counts at that moment. */
+  static final class Edge {
+    final Attempt attempt;
+    final Status status;
+    final long time;
+    final int running;
+    final int finished;
+    final int failed;
+
+    private Edge(Attempt attempt, long time) {
+      this.attempt = attempt;
+      this.status = attempt.status;
+      this.time = time;
+      this.running = attempt.runningTasks;
+      this.finished = attempt.finishedTasks;
+      this.failed = attempt.failedTasks;
+    }
+  }
+
   /** One attempt of one stage. */
   static final class Attempt {
     final int stageId;
     final int number;
     final int tasks;
-    Status status = Status.NOT_ALL_RUNNING_OR_FINISHED;
     int failedTasks;
 
+    private Status status = Status.NOT_ALL_RUNNING_OR_FINISHED;
     /** How many attempts of a task run, by its index: more than one where Spark speculates. */
     private final byte[] running;
     private final BitSet finished = new BitSet();
+    /** Tasks of which an attempt runs, and that have not finished. */
     private int runningTasks;
     private int finishedTasks;
+    /** The executor whose lost output has changed the counts at a time that is not known yet; null for none. */
+    private String lostExecutor;
 
     private Attempt(int stageId, int number, int tasks) {
       this.stageId = stageId;
@@ -41,34 +75,25 @@ final class Stages {
       this.running = new byte[tasks];
     }
 
-    /** Tasks of which an attempt runs, and that have not finished. */
-    int runningTasks() {
-      return runningTasks;
-    }
-
-    int finishedTasks() {
-      return finishedTasks;
-    }
-
     private void started(int index) {
       if (running[index]++ == 0 && !finished.get(index)) {
         runningTasks++;
       }
     }
 
-    private void ended(int index, boolean successful, boolean resubmitted) {
-      if (resubmitted) {
-        // Its output went with its executor: this is no attempt that ends, but a success that is undone.
-        if (finished.get(index)) {
-          finished.clear(index);
-          finishedTasks--;
-          if (running[index] > 0) {
-            // A speculative copy still runs, and counts again.
-            runningTasks++;
-          }
+    /** Undoes a success; the resubmission itself is not the end of a task attempt. */
+    private void outputLost(int index) {
+      if (finished.get(index)) {
+        finished.clear(index);
+        finishedTasks--;
+        if (running[index] > 0) {
+          // A speculative copy still runs, and counts again.
+          runningTasks++;
         }
-        return;
       }
+    }
+
+    private void ended(int index, boolean successful) {
       if (running[index] > 0 && --running[index] == 0 && !finished.get(index)) {
         runningTasks--;
       }
@@ -83,45 +108,110 @@ final class Stages {
       }
     }
 
-    /** Whether the status is another one now. */
-    private boolean changed() {
+    /** Returns the edge when the status has changed, otherwise null. */
+    private Edge edge(long time) {
       Status now =
           finishedTasks == tasks
               ? Status.ALL_FINISHED
               : runningTasks + finishedTasks == tasks
                   ? Status.ALL_RUNNING_OR_FINISHED
                   : Status.NOT_ALL_RUNNING_OR_FINISHED;
-      boolean changed = now != status;
+      if (now == status) {
+        return null;
+      }
       status = now;
-      return changed;
+      return new Edge(this, time);
+    }
+
+    /** Returns the edge that waits for a date, dated; null where none does. */
+    private Edge date(long time) {
+      if (lostExecutor == null) {
+        return null;
+      }
+      lostExecutor = null;
+      return edge(time);
     }
   }
 
   private final Map<Long, Attempt> attempts = new HashMap<>();
+  private final Map<String, Long> removedExecutors =
+      new LinkedHashMap<String, Long>() {
+        @Override
+        protected boolean removeEldestEntry(Map.Entry<String, Long> eldest) {
+          return size() > REMEMBERED_EXECUTORS;
+        }
+      };
   private Attempt last;
 
   void submitted(int stageId, int number, int tasks) {
     attempts.put(key(stageId, number), new Attempt(stageId, number, tasks));
   }
 
-  /** Returns the attempt when its status has changed, otherwise null. */
-  Attempt taskStarted(int stageId, int number, int index) {
+  /** Returns the edges that a task's start makes, mostly none. */
+  List<Edge> taskStarted(int stageId, int number, int index, long time) {
     Attempt attempt = find(stageId, number);
     if (attempt == null || index >= attempt.tasks) {
-      return null;
+      return Collections.emptyList();
     }
+    Edge lost = attempt.date(time);
     attempt.started(index);
-    return attempt.changed() ? attempt : null;
+    return edges(lost, attempt.edge(time));
   }
 
-  /** Returns the attempt when its status has changed, otherwise null. */
-  Attempt taskEnded(int stageId, int number, int index, boolean successful, boolean resubmitted) {
+  /** Returns the edges that the end of a task's attempt makes, mostly none. */
+  List<Edge> taskEnded(int stageId, int number, int index, boolean successful, long time) {
     Attempt attempt = find(stageId, number);
     if (attempt == null || index >= attempt.tasks) {
-      return null;
+      return Collections.emptyList();
     }
-    attempt.ended(index, successful, resubmitted);
-    return attempt.changed() ? attempt : null;
+    Edge lost = attempt.date(time);
+    attempt.ended(index, successful);
+    return edges(lost, attempt.edge(time));
+  }
+
+  /** A finished task's output went with its executor; returns the edge where the time of the loss is known. */
+  List<Edge> outputLost(int stageId, int number, int index, String executor) {
+    Attempt attempt = find(stageId, number);
+    if (attempt == null || index >= attempt.tasks) {
+      return Collections.emptyList();
+    }
+    attempt.outputLost(index);
+    if (attempt.lostExecutor == null) {
+      Long time = removedExecutors.get(executor);
+      if (time != null) {
+        return edges(null, attempt.edge(time));
+      }
+      attempt.lostExecutor = executor;
+    }
+    return Collections.emptyList();
+  }
+
+  /** Returns the edges of which it is now known when they happened. */
+  List<Edge> executorRemoved(String executor, long time) {
+    removedExecutors.put(executor, time);
+    List<Edge> edges = new ArrayList<>();
+    for (Attempt attempt : attempts.values()) {
+      if (executor.equals(attempt.lostExecutor)) {
+        Edge lost = attempt.date(time);
+        if (lost != null) {
+          edges.add(lost);
+        }
+      }
+    }
+    return edges;
+  }
+
+  /** Returns the edge that still waits for a date when the attempt is over. */
+  List<Edge> ending(int stageId, int number, long time) {
+    Attempt attempt = find(stageId, number);
+    return edges(null, attempt == null ? null : attempt.date(time));
+  }
+
+  private static List<Edge> edges(Edge lost, Edge own) {
+    if (lost == null) {
+      return own == null ? Collections.emptyList() : Collections.singletonList(own);
+    }
+    return own == null ? Collections.singletonList(lost) : Arrays.asList(lost, own);
   }
 
   /** Returns what is known of the attempt, for the last time; null where nothing is. */

@@ -1,0 +1,97 @@
+"""Output that is lost with its executor: when the edge happened, live and in a replay, on a real cluster."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from spark.harness import PATIENT, Lab, Run, file_reporter, two_lines
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1200)]
+
+SETTINGS = {
+    "spark.master": "local-cluster[2,1,1024]",
+    "spark.executor.memory": "1g",
+    # Both executors are there from the first task on, so each has something of the shuffle.
+    "spark.scheduler.minRegisteredResourcesRatio": "1",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "10min",
+    "spark.cores.max": "2",
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.dir": "{folder}",
+    "spark.eventLog.compress": "false",
+    "spark.eventLog.rolling.enabled": "false",
+}
+ALL, NOT_ALL, FINISHED = "ALL_RUNNING_OR_FINISHED", "NOT_ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"
+
+
+def worker(run: Run, task: int) -> int:
+    """The process that ran a task first."""
+    path = run.folder / "here" / str(task)
+    return int(path.read_text(encoding="utf-8").split()[0]) if path.exists() and path.stat().st_size else 0
+
+
+def edges(run: Run) -> list[dict[str, Any]]:
+    """What is reported of the first stage."""
+    return run.named("AllSubtasksStatusChangeEvent", spark_stage_id=0, spark_stage_attempt=0)
+
+
+@pytest.fixture(scope="module")
+def run(lab: Lab) -> Run:
+    """The finished job; two tasks of its first stage had finished when the executor of one of them was killed."""
+    defaults = {**two_lines(), **PATIENT, **SETTINGS, **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
+    run = lab.start("lost_output.py", defaults=defaults)
+    run.wait_for("the last task", lambda: worker(run, 2))
+    run.wait_for("all tasks to run or have finished", lambda: edges(run))
+    stands = psutil.Process(worker(run, 2))
+    lost = [executor for executor in run.executors() if executor not in stands.parents()]
+    assert len(lost) == 1
+    # Of which the time that Spark reports must be told apart.
+    before = time.time()
+    run.wait_for("time to pass", lambda: time.time() > before + 2)
+    run.signal(lost[0].pid, signal.SIGKILL)
+    run.wait_for("the lost task to run again", lambda: len(edges(run)) >= 3)
+    run.tell("go")
+    assert run.wait() == 0, run.tail()
+    return run
+
+
+@pytest.fixture(scope="module")
+def log(run: Run) -> Path:
+    """Spark's own event log."""
+    (path,) = run.folder.glob("app-*")
+    return path
+
+
+def test_the_edge_is_dated_when_the_executor_was_lost(run: Run, log: Path) -> None:
+    """Spark reports it with the time at which the task had finished: before the edge that it follows."""
+    told = edges(run)
+    assert [edge["attributes"]["status.new"] for edge in told] == [ALL, NOT_ALL, ALL, FINISHED]
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    (resubmitted,) = [one for one in lines if one.get("Task End Reason", {}).get("Reason") == "Resubmitted"]
+    (removed,) = [one["Timestamp"] for one in lines if one["Event"] == "SparkListenerExecutorRemoved"][:1]
+    launched = [
+        one["Task Info"]["Launch Time"]
+        for one in lines
+        if one["Event"] == "SparkListenerTaskStart" and one["Task Info"]["Index"] == resubmitted["Task Info"]["Index"]
+    ]
+    assert told[1]["observed_ts_millis"] in (removed, launched[1])
+    assert told[1]["observed_ts_millis"] > resubmitted["Task Info"]["Finish Time"] + 2_000
+    times = [edge["observed_ts_millis"] for edge in told]
+    assert times == sorted(times)
+
+
+def test_a_replay_has_the_same_edges(run: Run, log: Path) -> None:
+    """All of them, at the same times, with the same identifiers."""
+    program = "import sys; from spark_events.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "replay", str(log), "--name", "AllSubtasksStatusChangeEvent"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    live = run.named("AllSubtasksStatusChangeEvent")
+    assert len(live) >= 6
+    assert [json.loads(line) for line in done.stdout.splitlines()] == live
