@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Progress", "SinkProgress", "SourceProgress", "StateOperatorProgress"]
+__all__ = ["Progress", "SinkProgress", "SourceProgress", "StateOperatorProgress", "StateStoreMetrics"]
 
 
 class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
@@ -19,6 +19,12 @@ class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
     num_input_rows: int = 0
 
 
+class StateStoreMetrics(msgspec.Struct, frozen=True, rename="camel"):
+    """The metrics of one kind of state store that events are made of; a store reports its own set."""
+
+    rocksdb_bytes_copied: int = 0
+
+
 class StateOperatorProgress(msgspec.Struct, frozen=True, rename="camel"):
     """One stateful operator's part of a progress."""
 
@@ -28,6 +34,7 @@ class StateOperatorProgress(msgspec.Struct, frozen=True, rename="camel"):
     num_rows_removed: int = 0
     num_rows_dropped_by_watermark: int = 0
     memory_used_bytes: int = 0
+    custom_metrics: StateStoreMetrics | None = None
 
 
 class SinkProgress(msgspec.Struct, frozen=True, rename="camel"):

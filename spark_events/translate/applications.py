@@ -13,6 +13,8 @@ from spark_events.translate.status import APPLICATION, Status
 __all__ = ["Applications"]
 
 _SCOPE = "spark.application"
+#: So many queries and jobs that still run are named in a body.
+_MOST_NAMED = 10
 
 # How the shim saw the driver end -> the new status, and the sentence that tells it. FINISHED and FAILED
 # are said only where they are known.
@@ -26,13 +28,14 @@ _ENDINGS = {
     "SUBMIT_STOPPED": ("ENDED", "ended, with what outcome is unknown"),
     "GATEWAY_CLOSED": ("ENDED", "ended: its Python process went away, with what outcome is unknown"),
     "SPARK_SQL": ("ENDED", "ended with its spark-sql shell, with what outcome is unknown"),
-    "SIGTERM": ("ENDED", "was ended by SIGTERM"),
-    "SIGINT": ("ENDED", "was ended by SIGINT (Ctrl-C)"),
-    "SIGHUP": ("ENDED", "was ended by SIGHUP (its terminal closed)"),
+    "SIGTERM": ("CANCELLED", "was cancelled by SIGTERM (a kill command, or its cluster manager)"),
+    "SIGINT": ("CANCELLED", "was cancelled by SIGINT (Ctrl-C)"),
+    "SIGHUP": ("CANCELLED", "was cancelled by SIGHUP (its terminal closed)"),
     "EXITED": ("ENDED", "ended: its code called System.exit, with what outcome is unknown"),
 }
 # Where Spark's exit code 0 is one.
 _TRUE_ZERO = ("RETURNED", "SPARK_SQL")
+_SEVERITIES = {"FAILED": Severity.ERROR, "CANCELLED": Severity.WARN}
 _UNKNOWN_ENDING = ("ENDED", "ended, with what outcome is unknown")
 
 
@@ -86,12 +89,17 @@ class Applications:
         self,
         record: ApplicationEnd,
         failed_queries: Sequence[str],
-        running_queries: Sequence[str],
+        running: Sequence[str],
         failed_job: int | None,
     ) -> Iterator[Draft]:
-        """The application is over. FINISHED and FAILED are said only where they are known.
+        """The application is over. FINISHED, FAILED and CANCELLED are reported only where they are known.
 
-        Spark ends the queries that still run behind it, where nobody listens any more; so they are named here.
+        Args:
+            record: the end, as the shim saw it.
+            failed_queries: titles of the queries whose latest run failed.
+            running: the queries and jobs that still run. Spark ends them after its last callback, so the last event
+                of the application names them.
+            failed_job: the last job, where it failed.
         """
         old, (new, how) = self._status.value, _outcome(record)
         if not self._status.become(new):
@@ -101,7 +109,7 @@ class Applications:
         hints = [f"query '{name}' failed" for name in failed_queries]
         if failed_job is not None:
             hints.append(f"job {failed_job} failed")
-        body = f"Application '{self._name}' {how}{_while(running_queries)}"
+        body = f"Application '{self._name}' {how}{_while(running)}"
         if hints:
             body += f" ({', '.join(hints)})"
         details: dict[str, AttributeValue | None] = {
@@ -109,7 +117,7 @@ class Applications:
             "exit.code": record.exit_code if record.exit_code or record.ending in _TRUE_ZERO else None,
             "outcome.hint": "; ".join(hints) or None,
         }
-        severity = Severity.ERROR if new == "FAILED" else Severity.INFO
+        severity = _SEVERITIES.get(new, Severity.INFO)
         yield _change(old, new, record.time, body, severity, details)
         if new == "FAILED":
             yield Draft(
@@ -129,7 +137,7 @@ class Applications:
                 ),
             )
 
-    def lost(self, at: int, orderly: bool, running_queries: Sequence[str]) -> Iterator[Draft]:
+    def lost(self, at: int, orderly: bool, running: Sequence[str]) -> Iterator[Draft]:
         """The driver is gone without a word: LOST; or with the JVM's last word only: ENDED."""
         old = self._status.value
         if old is None or not self._status.become("ENDED" if orderly else "LOST"):
@@ -138,13 +146,13 @@ class Applications:
             body = f"Application '{self._name}' ended with its JVM, with what outcome is unknown"
             yield _change(old, "ENDED", at, body, Severity.INFO, {"end.reason": "JVM_SHUTDOWN"})
             return
-        body = f"Application '{self._name}' is lost: its driver died without a word{_while(running_queries)}"
+        body = f"Application '{self._name}' is lost: its driver died without a word{_while(running)}"
         yield _change(old, "LOST", at, body, Severity.FATAL, {"end.reason": "DRIVER_DIED"})
 
 
-def _while(running_queries: Sequence[str]) -> str:
-    titles = ", ".join(f"query '{title}'" for title in running_queries)
-    return f" while running {titles}" if titles else ""
+def _while(running: Sequence[str]) -> str:
+    more = f" and {len(running) - _MOST_NAMED:,} more" if len(running) > _MOST_NAMED else ""
+    return f" while running {', '.join(running[:_MOST_NAMED])}{more}" if running else ""
 
 
 def _identity(app_id: str | None, attempt_id: str | None) -> str:

@@ -38,6 +38,7 @@ CAUSES: dict[str, tuple[Effect, ...]] = {
     "application_end": (
         Effect(_APPLICATION, _STATUS, Severity.ERROR),
         Effect(_APPLICATION, _FAILURE, Severity.ERROR),
+        Effect(_JOB, _STATUS, Severity.WARN),
         _COMMIT,
     ),
     "query_started": (Effect(_QUERY, _STATUS, Severity.INFO), _COMMIT, _WATERMARK),

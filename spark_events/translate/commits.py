@@ -156,6 +156,7 @@ def _adds_up(key: str) -> bool:
     return (
         key in ("batches", "rows.input", "rows.output")
         or key in ("state.rows.updated", "state.rows.removed", "state.rows.dropped_by_watermark")
+        or key == "state.checkpointed_bytes"
         or key.startswith("duration.")
         or (key.startswith("source.") and key.endswith(".rows"))
     )
@@ -204,7 +205,18 @@ def _state(operators: list[StateOperatorProgress]) -> dict[str, AttributeValue |
         "state.rows.removed": sum(operator.num_rows_removed for operator in operators),
         "state.rows.dropped_by_watermark": sum(op.num_rows_dropped_by_watermark for op in operators),
         "state.memory_bytes": sum(operator.memory_used_bytes for operator in operators),
+        "state.checkpointed_bytes": _checkpointed(operators),
     }
+
+
+def _checkpointed(operators: list[StateOperatorProgress]) -> int | None:
+    """Return the bytes that the batch copied to the checkpoint, Flink's ``checkpointedSize``.
+
+    Only RocksDB measures it. With changelog checkpointing, RocksDB reports 0 for a batch whose changelog it wrote,
+    so 0 means unknown.
+    """
+    metrics = (operator.custom_metrics for operator in operators)
+    return sum(metric.rocksdb_bytes_copied for metric in metrics if metric is not None) or None
 
 
 def _observed(metrics: dict[str, Any]) -> dict[str, AttributeValue | None]:

@@ -33,6 +33,7 @@ class Jobs:
 
     def __init__(self, queries: Queries, diagnostics: Diagnostics, streaming: bool) -> None:
         self.illegal = 0
+        self._application_is_over = False
         self.last_failed: int | None = None
         self._queries = queries
         self._diagnostics = diagnostics
@@ -57,10 +58,11 @@ class Jobs:
         yield _change(job_id, None, "RUNNING", record.time, f"{_name(job_id, origin)} started", _INFO, origin)
 
     def ended(self, record: JobEnd) -> Iterator[Draft]:
-        """A job is over; one that failed is reported, unless its query had been told to stop."""
+        """A job is over; one that failed or was cancelled is reported, unless `stop()` of its query ended it."""
         job_id = record.job_id
         if job_id in self._over:
-            self.illegal += 1
+            # Spark cancels what still runs behind the application's end; `application_ended` has reported that.
+            self.illegal += not self._application_is_over
             return
         known = self._running.pop(job_id, None)
         origin = known or Origin({}, self._queries)
@@ -81,9 +83,9 @@ class Jobs:
             # Its query was told to stop.
             return
         self.last_failed = None if diagnosis.cancelled else job_id
-        severity = Severity.WARN if diagnosis.cancelled else Severity.ERROR
-        body = f"{name} went from {old or 'an unknown status'} to FAILED"
-        change = _change(job_id, old, "FAILED", record.time, body, severity, origin)
+        new, severity = ("CANCELLED", Severity.WARN) if diagnosis.cancelled else ("FAILED", Severity.ERROR)
+        body = f"{name} went from {old or 'an unknown status'} to {new}"
+        change = _change(job_id, old, new, record.time, body, severity, origin)
         change.attributes["error.type"] = diagnosis.error_type
         yield change
         yield Draft(
@@ -103,6 +105,26 @@ class Jobs:
                 }
             ),
         )
+
+    def running_titles(self) -> list[str]:
+        """Name the jobs that run, without those of micro-batches."""
+        return [_name(job_id, origin) for job_id, origin in self._running.items() if not origin.is_streaming]
+
+    def application_ended(self, at: int) -> Iterator[Draft]:
+        """Report the jobs that still run as cancelled: Spark cancels them when it stops the scheduler.
+
+        Jobs of micro-batches are left out; the application's last event names their queries.
+
+        Args:
+            at: when the application ended; milliseconds since the epoch.
+        """
+        self._application_is_over = True
+        for job_id, origin in self._running.items():
+            self._over[job_id] = None
+            if not origin.is_streaming:
+                body = f"{_name(job_id, origin)} was cancelled: its application ended while the job was running"
+                yield _change(job_id, "RUNNING", "CANCELLED", at, body, Severity.WARN, origin)
+        self._running.clear()
 
 
 def _name(job_id: int, origin: Origin) -> str:

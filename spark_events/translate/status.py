@@ -1,9 +1,9 @@
 """The statuses there are, and which may follow which.
 
 ======================  ==========================================================
-application             RUNNING -> FINISHED, FAILED, ENDED, LOST
+application             RUNNING -> FINISHED, FAILED, CANCELLED, ENDED, LOST
 streaming query         RUNNING -> FINISHED, FAILED; both -> RUNNING with a new run
-job                     RUNNING -> FINISHED, FAILED
+job                     RUNNING -> FINISHED, FAILED, CANCELLED
 stage attempt           NOT_ALL_RUNNING_OR_FINISHED <-> ALL_RUNNING_OR_FINISHED -> ALL_FINISHED
 watermark               ACTIVE <-> IDLE
 ======================  ==========================================================
@@ -22,9 +22,10 @@ Transitions = Mapping[str, frozenset[str]]
 _OVER: frozenset[str] = frozenset()
 
 APPLICATION: Transitions = {
-    "RUNNING": frozenset({"FINISHED", "FAILED", "ENDED", "LOST"}),
+    "RUNNING": frozenset({"FINISHED", "FAILED", "CANCELLED", "ENDED", "LOST"}),
     "FINISHED": _OVER,
     "FAILED": _OVER,
+    "CANCELLED": _OVER,
     "ENDED": _OVER,
     "LOST": _OVER,
 }
@@ -33,7 +34,12 @@ QUERY: Transitions = {
     "FINISHED": _OVER,
     "FAILED": _OVER,
 }
-JOB: Transitions = QUERY
+JOB: Transitions = {
+    "RUNNING": frozenset({"FINISHED", "FAILED", "CANCELLED"}),
+    "FINISHED": _OVER,
+    "FAILED": _OVER,
+    "CANCELLED": _OVER,
+}
 STAGE: Transitions = {
     "NOT_ALL_RUNNING_OR_FINISHED": frozenset({"ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"}),
     "ALL_RUNNING_OR_FINISHED": frozenset({"NOT_ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"}),

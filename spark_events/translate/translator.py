@@ -154,8 +154,15 @@ class Translator:
             at: milliseconds since the epoch.
             orderly: the JVM had said that it goes down; the driver was not killed.
         """
-        drafts = (*self._streams.flush(), *self._application.lost(at, orderly, self._queries.running_titles()))
+        drafts = (*self._streams.flush(), *self._application.lost(at, orderly, self._running()))
         return [self._event(draft) for draft in drafts]
+
+    def _running(self) -> list[str]:
+        """The queries and jobs that run, as far as the records say."""
+        queries = [f"query '{title}'" for title in self._queries.running_titles()]
+        # Where records were dropped, the end of a job may be among them.
+        jobs = [] if self.dropped else [f"{title[0].lower()}{title[1:]}" for title in self._jobs.running_titles()]
+        return queries + jobs
 
     def _drafts(self, record: Any) -> Iterable[Draft]:
         known = self._handlers.get(type(record))
@@ -180,7 +187,9 @@ class Translator:
 
     def _application_ended(self, record: ApplicationEnd) -> Iterator[Draft]:
         yield from self._streams.flush()
-        failed, running = self._queries.failed_titles(), self._queries.running_titles()
+        failed, running = self._queries.failed_titles(), self._running()
+        if not self.dropped:
+            yield from self._jobs.application_ended(record.time)
         yield from self._application.ended(record, failed, running, self._jobs.last_failed)
 
     def _event(self, draft: Draft) -> Event:

@@ -22,6 +22,12 @@ EVENT_LOG = {
 }
 
 
+ROCKSDB = {
+    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state."
+    "RocksDBStateStoreProvider"
+}
+
+
 class Batch(NamedTuple):
     """One micro-batch: the query's run, Spark's progress, and the attributes and time of our event."""
 
@@ -38,6 +44,7 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
         dispatcher: {**two_lines(), **PATIENT, **EVENT_LOG, **file_reporter(Path("{folder}/events.jsonl"), dispatcher)}
         for dispatcher in DISPATCHERS
     }
+    settings["sync"] |= ROCKSDB
     return {name: lab.background(lab.run, "catalogue.py", defaults=lines) for name, lines in settings.items()}
 
 
@@ -219,7 +226,24 @@ def test_state_is_spark_s(batches: list[Batch]) -> None:
         dropped = sum(operator["numRowsDroppedByWatermark"] for operator in operators)
         assert batch.says["state.rows.dropped_by_watermark"] == dropped
         late += dropped
+        copied = sum(operator["customMetrics"].get("rocksdbBytesCopied", 0) for operator in operators)
+        assert batch.says.get("state.checkpointed_bytes", 0) == copied
     assert late > 0, "the job was to send late rows"
+
+
+def test_the_checkpointed_size_is_known_with_rocksdb_only(runs: dict[str, Future[Run]]) -> None:
+    """RocksDB measures what a batch copies to the checkpoint; Spark's default store does not."""
+    known = {
+        name: [
+            event["attributes"].get("state.checkpointed_bytes", 0) > 0
+            for event in future.result().named("BatchCommitEvent")
+            if event["attributes"].get("state.rows.updated")
+        ]
+        for name, future in runs.items()
+    }
+    assert known["sync"]
+    assert all(known["sync"])
+    assert not any(known["async-queued"])
 
 
 def test_observed_metrics_are_spark_s(batches: list[Batch]) -> None:

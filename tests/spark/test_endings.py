@@ -84,7 +84,7 @@ ENDINGS = {
     "exit-3": Ending(submit("exit-3"), 3, "FAILED"),
     "raise": Ending(submit("raise", ASYNC_LINES), 1, "FAILED"),
     "plain-python": Ending(plain_python, 0, "ENDED"),
-    "sigterm": Ending(terminated, 143, "ENDED", "SIGTERM"),
+    "sigterm": Ending(terminated, 143, "CANCELLED", "SIGTERM"),
     "sql": Ending(sql("select sum(id) from range(10)"), 0, "FINISHED" if KNOWS_EXIT_CODES else "ENDED"),
     "sql-that-fails": Ending(
         sql("select raise_error(concat('boom ', id)) from range(3)"), 1, "FAILED" if KNOWS_EXIT_CODES else "ENDED"
@@ -120,14 +120,14 @@ def test_the_exit_code_is_not_ours(run: Run, how: str) -> None:
 
 
 def test_the_application_s_statuses_are_true(run: Run, how: str) -> None:
-    """RUNNING, then once the status that is known; FAILED is an error, the others are not."""
+    """RUNNING, then once the status that is known; FAILED is an error, CANCELLED a warning."""
     started, ended = run.named("JobStatusChangeEvent", spark_entity="application")
     assert started["attributes"]["status.new"] == "RUNNING"
     assert "status.old" not in started["attributes"]
     assert started["severity"] == "INFO"
     assert ended["attributes"]["status.old"] == "RUNNING"
     assert ended["attributes"]["status.new"] == ENDINGS[how].status, ended
-    assert ended["severity"] == ("ERROR" if ENDINGS[how].status == "FAILED" else "INFO")
+    assert ended["severity"] == {"FAILED": "ERROR", "CANCELLED": "WARN"}.get(ENDINGS[how].status, "INFO")
     assert ended["attributes"]["end.reason"]
     if ENDINGS[how].reason:
         assert ended["attributes"]["end.reason"] == ENDINGS[how].reason

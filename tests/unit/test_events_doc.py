@@ -101,7 +101,8 @@ def story() -> list[Event]:
     application.job({"spark.job.description": "d", "spark.jobGroup.id": "g", "callSite.short": "c"}, True, 1)
     application.job({"spark.sql.execution.id": "3"}, False, 0)
     records = [application_start(attempt_id="1"), *application.records[1:]]
-    state = {"numRowsTotal": 1, "numRowsUpdated": 1, "numRowsRemoved": 1, "memoryUsedBytes": 1}
+    state: dict[str, Any] = {"numRowsTotal": 1, "numRowsUpdated": 1, "numRowsRemoved": 1, "memoryUsedBytes": 1}
+    state |= {"customMetrics": {"rocksdbBytesCopied": 1}}
     source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5}}, "numInputRows": 1, "startOffset": 0}
     times = {"watermark": "2026-01-01T00:00:00.000Z", "min": "2026-01-01", "max": "2026-01-02", "avg": "2026-01-01"}
     rich = {"stateOperators": [state], "sources": [source], "eventTime": times, "observedMetrics": {"m": {"n": 1.5}}}

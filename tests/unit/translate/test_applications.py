@@ -67,9 +67,9 @@ def test_an_attempt_is_named_where_the_cluster_has_attempts() -> None:
         ("SUBMIT_STOPPED", "ENDED", Severity.INFO),
         ("SPARK_SQL", "ENDED", Severity.INFO),
         ("GATEWAY_CLOSED", "ENDED", Severity.INFO),
-        ("SIGTERM", "ENDED", Severity.INFO),
-        ("SIGINT", "ENDED", Severity.INFO),
-        ("SIGHUP", "ENDED", Severity.INFO),
+        ("SIGTERM", "CANCELLED", Severity.WARN),
+        ("SIGINT", "CANCELLED", Severity.WARN),
+        ("SIGHUP", "CANCELLED", Severity.WARN),
         ("EXITED", "ENDED", Severity.INFO),
         ("A_WAY_OF_THE_FUTURE", "ENDED", Severity.INFO),
     ],
@@ -122,6 +122,55 @@ def test_queries_that_are_still_running_are_named() -> None:
     event = ending(over, query_terminated("r1", "q1"), runs, application_end("STOPPED"))
     assert event.body.endswith("its own code stopped it while running query 'clicks'")
     assert "outcome.hint" not in event.attributes
+
+
+def job_start(number: int = 4, properties: dict[str, str] | None = None) -> dict[str, object]:
+    return {"kind": "job_start", "job_id": number, "time": START, "properties": properties or {}}
+
+
+def test_a_job_that_runs_when_its_application_ends_is_cancelled() -> None:
+    """Spark cancels it after its last callback, so the end of the application reports it, and names it."""
+    start = job_start(4, {"spark.job.description": "nightly"})
+    *_, job, end = translate(application_start(), start, application_end("STOPPED"))
+    assert (job.name, job.severity, job.observed_ts_millis) == ("JobStatusChangeEvent", Severity.WARN, START + 9)
+    assert (job.attributes["status.old"], job.attributes["status.new"]) == ("RUNNING", "CANCELLED")
+    assert job.attributes["spark.job.id"] == 4
+    assert job.body == "Job 4 (nightly) was cancelled: its application ended while the job was running"
+    assert end.body.endswith("its own code stopped it while running job 4 (nightly)")
+
+
+def test_the_end_of_a_job_after_its_application_s_is_not_reported_again() -> None:
+    """An event log has it: Spark cancels the job while it stops."""
+    translator = Translator()
+    for record in (application_start(), job_start(), application_end("STOPPED")):
+        translator.translate(decoded(record))
+    assert translator.translate(decoded(JOB_FAILED)) == []
+    assert translator.illegal == 0
+
+
+def test_a_job_of_a_micro_batch_is_not_reported_at_the_end() -> None:
+    """The application's last event names its query."""
+    stream = job_start(4, {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "7"})
+    *_, before, end = translate(application_start(), query_started(), stream, application_end("STOPPED"))
+    assert before.attributes["spark.entity"] == "query"
+    assert end.body.endswith("while running query 'clicks'")
+
+
+def test_no_job_is_said_to_run_where_records_were_dropped() -> None:
+    """The end of the job may be among them."""
+    lost = {"kind": "dropped", "at": START, "records": {"job_end": 1}}
+    events = translate(application_start(), job_start(), lost, application_end("STOPPED"))
+    assert [e.attributes["status.new"] for e in events if e.attributes.get("spark.entity") == "job"] == ["RUNNING"]
+    assert "while running" not in events[-1].body
+
+
+def test_a_lost_driver_names_the_jobs_that_ran() -> None:
+    """At most ten of them."""
+    translator = Translator()
+    for record in (application_start(), *map(job_start, range(12))):
+        translator.translate(decoded(record))
+    (event,) = translator.driver_lost(START + 99, orderly=False)
+    assert event.body.endswith(f"while running {', '.join(f'job {n}' for n in range(10))} and 2 more")
 
 
 def test_a_job_that_was_made_good_is_no_hint() -> None:

@@ -74,7 +74,7 @@ def test_numbers_are_summed_up_and_offsets_span_all_batches() -> None:
                 n,
                 n,
                 sources=[{"description": "S", "startOffset": n, "endOffset": n + 1, "numInputRows": 5}],
-                stateOperators=[{**operator, "numRowsTotal": 7 + n}],
+                stateOperators=[{**operator, "numRowsTotal": 7 + n, "customMetrics": {"rocksdbBytesCopied": 100}}],
                 eventTime={"watermark": at(n), "min": at(10 - n), "max": at(20 + n), "avg": at(15)},
             )
         )
@@ -91,6 +91,7 @@ def test_numbers_are_summed_up_and_offsets_span_all_batches() -> None:
         "source.0.offset.to": "4",
         "state.rows": 10,
         "state.rows.updated": 6,
+        "state.checkpointed_bytes": 300,
         "state.rows.removed": 3,
         "state.rows.dropped_by_watermark": 9,
         "watermark": at(3),

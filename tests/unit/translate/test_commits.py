@@ -160,6 +160,23 @@ def test_state_is_summed_over_the_operators() -> None:
     assert expected.items() <= attributes.items()
 
 
+@pytest.mark.parametrize(
+    ("stores", "size"),
+    [
+        ([{"rocksdbBytesCopied": 1286, "rocksdbSstFileSize": 3975}, {"rocksdbBytesCopied": 14}], 1300),
+        ([{"rocksdbBytesCopied": 1286}, {"stateOnCurrentVersionSizeBytes": 2104}], 1286),
+        ([{"rocksdbBytesCopied": 0, "rocksdbTotalBytesWritten": 490}], None),  # changelog checkpointing
+        ([{"stateOnCurrentVersionSizeBytes": 2104}, None], None),
+    ],
+)
+def test_the_checkpointed_size_is_reported_where_the_state_store_measures_it(
+    stores: list[Any], size: int | None
+) -> None:
+    """RocksDB measures what a batch copies to the checkpoint; the default store does not."""
+    event = commit(stateOperators=[{**STATE, "customMetrics": store} for store in stores])
+    assert event.attributes.get("state.checkpointed_bytes") == size
+
+
 def test_the_watermark_is_told_as_spark_writes_it() -> None:
     """Watermark and event times are Spark's own texts."""
     event = commit(eventTime={"watermark": "2026-01-01T00:00:50.000Z", "max": "2026-01-01T00:01:00.000Z"})

@@ -151,10 +151,12 @@ def test_a_failed_job_of_a_micro_batch_names_query_and_batch() -> None:
     assert event.attributes["spark.streaming.query.id"] == "q1"
 
 
-def test_a_cancelled_job_is_a_warning() -> None:
-    """Somebody has cancelled it: nothing is broken, and the end of the application gets no hint from it."""
-    (event,) = [e for e in events_of("4.3-cancelled") if e.name == "JobFailureEvent"]
-    assert event.severity is Severity.WARN
+def test_a_cancelled_job_is_cancelled_with_a_warning() -> None:
+    """Nothing is broken: its status is CANCELLED, not FAILED."""
+    change, event = events_of("4.3-cancelled")
+    assert (change.name, change.severity) == ("JobStatusChangeEvent", Severity.WARN)
+    assert change.attributes["status.new"] == "CANCELLED"
+    assert (event.name, event.severity) == ("JobFailureEvent", Severity.WARN)
     assert "was cancelled" in event.body
 
 
