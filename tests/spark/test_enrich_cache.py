@@ -1,13 +1,16 @@
-"""Which rows are the same request, to a task and to its worker's cache, and which are told apart."""
+"""State that a worker process keeps between tasks: which rows and runs share it, and which do not."""
 
 from __future__ import annotations
 
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from enrich_service import EnrichService, rule
 from pyspark.sql import SparkSession
 from spark.enriching import by_value, session
 from spark.harness import spark_version
@@ -119,3 +122,70 @@ def test_text_that_spark_compares_in_its_own_way_tells_no_rows_apart(
     form(df, another, output="answer string", coalesce_by="plain", cache=Cache())
     folded = df.selectExpr("*", "lower('A' collate UTF8_LCASE) collate UTF8_BINARY as folded")
     form(folded, another, output="answer string", coalesce_by="folded", key="folded")
+
+
+def client_of(url: str) -> Callable[[], Any]:
+    """Return a resource: an HTTP client of that service."""
+
+    @contextlib.asynccontextmanager
+    async def opened() -> AsyncIterator[httpx.AsyncClient]:
+        async with httpx.AsyncClient(base_url=url) as client:
+            yield client
+
+    return opened
+
+
+async def fetch(row: Any, ctx: Any) -> dict[str, int]:
+    response = await ctx.resource.get(f"/rows/{row.id}")
+    response.raise_for_status()
+    return {"answer": row.id}
+
+
+def test_a_service_that_says_retry_after_does_not_hold_back_another(
+    spark: SparkSession, service: EnrichService, tmp_path: Path
+) -> None:
+    """The function is the same; the resource tells the services apart."""
+    service.script(rules=[rule(".*", forever={"status": 429, "retry_after": 60})])
+
+    def answered(url: str) -> int:
+        made = enrich_batch(
+            spark.range(5),
+            fetch,
+            output="answer long",
+            resource=client_of(url),
+            on_failure="null",
+            total_timeout=20,
+            rate_limit=1000,
+        )
+        return made.where("answer is not null").count()
+
+    assert answered(service.url) == 0
+    with EnrichService(tmp_path / "healthy.jsonl") as healthy:
+        assert answered(healthy.url) == 5
+        assert len(healthy.calls()) == 5
+
+
+@pytest.mark.parametrize("form", [enrich, enrich_batch])
+def test_an_accumulator_in_the_function_counts_every_call(spark: SparkSession, form: Callable[..., Any]) -> None:
+    """Spark registers an accumulator for the task that unpickles it; four tasks share one worker here."""
+    counter = spark.sparkContext.accumulator(0)
+
+    async def counted(row: Any, ctx: Any) -> dict[str, int]:
+        counter.add(1)
+        return {"answer": row.id}
+
+    assert len(form(spark.range(0, 40, 1, 4), counted, output="answer long").collect()) == 40
+    assert counter.value == 40
+
+
+def test_an_accumulator_in_the_resource_is_refused(spark: SparkSession) -> None:
+    """A resource outlives its task, and Spark reads an accumulator at the end of the task alone."""
+    counter = spark.sparkContext.accumulator(0)
+
+    @contextlib.asynccontextmanager
+    async def opened() -> AsyncIterator[None]:
+        counter.add(1)
+        yield
+
+    with pytest.raises(InvalidPlanError, match=r"resource .*opened .* uses an accumulator"):
+        enrich_batch(spark.range(1), another, output="answer string", resource=opened)

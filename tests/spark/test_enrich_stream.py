@@ -246,6 +246,30 @@ def test_a_replay_store_makes_only_the_calls_that_are_missing(
     wait_for("the store to be empty", lambda: not [file for *_, files in os.walk(store) for file in files])
 
 
+def test_a_replay_that_finds_answers_of_another_definition_alone_says_so(
+    spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, with their number; two enrichments of one batch are no reason."""
+    store = tmp_path / "store"
+    options = {"retry": ONCE, "replay_store": store.as_uri()}
+    service.script(rules=[rule("13", forever={"status": 503})])
+    with pytest.raises(StreamingQueryException, match="1 of 10 rows"):
+        finish(stream(spark, source, tmp_path / "checkpoint", writing(tmp_path / "sink", service, **options)))
+    assert "another definition" not in caplog.text
+    service.script()
+    other = writing(tmp_path / "sink", service, **options, output=f"{OUTPUT}, more string", on_failure="null")
+    own = writing(tmp_path / "sink", service, **options, output="name string", on_failure="null")
+
+    def process(df: DataFrame, batch_id: int) -> None:
+        other(df, batch_id)
+        own(df, batch_id)
+
+    finish(stream(spark, source, tmp_path / "checkpoint", process))
+    (said,) = [one for one in caplog.messages if "another definition" in one]
+    assert "holds 9 answers of batch 1" in said
+    assert "all its rows are called" in said
+
+
 def test_a_batch_whose_failure_is_caught_is_committed_and_its_answers_are_cleared(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
@@ -357,6 +381,39 @@ def test_a_query_that_is_stopped_leaves_nobody_calling(
     wait_for("the tasks to end", lambda: not running_tasks(spark))
     assert outcomes(service) == ["gone"] * 4
     assert committed(tmp_path / "c") == []
+
+
+def test_a_stream_without_foreach_batch_that_is_stopped_leaves_nobody_calling(
+    spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
+) -> None:
+    """Spark kills no worker in this test; the driver's channel tells the workers."""
+    service.script(rules=[rule(".*", forever=HELD)])
+    df = spark.readStream.schema("id long").json(str(source)).repartition(2)
+    enriched = enrich(df, lookup, output=OUTPUT, resource=opener(service.port), max_in_flight=2, **WITHOUT_END)
+    writer = enriched.writeStream.format("json").option("checkpointLocation", str(tmp_path / "c"))
+    query = writer.start(str(tmp_path / "sink"))
+    wait_for("two calls of each task", lambda: len(service.calls()) == 4)
+    query.stop()
+    wait_for("calls to end", lambda: outcomes(service) == ["gone"] * 4)
+    wait_for("the tasks to end", lambda: not running_tasks(spark))
+    assert outcomes(service) == ["gone"] * 4
+
+
+def test_a_limit_behind_a_lazy_enrichment_ends_its_calls(spark: SparkSession, service: EnrichService) -> None:
+    """Spark has its rows and closes the connection to the worker, which notices that only when it writes."""
+    service.script(delay=0.005)
+    df = enrich(spark.range(0, 100_000, 1, 1), lookup, output=OUTPUT, resource=opener(service.port), max_in_flight=5)
+    assert len(df.take(1)) == 1
+    there = len(service.calls())
+    wait_for("the calls to end", lambda: is_silent(service))
+    # Without the channel it is thousands, until the worker has 64 KiB of answers to write.
+    assert len(service.calls()) - there < 2_000
+
+
+def is_silent(service: EnrichService) -> bool:
+    """Return whether no call came in for a second."""
+    calls = service.calls()
+    return bool(calls) and time.monotonic() - calls[-1].began > 1
 
 
 @pytest.mark.parametrize("how", ["cancelled", "failed"])

@@ -31,9 +31,9 @@ class Definition:
     A function that comes out of a pickle is a new object in every task; these say that it is the same.
 
     Attributes:
-        calls: of the function and its answers' schema: the Retry-After gate is kept by it, and together with the rate
-            its limit, so that the attempts of tasks that follow each other here are looked at together.
-        answers: of that, the resource, and the names and types of the columns that make a request: the cache is kept
+        calls: of the function, its answers' schema and the resource: the key of the Retry-After gate, and with the rate
+            the key of the rate limit, so that the attempts of tasks that follow each other here are counted together.
+        answers: of that, and the names and types of the columns that make a request: the cache is kept
             by it. A request itself has values alone, of which 1, 1.0 and true are equal.
         resource: of the function that opens the resource: the open resource is kept by it.
         batch: of this run of this micro-batch: the circuit breaker is kept by it, so that the tasks that follow in

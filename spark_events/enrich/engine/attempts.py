@@ -299,10 +299,12 @@ class Attempts:
 
     def _pause_after(self, state: tenacity.RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome is not None else None
-        if isinstance(error, AttemptError) and error.verdict.retry_after is not None and self._retry.honor_retry_after:
+        asked = error.verdict.retry_after if isinstance(error, AttemptError) else None
+        pause = float(self._wait(state))
+        if asked is not None and asked >= pause and self._retry.honor_retry_after:
             # The gate holds it back, and lets those that wait through in their order.
             return 0.0
-        return float(self._wait(state))
+        return pause
 
     async def _pause(self, slot: Slot, seconds: float) -> None:
         slot.deadline = slot.started + self._total

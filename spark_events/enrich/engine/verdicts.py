@@ -6,10 +6,13 @@ Clients are told by their names, not by their classes, for none of them need be 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import datetime
 import email.utils
 import errno
 import math
+import re
 import socket
 import ssl
 import time
@@ -53,6 +56,12 @@ _SERVER_ERRORS = range(500, 600)
 _STATUSES = range(100, 600)
 #: Seconds. Nobody means a longer Retry-After; a worker outlives its batches, and would be held back in all of them.
 _LONGEST_PAUSE = 86_400.0
+_RESETS = "x-ratelimit-reset"
+#: Seconds. A larger number is no duration but a moment, in seconds since 1970 (this one is in 2001).
+_FIRST_EPOCH = 1e9
+#: As Go writes durations: ``6m0s``, ``20ms``.
+_DURATION = re.compile(r"(?=.)(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
+_DURATION_UNITS = (3600.0, 60.0, 1.0, 0.001)
 
 # Top-level package and class name; subclasses count as well.
 _TIMEOUTS = {
@@ -139,7 +148,7 @@ def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
         return Verdict(retryable=True, outage=True)
     status = _status(error)
     if status is not None:
-        asked = _retry_after(error, wall) if status in {_TOO_MANY, _UNAVAILABLE} else None
+        asked = _asked(error, status, wall)
         throttled = status == _TOO_MANY or asked is not None
         return Verdict(
             retryable=throttled or status == _TIMEOUT_STATUS or status in _SERVER_ERRORS,
@@ -186,27 +195,70 @@ def _status(error: BaseException) -> int | None:
     return None
 
 
-def _retry_after(error: BaseException, wall: Callable[[], float]) -> float | None:
-    """Seconds, from the header in its form of a number or of a date; None when there is none that can be read."""
+def _asked(error: BaseException, status: int, wall: Callable[[], float]) -> float | None:
+    """Return the seconds for which a response asks to be left alone; None: no header says that legibly.
+
+    Services send their rate-limit headers with every response, so these count with 429 only.
+    """
+    if status not in {_TOO_MANY, _UNAVAILABLE}:
+        return None
+    headers = _headers(error)
+    said = [_number(headers.get("retry-after-ms"), 0.001), _moment(headers.get("retry-after"), wall)]
+    if status == _TOO_MANY:
+        said += [_moment(headers.get("ratelimit-reset"), wall), _reset(headers, wall)]
+    asked = next((seconds for seconds in said if seconds is not None), None)
+    return None if asked is None else min(max(0.0, asked), _LONGEST_PAUSE)
+
+
+def _headers(error: BaseException) -> dict[str, str]:
+    """Return the response's headers by their names in small letters."""
     for holder in (getattr(error, "response", None), error):
         headers: Any = getattr(holder, "headers", None)
-        if not isinstance(headers, Mapping) and not hasattr(headers, "get"):
-            continue
-        said = headers.get("Retry-After") or headers.get("retry-after")
-        if said is None:
-            continue
-        try:
-            seconds = float(said)
-        except ValueError:
-            pass
-        else:
-            return _bounded(seconds) if math.isfinite(seconds) else None
-        try:
-            return _bounded(email.utils.parsedate_to_datetime(said).timestamp() - wall())
-        except (TypeError, ValueError):
-            return None
+        if hasattr(headers, "items"):
+            return {str(name).lower(): str(value) for name, value in headers.items()}
+    return {}
+
+
+def _reset(headers: Mapping[str, str], wall: Callable[[], float]) -> float | None:
+    """Return when a limit of the ``x-ratelimit-reset`` family is reset: the last of the exhausted ones, or the first.
+
+    A service has several limits, of requests and of tokens, say. Which one refused, only the remainders tell.
+    """
+    exhausted: list[float] = []
+    others: list[float] = []
+    for name, value in headers.items():
+        if name.startswith(_RESETS) and (seconds := _moment(value, wall)) is not None:
+            left = _number(headers.get(name.replace("reset", "remaining")))
+            (exhausted if left is not None and left <= 0 else others).append(seconds)
+    return max(exhausted) if exhausted else min(others, default=None)
+
+
+def _moment(said: str | None, wall: Callable[[], float]) -> float | None:
+    """Return the seconds until a moment, written as seconds, a duration, a date, or seconds since 1970."""
+    number = _number(said)
+    if number is not None:
+        if number < _FIRST_EPOCH:
+            return number
+        # A year number of seconds is a moment; a thousand times as much is one in milliseconds.
+        return (number if number < 1000 * _FIRST_EPOCH else number / 1000) - wall()
+    if not said:
+        return None
+    if (duration := _DURATION.fullmatch(said)) is not None:
+        parts = zip(duration.groups(default="0"), _DURATION_UNITS, strict=True)
+        return sum(float(part) * unit for part, unit in parts)
+    for parse in (email.utils.parsedate_to_datetime, _of_iso_date):
+        with contextlib.suppress(TypeError, ValueError):
+            return parse(said).timestamp() - wall()
     return None
 
 
-def _bounded(seconds: float) -> float:
-    return min(max(0.0, seconds), _LONGEST_PAUSE)
+def _of_iso_date(said: str) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(said.replace("Z", "+00:00"))  # Python 3.10 knows no Z
+
+
+def _number(said: str | None, unit: float = 1.0) -> float | None:
+    try:
+        number = float(said or "")
+    except ValueError:
+        return None
+    return number * unit if math.isfinite(number) else None

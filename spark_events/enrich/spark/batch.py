@@ -54,6 +54,7 @@ def run(
     held.begin(df, batch)
     if replay is not None:
         _clear_older(replay)
+        _warn_of_other_definitions(replay, batch)
         # However this ends: who catches the error has the batch committed all the same.
         held.add(batch, None, replay.clear)
     started = time.monotonic()
@@ -111,6 +112,23 @@ def _clear_older(replay: ReplayStore) -> None:
     except Exception as error:
         # They are in nobody's way, and the next batch tries again.
         _LOG.warning("answers of earlier batches are still in the replay store %s: %s", replay.root, error)
+
+
+def _warn_of_other_definitions(replay: ReplayStore, batch: MicroBatch) -> None:
+    try:
+        found = replay.answers_of_others(held.note_folders(batch, replay.folder))
+    except Exception as error:
+        # The tasks read it, too, and say so.
+        _LOG.debug("the folders of the replay store %s cannot be listed: %s", replay.root, error)
+        return
+    if answers := sum(found.values()):
+        # Once: another enrichment of this batch would find the same folders.
+        held.note_folders(batch, *found)
+        _LOG.warning(
+            "replay store %s holds %s answers of %s, all of another definition (the output or the function has "
+            "changed); all its rows are called again",
+            replay.root, f"{answers:,}", batch,
+        )  # fmt: skip
 
 
 def _warn(reports: list[Report]) -> None:

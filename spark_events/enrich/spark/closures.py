@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from spark_events.enrich.engine.engine import Definition
 from spark_events.enrich.plan import Plan
 from spark_events.enrich.signature import name_of
+from spark_events.enrich.spark.mapper import ACCUMULATOR
 from spark_events.enrich.spark.schema import Output, typed
 from spark_events.errors import InvalidPlanError
 
@@ -23,10 +24,14 @@ def pickled(plan: Plan) -> bytes:
     """The plan, with its functions by value where executors cannot import them.
 
     Raises:
-        InvalidPlanError: a function, or something it holds, cannot be pickled.
+        InvalidPlanError: a function, or something it holds, cannot be pickled; the resource uses an accumulator.
     """
     for name, part in _parts(plan).items():
-        _dumped(name, part)
+        if ACCUMULATOR in _dumped(name, part) and name == "resource":
+            raise InvalidPlanError(
+                f"resource {name_of(part)} uses an accumulator: Spark reads accumulators when a task ends, and a "
+                "resource outlives its task, so counts would be lost; use the accumulator in fn"
+            )
     return _dumped("the plan", plan)
 
 
@@ -40,12 +45,13 @@ def definition_of(plan: Plan, output: Output, schema: StructType, input_cols: Se
         input_cols: what the function gets of it.
     """
     parts = _parts(plan)
-    calls = hashlib.sha256(_dumped("fn", plan.fn) + output.serialised()).hexdigest()
     resource = "" if plan.resource is None else hashlib.sha256(_dumped("resource", parts["resource"])).hexdigest()
+    # One function may call several services; the resource tells them apart.
+    calls = hashlib.sha256(_dumped("fn", plan.fn) + output.serialised() + resource.encode()).hexdigest()
     # What an earlier version of the program took for an answer, this one may not.
     again = _dumped("Retry.on_result", parts["Retry.on_result"]).hex() if "Retry.on_result" in parts else ""
     # The function's columns even with coalesce_by: with others, it gives other answers to the same request.
-    asked = [calls, resource, again, typed(schema, input_cols), typed(schema, plan.coalesce_by or ())]
+    asked = [calls, again, typed(schema, input_cols), typed(schema, plan.coalesce_by or ())]
     answers = hashlib.sha256(repr(asked).encode()).hexdigest()
     return Definition(calls, answers, resource, uuid.uuid4().hex)
 

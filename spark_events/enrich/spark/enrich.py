@@ -28,6 +28,7 @@ def enrich(
     failure_column: str = "failure",
     idempotency_cols: str | Sequence[str] | None = None,
     concurrent_tasks: int | None = None,
+    tell_workers: bool = True,
     **options: Unpack[Options],
 ) -> DataFrame:
     """Calls an async function for every row when the DataFrame is computed, and adds what it returns.
@@ -46,6 +47,8 @@ def enrich(
         failure_column: its name, with ``on_failure="column"``.
         idempotency_cols: the columns that tell one row from another, for ``ctx.idempotency_key``. Default: all.
         concurrent_tasks: how many tasks share ``rate_limit``, where Spark does not tell.
+        tell_workers: the driver opens a port, over which tasks hear when their stage has ended (the query was stopped,
+            the job was cancelled). Without it, and with Connect, tasks go on calling until Spark kills them.
         options: as in :class:`~spark_events.enrich.plan.Plan`.
 
     Raises:
@@ -54,7 +57,9 @@ def enrich(
     """
     check_libraries()
     from spark_events.enrich.spark.build import Request, mapped
+    from spark_events.enrich.spark.halting import standing_halt
 
+    _check_flag("tell_workers", tell_workers)
     request = Request.of(
         df, fn, output, input_cols, sort_within_key, failure_column, idempotency_cols, concurrent_tasks, options
     )
@@ -62,7 +67,13 @@ def enrich(
         raise InvalidPlanError("on_failure='dead_letter' makes a second DataFrame: use enrich_batch, or 'column'")
     if request.plan.max_failure_ratio is not None:
         raise InvalidPlanError("max_failure_ratio is of a whole batch, which only enrich_batch sees")
-    return mapped(request, request.task(scope=None, settles=False))
+    halt = standing_halt(df, wanted=tell_workers)
+    return mapped(request, request.task(scope=None, settles=False, halt=halt))
+
+
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidPlanError(f"{name} is {value!r}; allowed: True or False")
 
 
 @overload
@@ -167,8 +178,7 @@ def enrich_batch(
             "enrich_batch is for a batch, as foreachBatch gives it; use enrich for a streaming DataFrame"
         )
     check_storage(df, storage)
-    if not isinstance(tell_workers, bool):
-        raise InvalidPlanError(f"tell_workers is {tell_workers!r}; allowed: True or False")
+    _check_flag("tell_workers", tell_workers)
     batch = micro_batch(df, batch_id, query)
     all_options: Options = {**options, "on_failure": on_failure}
     request = Request.of(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from spark_events.enrich.plan import Plan
     from spark_events.enrich.spark.task import Task
 
-__all__ = ["Mapper"]
+__all__ = ["ACCUMULATOR", "Mapper"]
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
@@ -33,6 +33,8 @@ _MOST_PLANS = 16
 #: Bytes that these were pickled to, in all: a function that holds a table is another one whenever that has changed, and
 #: each is here twice. The latest stays, however large it is.
 _MOST_BYTES = 64 << 20
+#: In the pickle of a function that holds an accumulator of Spark's.
+ACCUMULATOR = b"_deserialize_accumulator"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,6 +71,9 @@ class Mapper:
 
 
 def _plan(pickled: bytes) -> Plan:
+    if ACCUMULATOR in pickled:
+        # Spark registers an accumulator with the task that unpickles it, and reads it when that task ends.
+        return pickle.loads(pickled)  # type: ignore[no-any-return]
     found = _plans.pop(pickled, None)
     if found is None:
         found = pickle.loads(pickled)

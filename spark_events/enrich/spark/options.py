@@ -19,8 +19,16 @@ if TYPE_CHECKING:
 __all__ = ["BatchOptions", "Options", "check_libraries", "plan_of"]
 
 #: What both forms have as arguments of their own, and what only a whole batch has.
-_NAMED = ("output", "input_cols", "sort_within_key", "failure_column", "idempotency_cols", "concurrent_tasks")
-_OF_A_BATCH = frozenset({"storage", "replay_store", "batch_id", "query", "tell_workers", "max_failure_ratio"})
+_NAMED = (
+    "output",
+    "input_cols",
+    "sort_within_key",
+    "failure_column",
+    "idempotency_cols",
+    "concurrent_tasks",
+    "tell_workers",
+)
+_OF_A_BATCH = frozenset({"storage", "replay_store", "batch_id", "query", "max_failure_ratio"})
 
 
 class BatchOptions(TypedDict, total=False):

@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import threading
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from pyarrow import fs
 from spark_events.enrich.engine.calls import PENDING
 from spark_events.enrich.engine.chunk import Chunk
 from spark_events.enrich.engine.failure import Failure
-from spark_events.enrich.spark.replay_files import AnswerFiles, Open, open_store
+from spark_events.enrich.spark.replay_files import AnswerFiles, Open, open_store, stored_answers
 from spark_events.enrich.spark.rows import Slice
 from spark_events.enrich.spark.values import named, or_each
 
@@ -56,14 +56,33 @@ class ReplayStore:
     output: bytes
     definition: str
 
+    @property
+    def folder(self) -> str:
+        """The name of the folder with the answers of this definition."""
+        return hashlib.sha256(self.output + self.definition.encode()).hexdigest()[:16]
+
+    def answers_of_others(self, known: Collection[str]) -> dict[str, int]:
+        """Count the batch's answers under other definitions, by folder; none where there are own ones.
+
+        Args:
+            known: folders of the batch's other enrichments.
+
+        Raises:
+            OSError: the store cannot be read.
+        """
+        system, root = open_store(self.root)
+        folders = _folders(system, f"{root}/{_name(self.query)}/{self.batch}")
+        if any(one.base_name == self.folder for one in folders):
+            return {}
+        return {one.base_name: stored_answers(system, one.path) for one in folders if one.base_name not in known}
+
     @contextlib.contextmanager
     def recording(self, partition: int) -> Iterator[Recording]:
         """What is known, and a place for what becomes known; what is recorded is kept whatever ends the task."""
-        digest = hashlib.sha256(self.output + self.definition.encode()).hexdigest()[:16]
 
         def opened() -> tuple[fs.FileSystem, str]:
             system, root = open_store(self.root)
-            return system, f"{root}/{_name(self.query)}/{self.batch}/{digest}"
+            return system, f"{root}/{_name(self.query)}/{self.batch}/{self.folder}"
 
         recording = Recording(self.root, opened, partition, pa.ipc.read_schema(pa.py_buffer(self.output)))
         try:

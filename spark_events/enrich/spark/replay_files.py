@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import uuid
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -16,13 +17,14 @@ from pyarrow import fs
 
 from spark_events.errors import InvalidPlanError
 
-__all__ = ["AnswerFiles", "Open", "check_store", "open_store"]
+__all__ = ["AnswerFiles", "Open", "check_store", "open_store", "stored_answers"]
 
 #: What makes the file system and the path in it.
 Open: TypeAlias = Callable[[], tuple[fs.FileSystem, str]]
 #: In a row; then it is not tried any more, for each time may take as long as a network lets one wait.
 _MOST_FAILURES = 3
 _PROBE = b"spark-events"
+_ROWS = re.compile(r"-(\d+)\.arrow$")
 
 
 def open_store(root: str) -> tuple[fs.FileSystem, str]:
@@ -36,6 +38,13 @@ def open_store(root: str) -> tuple[fs.FileSystem, str]:
     if not path and not isinstance(system, fs.LocalFileSystem):
         raise ValueError("it names no folder")
     return system, path.rstrip("/")
+
+
+def stored_answers(system: fs.FileSystem, folder: str) -> int:
+    """Count the answers in a folder by its files' names, which end with the number of rows."""
+    files = system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+    found = (_ROWS.search(file.base_name) for file in files)
+    return sum(int(rows[1]) for rows in found if rows is not None)
 
 
 def check_store(root: str, *, shared: bool) -> None:
@@ -136,7 +145,8 @@ class AnswerFiles:
         if self._place is None or self._failures >= _MOST_FAILURES:
             return True
         system, folder = self._place
-        path = f"{folder}/{self._partition}-{uuid.uuid4().hex}.arrow"
+        rows = sum(batch.num_rows for batch in batches)
+        path = f"{folder}/{self._partition}-{uuid.uuid4().hex}-{rows}.arrow"
         try:
             system.create_dir(folder, recursive=True)
             with system.open_output_stream(f"{path}.part") as file, pa.ipc.new_stream(file, self._schema) as writer:

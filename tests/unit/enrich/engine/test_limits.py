@@ -234,6 +234,21 @@ def test_retry_after_closes_the_gate_for_all() -> None:
     assert (run.numbers["throttled"], run.numbers["gate_closed"]) == (1, 1)
 
 
+@pytest.mark.parametrize("said", ["0", "Thu, 01 Jan 1970 00:00:00 GMT"])
+def test_a_retry_after_of_no_time_leaves_the_back_off_as_it_is(said: str) -> None:
+    """Else a row has used up its attempts before the destination can recover. The longer of the two pauses counts."""
+    times: list[float] = []
+
+    async def fn(row: int) -> int:
+        times.append(time.monotonic())
+        raise too_many(said)
+
+    (failure,) = Run(fn, retry=Retry(attempts=3, initial=0.2, jitter=0)).of([0])
+    assert failure.kind == "throttled"
+    assert times[1] - times[0] >= 0.2
+    assert times[2] - times[1] >= 0.4
+
+
 def test_calls_that_are_refused_together_close_the_gate_once() -> None:
     """They were all in flight when the first of them was told to wait."""
     together = asyncio.Event()

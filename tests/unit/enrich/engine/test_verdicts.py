@@ -135,6 +135,50 @@ def test_retry_after(client: Any, status: int, said: str, seconds: float | None)
     assert verdict.throttled is (status == 429 or seconds is not None)
 
 
+@pytest.mark.parametrize("client", [httpx_status, aiohttp_status, urllib_status])
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after-ms": "1500"}, 1.5),
+        ({"retry-after-ms": "1500", "Retry-After": "2"}, 1.5),
+        ({"retry-after-ms": "soon", "Retry-After": "2"}, 2.0),
+        ({"RateLimit-Reset": "7"}, 7.0),
+        ({"Retry-After": "3", "RateLimit-Reset": "7"}, 3.0),
+        ({"RateLimit-Reset": "1700000009"}, 9.0),
+        ({"x-ratelimit-reset": "1700000009"}, 9.0),
+        ({"x-ratelimit-reset": "1700000009000"}, 9.0),
+        ({"X-RateLimit-Reset-After": "1.25"}, 1.25),
+        ({"x-ratelimit-reset-requests": "20ms"}, 0.02),
+        ({"x-ratelimit-reset-tokens": "6m0s"}, 360.0),
+        ({"x-ratelimit-reset-tokens": "1h2m3.5s"}, 3723.5),
+        ({"x-ratelimit-reset-requests": "2023-11-14T22:13:29Z"}, 9.0),
+        ({"x-ratelimit-reset-requests": "1s", "x-ratelimit-reset-tokens": "6m0s"}, 1.0),
+        (
+            {
+                "x-ratelimit-reset-requests": "1s",
+                "x-ratelimit-remaining-requests": "59",
+                "x-ratelimit-reset-tokens": "6m0s",
+                "x-ratelimit-remaining-tokens": "0",
+            },
+            360.0,
+        ),
+        ({"x-ratelimit-reset-tokens": "later"}, None),
+        ({"x-ratelimit-reset-tokens": ""}, None),
+    ],
+)
+def test_other_headers_that_say_when_to_come_again(client: Any, headers: dict[str, str], seconds: float | None) -> None:
+    """Milliseconds, seconds, a moment, or a duration as Go writes it; an exhausted limit counts before the others."""
+    verdict = judge(client(429, **headers), RETRY, wall=lambda: 1_700_000_000.0)
+    assert verdict.retry_after == (None if seconds is None else pytest.approx(seconds))
+
+
+def test_rate_limit_headers_of_an_outage_say_nothing() -> None:
+    """Services send them with every response; an outage stays an outage for the circuit breaker."""
+    headers = {"RateLimit-Reset": "7", "x-ratelimit-reset-tokens": "6m0s"}
+    assert judge(httpx_status(503, **headers), RETRY) == BROKEN
+    assert judge(httpx_status(503, **{"retry-after-ms": "1500"}), RETRY).retry_after == 1.5
+
+
 @pytest.mark.parametrize("said", [1e300, 10**400, float("inf")])
 def test_an_exception_s_own_retry_after_is_a_day_at_most(said: float) -> None:
     """As that of a header."""

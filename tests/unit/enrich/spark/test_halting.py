@@ -165,7 +165,7 @@ def test_who_was_replaced_is_told_at_once(loop: BackgroundLoop, desk: Desk, newe
     both = [(FIRST, told), (newer, wrongly)]
 
     def is_known(attempt: Attempt) -> bool:
-        return attempt in desk._attempts.get(3, ())
+        return attempt in desk._attempts.get((0, 3), ())
 
     with contextlib.ExitStack() as tasks:
         for attempt, event in both if comes_first else both[::-1]:

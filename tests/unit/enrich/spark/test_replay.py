@@ -142,6 +142,19 @@ def test_another_batch_output_or_function_knows_nothing(tmp_path: Path) -> None:
             assert recording.known(["a"]) == {}
 
 
+def test_answers_of_another_definition_are_counted_where_there_are_no_own(tmp_path: Path) -> None:
+    """The driver warns of these: their calls are made again. Definitions of the same run are no news."""
+    own = store(tmp_path, definition="new")
+    assert own.answers_of_others(()) == {}
+    keep(store(tmp_path), ["a", "b", "c"], failed=[1])
+    keep(store(tmp_path), ["d"])
+    keep(store(tmp_path, 2), ["e"])
+    assert own.answers_of_others(()) == {store(tmp_path).folder: 3}
+    assert own.answers_of_others({store(tmp_path).folder}) == {}
+    keep(own, ["a"])
+    assert own.answers_of_others(()) == {}
+
+
 def test_a_file_that_was_cut_short_is_not_there(tmp_path: Path) -> None:
     """It gets its name when it is complete."""
     keep(store(tmp_path), ["a"])
