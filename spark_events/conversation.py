@@ -325,6 +325,7 @@ class Conversation:
     def _doubtful(self) -> dict[str, int]:
         return {
             "illegal": self._translator.illegal,
+            "without_start": self._translator.jobs_without_start,
             "defective": self._translator.defects,
             "unknown": sum(self._unknown.values()),
             # The driver knows of a predecessor's time, too; one that was killed has told what it could.

@@ -235,12 +235,16 @@ class QueryIdle(_Line, frozen=True, kw_only=True):
 
 
 class QueryTerminated(_Line, frozen=True, kw_only=True):
-    """``QueryTerminatedEvent``; without an exception it was stopped, or had nothing left to do."""
+    """``QueryTerminatedEvent``; without an exception it was stopped, or had nothing left to do.
+
+    Spark does not date it. In a log, it happened between ``at`` and ``until``, the times of what is around it.
+    """
 
     id: str
     run_id: str
     exception: str | None = None
     error_class: str | None = None
+    until: int | None = None
 
 
 class QueryProgress(_Line, frozen=True, kw_only=True):

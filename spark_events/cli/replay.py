@@ -12,6 +12,7 @@ from pathlib import Path
 
 from spark_events.bridge.event_log.files import EventLog, find_logs, looks_like_a_log
 from spark_events.bridge.event_log.reader import EventLogReader
+from spark_events.bridge.records import ApplicationStart
 from spark_events.cli.arguments import UsageError, add_min_severity, require_seconds
 from spark_events.cli.outlets import JsonLines, Outlet, Reporters
 from spark_events.cli.progress import Progress
@@ -28,6 +29,11 @@ _LOG = logging.getLogger(__name__)
 _MOST_NOTES = 20
 _MOST_KINDS = 5
 _PATIENCE_SECONDS = 60.0
+#: What a log can tell; other events are about the delivery, or made by programs, and are not in it.
+_NAMES = (
+    *("AllSubtasksStatusChangeEvent", "BatchCommitEvent", "JobFailureEvent"),
+    *("JobStatusChangeEvent", "WatermarkStatusChangeEvent"),
+)
 #: A replay delivers with a dispatcher of its own, which waits as long as it takes.
 _DISPATCHER = {"events.dispatcher.type": "async-queued", "events.dispatcher.queue.size": "1024"}
 
@@ -74,8 +80,16 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def replayed(reader: EventLogReader, translator: Translator) -> Iterator[list[Event]]:
-    """The events of one log, a list a record. Its clock is what the records say; time itself makes events by it."""
+    """Yield the events of one log, a list a record.
+
+    The clock is the one of the records. An application whose start is not in the log is identified by the log.
+    """
+    identified = False
     for record in reader.records():
+        if not identified:
+            identified = True
+            if type(record) is not ApplicationStart:
+                _identify(reader, translator)
         try:
             yield translator.translate(record)
         except Exception:
@@ -84,6 +98,15 @@ def replayed(reader: EventLogReader, translator: Translator) -> Iterator[list[Ev
             _LOG.exception("a record of kind %s could not be translated", type(record).__name__)
     if not translator.application_is_over:
         yield translator.flush()
+
+
+def _identify(reader: EventLogReader, translator: Translator) -> None:
+    identity = reader.log.identity(reader.first_line)
+    translator.assume_application(identity.app_id, identity.attempt_id)
+    reader.complain(
+        f"{reader.log.path}: the application's start is not in it: its events have the application id"
+        f" '{identity.app_id}', from {identity.source}"
+    )
 
 
 @dataclasses.dataclass(slots=True)
@@ -96,6 +119,8 @@ class _Account:
     cut_off: int = 0
     failed: int = 0
     defects: int = 0
+    jobs_without_start: int = 0
+    of_spark_2_0: int = 0
     unknown: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def text(self, logs: int, undelivered: int) -> str:
@@ -107,6 +132,8 @@ class _Account:
             (self.damaged, "damaged line or block", ""),
             (self.cut_off, "file", " cut off"),
             (sum(self.unknown.values()), "line", f" of unknown kinds ({kinds})"),
+            (self.of_spark_2_0, "streaming event", " of Spark 2.0, not translated"),
+            (self.jobs_without_start, "finished job", " not reported, because the start is missing"),
             (self.failed, "path", " that could not be read"),
             (self.defects, "record", " that could not be translated"),
             (undelivered, "event", " not delivered"),
@@ -148,6 +175,8 @@ class _Replay:
         account.cut_off += reader.cut_off
         account.failed += reader.unreadable
         account.defects += translator.defects
+        account.jobs_without_start += translator.jobs_without_start
+        account.of_spark_2_0 += reader.of_spark_2_0
         account.unknown += reader.unknown
         self._judge(log, reader, translator)
 
@@ -172,6 +201,9 @@ class _Replay:
 
 def _run(chosen: argparse.Namespace) -> int:
     require_seconds("--patience", chosen.patience)
+    for name in chosen.name or ():
+        if name not in _NAMES:
+            raise UsageError(f"--name: given {name!r}, allowed are {', '.join(_NAMES)}")
     logs, failed = _find(chosen.paths)
     config, outlet = _outlet(chosen)
     progress = Progress(sys.stderr, sum(log.size for log in logs), _MOST_NOTES)

@@ -66,6 +66,12 @@ class Applications:
         """Whether the end has been seen."""
         return self._status.is_over
 
+    def assume(self, app_id: str, attempt_id: str | None) -> None:
+        """Take the identity of an application whose start was not seen."""
+        self._name = app_id
+        self.identity = _identity(app_id, attempt_id)
+        self.scope_variables = present({"spark.app.id": app_id, "spark.app.attempt_id": attempt_id})
+
     def started(self, record: ApplicationStart) -> Iterator[Draft]:
         """The application runs; what is known of it goes into every event from now on."""
         if not self._status.become("RUNNING"):

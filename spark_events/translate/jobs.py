@@ -33,6 +33,7 @@ class Jobs:
 
     def __init__(self, queries: Queries, diagnostics: Diagnostics, streaming: bool) -> None:
         self.illegal = 0
+        self.without_start = 0
         self._application_is_over = False
         self.last_failed: int | None = None
         self._queries = queries
@@ -58,7 +59,7 @@ class Jobs:
         yield _change(job_id, None, "RUNNING", record.time, f"{_name(job_id, origin)} started", _INFO, origin)
 
     def ended(self, record: JobEnd) -> Iterator[Draft]:
-        """A job is over; one that failed or was cancelled is reported, unless `stop()` of its query ended it."""
+        """Report the end of a job, unless `stop()` of its query ended it, or it finished without a known start."""
         job_id = record.job_id
         if job_id in self._over:
             # Spark cancels what still runs behind the application's end; `application_ended` has reported that.
@@ -72,8 +73,10 @@ class Jobs:
         old = None if known is None else "RUNNING"
         if record.failure is None:
             self.last_failed = None
-            # A job of which nothing is known may be one of a micro-batch.
-            if known and (self._streaming or not origin.is_streaming):
+            if known is None and not self._streaming:
+                # It may be a job of a micro-batch, which is not reported. So it is counted.
+                self.without_start += 1
+            elif self._streaming or not origin.is_streaming:
                 yield _change(job_id, old, "FINISHED", record.time, f"{_name(job_id, origin)} finished", _INFO, origin)
             return
         name = _name(job_id, origin)

@@ -121,7 +121,7 @@ class Queries:
         details: dict[str, AttributeValue] = {"query.restart": True, "query.run": run.number} if again else {}
         yield _change(run, old, iso_millis(record.timestamp, record.at), body, Severity.INFO, details)
 
-    def terminated(self, record: QueryTerminated) -> Iterator[Draft]:
+    def terminated(self, record: QueryTerminated, at: int) -> Iterator[Draft]:
         """A run is over: FAILED with an exception, FINISHED without."""
         run = self.run(record.id, record.run_id)
         old = run.status.value
@@ -129,12 +129,12 @@ class Queries:
             self.illegal += 1
             return
         if record.exception is None:
-            yield _change(run, old, record.at, f"Query '{run.title}' finished", Severity.INFO, {})
+            yield _change(run, old, at, f"Query '{run.title}' finished", Severity.INFO, {})
             return
         diagnosis = self._diagnostics.of_text(record.exception, record.error_class)
         body = f"Query '{run.title}' went from {old or 'an unknown status'} to FAILED"
-        yield _change(run, old, record.at, body, Severity.ERROR, {"error.type": diagnosis.error_type})
-        yield _failure(run, record.at, diagnosis)
+        yield _change(run, old, at, body, Severity.ERROR, {"error.type": diagnosis.error_type})
+        yield _failure(run, at, diagnosis)
 
     def _forget_some(self) -> None:
         if len(self._runs) <= _REMEMBERED:

@@ -85,8 +85,15 @@ class Streams:
     def terminated(self, record: QueryTerminated) -> Iterator[Draft]:
         """A run is over: what was held is reported before that, and its watermark moves no more."""
         yield from self.tick(record.at)
+        ended = record.at
+        watermark = self._watermarks.get(record.run_id)
+        if watermark is not None and record.until is not None and watermark.lives_until(record.until):
+            # The log dates no end; what time has made before the next line is the query's, and comes before its end.
+            for draft in self._tick(self._commits[record.run_id], watermark, record.until):
+                ended = max(ended, draft.observed_ts_millis)
+                yield draft
         yield from self._close(self._queries.run(record.id, record.run_id))
-        yield from self._queries.terminated(record)
+        yield from self._queries.terminated(record, ended)
         self._commits.pop(record.run_id, None)
         self._watermarks.pop(record.run_id, None)
 
@@ -97,6 +104,15 @@ class Streams:
                 yield from commits.flush(deadline)
             for watermark in self._watermarks.values():
                 yield from watermark.tick(deadline)
+
+    def _tick(self, commits: Commits, watermark: WatermarkTracker, now: int) -> Iterator[Draft]:
+        """Time has passed for one run."""
+        while True:
+            due = [d for d in (commits.next_deadline, watermark.next_deadline) if d is not None and d <= now]
+            if not due:
+                return
+            yield from commits.flush(min(due))
+            yield from watermark.tick(min(due))
 
     def flush(self) -> Iterator[Draft]:
         """The application is over: nothing is held back any more, and nothing is waited for."""

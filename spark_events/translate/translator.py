@@ -121,6 +121,15 @@ class Translator:
         """Whether the application's end has been seen."""
         return self._application.is_over
 
+    @property
+    def jobs_without_start(self) -> int:
+        """Jobs that finished without an event, because their start was not seen."""
+        return self._jobs.without_start
+
+    def assume_application(self, app_id: str, attempt_id: str | None) -> None:
+        """Give the events an application, where a log does not have its start."""
+        self._application.assume(app_id, attempt_id)
+
     def translate(self, record: object) -> list[Event]:
         """The events that a record means, numbered; none for a record without meaning."""
         return list(map(self._event, self._drafts(record)))

@@ -116,6 +116,11 @@ class WatermarkTracker:
         if deadline is not None and now >= deadline:
             yield from self._fall_idle(now, self._patience())
 
+    def lives_until(self, moment: int) -> bool:
+        """Whether the query may have run until then, though it said nothing more: less than two triggers passed."""
+        period = self._period.millis
+        return period is not None and moment - self._heard <= 2 * period
+
     def _hear(self, began: int, ended: int) -> None:
         """What a query says comes in the order in which it happened: where its times do not, the clock was set back."""
         if began < self._heard - _SET_BACK_MILLIS:

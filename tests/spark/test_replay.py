@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -60,9 +60,11 @@ def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
     return found
 
 
-def replay(run: Run, path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def replay(
+    run: Run, path: Path, *options: str, settings: Mapping[str, str] = EVERYTHING
+) -> subprocess.CompletedProcess[str]:
     conf = run.folder / "replay.conf"
-    conf.write_text("".join(f"{key} {value}\n" for key, value in EVERYTHING.items()), encoding="utf-8")
+    conf.write_text("".join(f"{key} {value}\n" for key, value in settings.items()), encoding="utf-8")
     program = "import sys; from spark_events.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "replay", str(path), "--conf", str(conf), *options]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
@@ -164,3 +166,20 @@ def test_a_log_that_was_cut_off_gives_the_events_before_the_cut(run: Run, replay
     events = [json.loads(line) for line in done.stdout.splitlines()]
     assert 0 < len(events) < len(replayed)
     assert events == replayed[: len(events)]
+
+
+def test_what_time_has_made_before_a_query_s_end_is_in_a_replay(lab: Lab) -> None:
+    """The query falls IDLE between two reports that it has nothing to do, and is stopped before the second."""
+    settings = {"events.watermark.idle-timeout": "8s"}
+    seldom = {"spark.sql.streaming.noDataProgressEventInterval": "2500"}
+    log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "{folder}", **LOGS["plain"]}
+    reporter = file_reporter(Path("{folder}/events.jsonl"), "async-queued")
+    run = lab.run("silent.py", defaults={**two_lines(), **PATIENT, **settings, **seldom, **log, **reporter})
+    assert run.process.returncode == 0, run.tail()
+    (path,) = run.folder.glob("local-*")
+    done = replay(run, path, "--name", "WatermarkStatusChangeEvent", settings=settings)
+    assert done.returncode == 0, done.stderr
+    live = run.named("WatermarkStatusChangeEvent")
+    assert len(live) >= 2
+    again = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [{**event, "sequence": 0} for event in again] == [{**event, "sequence": 0} for event in live]

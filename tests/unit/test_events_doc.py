@@ -128,9 +128,10 @@ def story() -> list[Event]:
     books = Books(
         4, 1, {"mailbox-full": 1}, held=1, spooled=1, failures=0, hung=0, latency=0.0, oldest_age=0.0, breaker=""
     )
+    doubtful = dict.fromkeys(["illegal", "without_start", "defective", "unknown", "dropped"], 0)
     drafts = [
         reporter_status("audit", "closed", "open", "its events are held for 30 s: OSError: no", START),
-        final_report(account({"audit": books}), {"illegal": 0, "defective": 0, "unknown": 0, "dropped": 0}, START),
+        final_report(account({"audit": books}), doubtful, START),
     ]
     added = {"kind": "added", "event": enriched(), "at": START}
     asked = Translator(TranslateConfig())

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from fakes import (
+    START,
     FakeDriver,
     application_end,
     application_start,
@@ -84,12 +85,15 @@ def test_a_whole_application_is_reported_and_acknowledged(driver: FakeDriver, pa
 
 def test_the_report_counts_records_that_made_no_event(driver: FakeDriver, path: Path) -> None:
     """What was told twice and what is not known is no crash, but it is not hidden either."""
-    driver.tell(application_start(), query_started(), query_started(), {"kind": "of_the_future"}, application_end())
+    driver.tell(application_start(), query_started(), query_started(), {"kind": "of_the_future"})
+    driver.tell({"kind": "job_end", "job_id": 7, "time": START}, application_end())
     driver.send(goodbye(within_ms=60_000))
     assert driver.await_exit(within=20) == 0
     *_, report = read_events(path)
     counted = {key: value for key, value in report["attributes"].items() if key.startswith("records.")}
-    assert counted == {"records.illegal": 1, "records.defective": 0, "records.unknown": 1, "records.dropped": 0}
+    wrong = dict.fromkeys(["records.illegal", "records.without_start", "records.unknown"], 1)
+    assert counted == {**wrong, "records.defective": 0, "records.dropped": 0}
+    assert report["body"].endswith("; 1 job finished without an event, because the start was not seen")
 
 
 def test_the_report_counts_what_predecessors_have_done(path: Path, errors: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where event logs are: single files, rolling folders, folders with several of both."""
+"""Where event logs are: single files, rolling folders of Spark or Databricks, folders with several of these."""
 
 from __future__ import annotations
 
@@ -6,17 +6,32 @@ import dataclasses
 import os
 import re
 from collections.abc import Iterator
+from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 from spark_events.bridge.event_log.compression import CutOffError, DamagedError, pieces
 from spark_events.errors import MissingExtraError
 
-__all__ = ["EventLog", "find_logs", "looks_like_a_log"]
+__all__ = ["EventLog", "Identity", "find_logs", "looks_like_a_log"]
 
 _ROLLING = "eventlog_v2_"
 _PART = re.compile(r"events_(\d+)_(.+)")
 _COMPACT = ".compact"
 _IN_PROGRESS = ".inprogress"
+#: Databricks writes to ``eventlog`` and puts it aside under such a name.
+_DATABRICKS = "eventlog"
+_DATABRICKS_PART = re.compile(r"eventlog-\d{4}-\d\d-\d\d--\d\d-\d\d(?:\.\w+)?")
+#: The ids that Spark gives on YARN, in a standalone cluster, locally and on Kubernetes; then the attempt's.
+_APPLICATION = re.compile(r"(?:^|_)(application_\d+_\d+|app-\d+-\d+|local-\d+|spark-[0-9a-f]{32})(?:_(\d+))?(?=\.|$)")
+
+
+class Identity(NamedTuple):
+    """An application whose start is not in its log, and where its id is taken from."""
+
+    app_id: str
+    attempt_id: str | None
+    source: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,6 +57,17 @@ class EventLog:
         """How many bytes the files have."""
         return sum(file.stat().st_size for file in self.files if file.exists())
 
+    def identity(self, first_line: bytes) -> Identity:
+        """Identify the application of a log that does not have its start.
+
+        Spark names a log by the application's id. Where the name is another one, the id is made of the first line
+        that is of use, so that it does not depend on where the log is kept and how it is compressed.
+        """
+        match = _APPLICATION.search(self.path.name)
+        if match is not None:
+            return Identity(match[1], match[2], "its name")
+        return Identity(f"log-{blake2b(first_line, digest_size=8).hexdigest()}", None, "its first event")
+
 
 def find_logs(path: Path) -> list[EventLog]:
     """The logs that a path stands for; of a folder's files also those that :func:`looks_like_a_log` would tell apart.
@@ -55,7 +81,9 @@ def find_logs(path: Path) -> list[EventLog]:
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith((".", "_")))
     if path.name.startswith(_ROLLING) or any(_PART.fullmatch(entry.name) for entry in entries):
         return [_rolling(path, entries)]
-    return list(_several(entries))
+    databricks = _databricks(path, entries)
+    others = [entry for entry in entries if databricks is None or entry not in databricks.files]
+    return [*([] if databricks is None else [databricks]), *_several(others)]
 
 
 def _several(entries: list[Path]) -> Iterator[EventLog]:
@@ -64,6 +92,8 @@ def _several(entries: list[Path]) -> Iterator[EventLog]:
             yield _single(entry, asked_for=False)
         elif entry.name.startswith(_ROLLING):
             yield _rolling(entry, sorted(entry.iterdir()))
+        elif (databricks := _databricks(entry, sorted(entry.iterdir()))) is not None:
+            yield databricks
 
 
 def looks_like_a_log(path: Path) -> bool:
@@ -78,6 +108,13 @@ def looks_like_a_log(path: Path) -> bool:
 
 def _single(path: Path, asked_for: bool) -> EventLog:
     return EventLog(path, (path,), path.name.endswith(_IN_PROGRESS), asked_for=asked_for)
+
+
+def _databricks(folder: Path, entries: list[Path]) -> EventLog | None:
+    """The rolling log in a folder of Databricks; None where nothing was put aside."""
+    parts = [entry for entry in entries if _DATABRICKS_PART.fullmatch(entry.name)]
+    newest = [entry for entry in entries if entry.name == _DATABRICKS and not entry.is_dir()]
+    return EventLog(folder, (*parts, *newest)) if parts else None
 
 
 def _rolling(folder: Path, entries: list[Path]) -> EventLog:

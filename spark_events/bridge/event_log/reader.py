@@ -18,15 +18,20 @@ from spark_events.bridge.event_log.files import EventLog
 from spark_events.bridge.event_log.lines import Lines
 from spark_events.bridge.event_log.records import LogRecord, LogRecords
 from spark_events.bridge.event_log.shapes import Kind
+from spark_events.bridge.records import QueryTerminated
 from spark_events.errors import MissingExtraError
 
 __all__ = ["EventLogReader"]
 
 _BEGINNING = b'{"Event":"'
 _SPARKS_OWN = (b"SparkListener", b"org.apache.spark.")
-# The streaming events of Spark 2.0 were others under the same names; Spark itself skips them, too.
-_IN_SPARK_2_0 = b'"queryStatus":{'
-_OF_SPARK_2_0 = b"streaming events of Spark 2.0"
+# Streaming events of Spark 2.0 have no run, no batch and no time; Spark's history server skips them, too. 2.0.0 and
+# 2.0.1 have names of their own, 2.0.2 has those of today and other contents.
+_STREAMING_OF_SPARK_2_0 = tuple(
+    b"org.apache.spark.sql.streaming.StreamingQueryListener$" + kind
+    for kind in (b"QueryStarted", b"QueryProgress", b"QueryTerminated")
+)
+_IN_SPARK_2_0_2 = b'"queryStatus"'
 #: A log of nonsense must not fill the memory, or a terminal, with the names of it.
 _MOST_KINDS = 1_000
 _LONGEST_KIND = 100
@@ -40,11 +45,15 @@ class EventLogReader:
         complain: told of everything that is damaged or missing, and where.
 
     Attributes:
+        log: its files.
+        complain: as given.
         lines: how many lines were read.
         recognised: whether any of them was an event of Spark.
+        first_line: the one that the first record was made of; empty before.
         damaged: how many lines or compressed blocks could not be used.
         cut_off: how many files end in the middle of a line or of a compressed block.
         unreadable: how many files could not be read.
+        of_spark_2_0: how many lines were streaming events of Spark 2.0, which make no records.
         unknown: lines of kinds that Spark does not have, by kind; the names of these are cut if they are long.
         compressed_bytes: how much of the files has been read.
     """
@@ -52,11 +61,13 @@ class EventLogReader:
     def __init__(self, log: EventLog, complain: Callable[[str], None]) -> None:
         self.log = log
         self.lines = 0
+        self.first_line = b""
         self.damaged = 0
         self.cut_off = 0
         self.unreadable = 0
+        self.of_spark_2_0 = 0
         self.unknown: Counter[str] = Counter()
-        self._complain = complain
+        self.complain = complain
         self._file: BinaryIO | None = None
         self._bytes_before = 0
         self._others: Counter[bytes] = Counter()
@@ -74,8 +85,21 @@ class EventLogReader:
 
     def records(self) -> Iterator[LogRecord]:
         """The records, in the order of the log; each one's ``at`` never goes back."""
+        ends: list[QueryTerminated] = []
+        for record in self._all_records():
+            if type(record) is QueryTerminated:
+                ends.append(record)
+                continue
+            if ends:
+                for end in ends:
+                    yield msgspec.structs.replace(end, until=record.at)
+                ends = []
+            yield record
+        yield from ends
+
+    def _all_records(self) -> Iterator[LogRecord]:
         for name in self.log.missing:
-            self._complain(f"{self.log.path}: {name} is missing")
+            self.complain(f"{self.log.path}: {name} is missing")
         for path in self.log.files:
             try:
                 with path.open("rb") as self._file:
@@ -83,10 +107,10 @@ class EventLogReader:
                     self._bytes_before += self._file.tell()
             except OSError as error:
                 self.unreadable += 1
-                self._complain(f"{path}: cannot be read: {error.strerror or error}")
+                self.complain(f"{path}: cannot be read: {error.strerror or error}")
             except MissingExtraError as error:
                 self.unreadable += 1
-                self._complain(f"{path}: {error}")
+                self.complain(f"{path}: {error}")
             finally:
                 self._file = None
         self._count_unknown()
@@ -111,14 +135,17 @@ class EventLogReader:
                     records = handler(line)
                 except Exception as error:
                     # A line may hold anything; whatever it is, the next one is read.
-                    if _IN_SPARK_2_0 in line and isinstance(error, msgspec.ValidationError):
-                        others[_OF_SPARK_2_0] += 1
+                    if _IN_SPARK_2_0_2 in line and isinstance(error, msgspec.ValidationError):
+                        self.of_spark_2_0 += 1
+                        self._sound += 1
                     elif line.strip():
                         self.damaged += 1
-                        self._complain(f"{path}:{number}: {_reason(line, error)}")
+                        self.complain(f"{path}:{number}: {_reason(line, error)}")
                     continue
                 self._sound += 1
-                yield from records
+                if records:
+                    self.first_line = self.first_line or line
+                    yield from records
             self.lines += len(batch)
         yield from self._last_line(path, number + 1, found.rest)
 
@@ -135,12 +162,13 @@ class EventLogReader:
             return
         self.lines += 1
         self._sound += 1
+        self.first_line = self.first_line or (line if records else b"")
         yield from records
 
     def _pieces(self, path: Path, file: BinaryIO) -> Iterator[bytes]:
         def damaged(what: str) -> None:
             self.damaged += 1
-            self._complain(f"{path}: {what}")
+            self.complain(f"{path}: {what}")
 
         try:
             yield from pieces(file, damaged)
@@ -152,7 +180,7 @@ class EventLogReader:
     def _cut_off(self, complaint: str) -> None:
         self._is_cut_off = True
         self.cut_off += 1
-        self._complain(complaint)
+        self.complain(complaint)
 
     def _is_of_use(self, beginning: bytes) -> bool:
         kind = beginning[10 : beginning.find(b'"', 10)]
@@ -172,6 +200,8 @@ class EventLogReader:
         return ()
 
     def _count_unknown(self) -> None:
+        for kind in _STREAMING_OF_SPARK_2_0:
+            self.of_spark_2_0 += self._others[kind]
         for kind, count in self._others.items():
             if not kind.startswith(_SPARKS_OWN):
                 self.unknown[kind.decode("utf-8", "replace")] = count

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from spark_events.bridge import records as r
 from spark_events.bridge.event_log import compression
-from spark_events.bridge.event_log.files import find_logs
+from spark_events.bridge.event_log.files import EventLog, find_logs
 from spark_events.bridge.event_log.reader import EventLogReader
 from spark_events.bridge.event_log.records import LogRecord
 
@@ -200,11 +202,39 @@ def test_a_progress_of_spark_2(path: Path) -> None:
     assert bytes(record.progress.sources[0].end_offset) == b'{"t":{"0":5}}'
 
 
-def test_streaming_events_of_spark_2_0_are_unknown_rather_than_damaged(path: Path) -> None:
-    """They had the same names and other contents; Spark's own history server skips them."""
-    reading = read(path, text(line(STREAMING + "QueryStartedEvent", queryStatus={"name": "q", "id": 1})))
-    assert reading.complaints == []
-    assert dict(reading.reader.unknown) == {"streaming events of Spark 2.0": 1}
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("QueryProgress", {"queryInfo": {"name": "q", "id": 0, "sourceStatuses": [], "sinkStatus": {}}}),
+        ("QueryTerminated", {"queryInfo": {"name": "q", "id": 0}, "exception": None, "stackTrace": []}),
+        ("QueryStartedEvent", {"queryStatus": {"name": "q", "id": 1, "timestamp": T}}),
+        ("QueryProgressEvent", {"queryStatus": {"name": "q", "id": 1, "timestamp": T, "triggerDetails": {}}}),
+        ("QueryTerminatedEvent", {"queryStatus": {"name": "q", "id": 1, "timestamp": T}, "exception": None}),
+    ],
+)
+def test_streaming_events_of_spark_2_0_are_counted_as_what_they_are(
+    path: Path, kind: str, fields: dict[str, Any]
+) -> None:
+    """2.0.0 and 2.0.1 have the first two, 2.0.2 the others: neither damaged nor unknown, and no records."""
+    reading = read(path, text(*[line(STREAMING + kind, **fields)] * 3))
+    assert (reading.complaints, reading.records) == ([], [])
+    assert reading.reader.of_spark_2_0 == 3
+    assert (reading.reader.damaged, dict(reading.reader.unknown)) == (0, {})
+    assert reading.reader.recognised
+
+
+def test_the_end_of_a_query_lies_between_what_is_around_it(path: Path) -> None:
+    """Spark does not date it."""
+    ends = [line(STREAMING + "QueryTerminatedEvent", id="q", runId=run, exception=None) for run in ("r1", "r2", "r3")]
+    job = line("SparkListenerJobStart", Job_ID=0, Submission_Time=T + 9, Stage_Infos=[], Stage_IDs=[])
+    start = line(STREAMING + "QueryStartedEvent", id="q", runId="r1", timestamp="2017-07-14T02:40:00.000Z")
+    reading = read(path, text(start, *ends[:2], job, ends[2]))
+    assert [(end.run_id, end.at, end.until) for end in reading.of(r.QueryTerminated)] == [
+        ("r1", T, T + 9),
+        ("r2", T, T + 9),
+        ("r3", T + 9, None),
+    ]
+    assert [type(record).__name__ for record in reading.records][-2:] == ["JobStart", "QueryTerminated"]
 
 
 @pytest.mark.parametrize(
@@ -529,6 +559,64 @@ def test_a_folder_of_logs_has_single_files_and_rolling_folders(tmp_path: Path) -
     logs = find_logs(tmp_path)
     assert [log.path.name for log in logs] == ["eventlog_v2_local-2", "local-1.zstd.inprogress"]
     assert [log.in_progress for log in logs] == [False, True]
+
+
+def test_a_rolling_folder_of_databricks_is_one_log_in_the_order_of_time(tmp_path: Path) -> None:
+    """What is written to comes last; the files that were put aside have their time in their names."""
+    folder = tmp_path / "4711"
+    texts = parts(folder, [1, 2, 3, 4])
+    for entry in folder.iterdir():
+        entry.unlink()
+    for name, content in zip(("06-15--15-00.gz", "06-15--16-00.gz", "10-01--09-30"), texts, strict=False):
+        raw = content.encode()
+        (folder / f"eventlog-2021-{name}").write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    (folder / "eventlog").write_text(texts[3], encoding="utf-8")
+    (log,) = find_logs(folder)
+    assert (log.path, [file.name[14:] for file in log.files]) == (
+        folder,
+        ["06-15--15-00.gz", "06-15--16-00.gz", "10-01--09-30", ""],
+    )
+    assert Reading(folder).records == Reading(FIXTURES / "foreachbatch-4.3.jsonl").records
+    assert find_logs(tmp_path) == [log]
+
+
+def test_other_logs_beside_those_of_databricks_are_logs_of_their_own(tmp_path: Path) -> None:
+    """A file that was not put aside yet is an ordinary one."""
+    (tmp_path / "eventlog").touch()
+    assert [log.files for log in find_logs(tmp_path)] == [(tmp_path / "eventlog",)]
+    (tmp_path / "eventlog-2021-06-15--15-00.gz").touch()
+    (tmp_path / "local-1").touch()
+    assert [log.path.name for log in find_logs(tmp_path)] == [tmp_path.name, "local-1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "identity"),
+    [
+        ("application_1700000000000_0042", ("application_1700000000000_0042", None)),
+        ("application_1700000000000_0042_2.zstd.inprogress", ("application_1700000000000_0042", "2")),
+        ("eventlog_v2_application_1700000000000_0042_1", ("application_1700000000000_0042", "1")),
+        ("events_3_app-20261125003635-0000", ("app-20261125003635-0000", None)),
+        ("local-1700000000000.lz4", ("local-1700000000000", None)),
+        ("spark-0123456789abcdef0123456789abcdef", ("spark-0123456789abcdef0123456789abcdef", None)),
+    ],
+)
+def test_the_name_of_a_log_has_the_application_s_id(name: str, identity: tuple[str, str | None]) -> None:
+    """As Spark names it: where the start is missing, events have the identifiers of the live run."""
+    assert EventLog(Path("/logs") / name, ()).identity(b"x")[:2] == identity
+
+
+def test_a_log_of_another_name_is_identified_by_its_first_event(tmp_path: Path) -> None:
+    """Wherever it is kept, however it is compressed; two logs of one name are two applications."""
+    jobs = [line("SparkListenerJobEnd", Job_ID=n, Job_Result={"Result": "JobSucceeded"}) for n in range(2)]
+    found = set()
+    for folder, job in (("a", jobs[0]), ("b", jobs[1]), ("c", jobs[0])):
+        path = tmp_path / folder / "eventlog"
+        path.parent.mkdir()
+        content = text(line("SparkListenerLogStart", Spark_Version="3.5.0"), job).encode()
+        reading = read(path, gzip.compress(content) if folder == "c" else content)
+        found.add(reading.reader.log.identity(reading.reader.first_line)[0])
+    assert len(found) == 2
+    assert all(re.fullmatch("log-[0-9a-f]{16}", one) for one in found)
 
 
 def test_a_file_that_cannot_be_read_is_named(path: Path) -> None:

@@ -109,6 +109,69 @@ def test_filters(capsys: pytest.CaptureFixture[str], options: list[str], names: 
     assert replay.code == 0
 
 
+@pytest.mark.parametrize("name", ["JobFailure", "jobfailureevent", "EventsDroppedEvent", ""])
+def test_a_name_that_no_event_of_a_log_has_is_refused(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """Instead of a replay without events; the message has the names there are."""
+    replay = Replay(capsys, STREAM, "--name", "JobFailureEvent", "--name", name)
+    assert (replay.code, replay.events) == (2, [])
+    assert replay.notes == [
+        f"spark-events: --name: given {name!r}, allowed are AllSubtasksStatusChangeEvent, BatchCommitEvent,"
+        " JobFailureEvent, JobStatusChangeEvent, WatermarkStatusChangeEvent"
+    ]
+
+
+def without_start(log: Path) -> Path:
+    lines = STREAM.read_text(encoding="utf-8").splitlines(keepends=True)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("".join(one for one in lines if "ApplicationStart" not in one), encoding="utf-8")
+    return log
+
+
+def test_a_log_without_the_application_s_start_has_an_application_of_its_own(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """By its name, with the identifiers of the live run; or by its first event. Both are said."""
+    app_id = Replay(capsys, STREAM).events[0]["attributes"]["spark.app.id"]
+    named, other = without_start(tmp_path / app_id), without_start(tmp_path / "eventlog")
+    replay = Replay(capsys, named)
+    whole = Replay(capsys, STREAM).events
+    assert [event["event_id"] for event in replay.events] == [event["event_id"] for event in whole[1:]]
+    assert {event["attributes"]["spark.app.id"] for event in replay.events} == {app_id}
+    assert replay.events[-1]["body"].startswith(f"Application '{app_id}' ended")
+    missing = "the application's start is not in it: its events have the application id"
+    assert replay.notes[0] == f"spark-events: {named}: {missing} '{app_id}', from its name"
+    replay = Replay(capsys, other)
+    (made,) = {event["attributes"]["spark.app.id"] for event in replay.events}
+    assert replay.notes[0] == f"spark-events: {other}: {missing} '{made}', from its first event"
+    assert not {event["event_id"] for event in replay.events} & {event["event_id"] for event in whole}
+
+
+def test_jobs_that_finish_without_a_start_are_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """They may be of micro-batches, which are not reported; where these are, so are they."""
+    log = tmp_path / "local-1"
+    lines = STREAM.read_text(encoding="utf-8").splitlines(keepends=True)
+    end = '{"Event":"SparkListenerJobEnd","Job ID":%d,"Completion Time":1,"Job Result":{"Result":"JobSucceeded"}}\n'
+    log.write_text("".join([*lines[:-1], end % 101, end % 102, lines[-1]]), encoding="utf-8")
+    replay = Replay(capsys, log)
+    assert replay.names == Replay(capsys, STREAM).names
+    assert replay.notes[-1].endswith(" 6 events; 2 finished jobs not reported, because the start is missing")
+    conf = configuration(tmp_path, "events.streaming-jobs.enabled true")
+    replay = Replay(capsys, log, "--conf", conf)
+    told = [event for event in replay.events if event["attributes"].get("spark.job.id", 0) > 100]
+    assert [event["body"] for event in told] == ["Job 101 finished", "Job 102 finished"]
+    assert all("status.old" not in event["attributes"] for event in told)
+    assert "not reported" not in replay.notes[-1]
+
+
+def test_streaming_events_of_spark_2_0_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The last line says how many were not translated."""
+    log = tmp_path / "local-1"
+    kind = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgress"
+    lines = [*BATCH.read_text(encoding="utf-8").splitlines(), json.dumps({"Event": kind, "queryInfo": {}})]
+    log.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    assert Replay(capsys, log).notes[-1].endswith("; 1 streaming event of Spark 2.0, not translated")
+
+
 def test_the_settings_of_a_configuration_hold(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """Without reporters in it, events are printed, translated as it says."""
     conf = configuration(tmp_path, "events.streaming-stages.enabled true", "spark.master yarn")

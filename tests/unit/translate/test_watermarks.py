@@ -510,6 +510,24 @@ def test_a_query_that_is_over_falls_idle_no_more(query: Query) -> None:
     assert query.tick(10_000) == []
 
 
+@pytest.mark.parametrize(
+    ("until", "idle"),
+    [(None, False), (11.9, False), (12, True), (12.9, True), (13.1, False)],
+    ids=["end of the log", "too early", "in time", "near", "silence"],
+)
+def test_an_end_without_a_date_has_the_edges_before_the_next_line_of_the_log(
+    query: Query, until: float | None, idle: bool
+) -> None:
+    """As far as the query can have run until then: it would have said something within two of its triggers."""
+    assert query.nothing(11) == []
+    end = query_terminated(at=NOON + 11_000, until=None if until is None else NOON + round(1000 * until))
+    *told, over = query.translator.translate(decoded(end))
+    assert edges(told) == ([("source", 0, "IDLE"), ("query", None, "IDLE")] if idle else [])
+    assert {event.observed_ts_millis for event in told} == ({NOON + 12_000} if idle else set())
+    assert over.attributes["status.new"] == "FINISHED"
+    assert over.observed_ts_millis == NOON + (12_000 if idle else 11_000)
+
+
 def test_an_application_that_is_over_falls_idle_no_more(query: Query) -> None:
     """A driver that lives on after its application has no queries."""
     query.tell(application_end(time=NOON + 5000))
