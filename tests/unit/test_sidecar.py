@@ -391,7 +391,7 @@ def test_signals_that_are_meant_for_the_driver_do_not_end_it(driver: FakeDriver,
     driver.await_answer("ack", through=driver.tell(application_start(), application_end("SIGTERM")))
     driver.send(goodbye())
     assert driver.await_exit() == 0
-    assert eventually(lambda: statuses(path))[-1] == ("application", "ENDED")
+    assert eventually(lambda: statuses(path))[-1] == ("application", "CANCELLED")
 
 
 def test_the_report_has_what_is_delivered_in_spite_of_a_pause(path: Path, errors: Path) -> None:
