@@ -48,7 +48,8 @@ def run(lab: Lab) -> Run:
     defaults = {**two_lines(), **PATIENT, **SETTINGS, **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
     run = lab.start("lost_output.py", defaults=defaults)
     run.wait_for("the last task", lambda: worker(run, 2))
-    run.wait_for("all tasks to run or have finished", lambda: edges(run))
+    run.wait_until_said("half")
+    run.wait_for("the edge that is reported before", lambda: edges(run))
     stands = psutil.Process(worker(run, 2))
     lost = [executor for executor in run.executors() if executor not in stands.parents()]
     assert len(lost) == 1
