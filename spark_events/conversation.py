@@ -77,6 +77,7 @@ class Conversation:
         choose: which of the driver's settings count.
         log: where the log lines of this process go, which is this process's own.
         first_sequence: the number of the first event, unless the driver knows of later ones.
+        strict: refuse settings of which one reporter cannot be used, instead of disabling that one.
         affinity: where the threads of this process run, which is this process's own.
 
     Attributes:
@@ -93,6 +94,7 @@ class Conversation:
         choose: Callable[[list[Setting]], list[Setting]] = lambda settings: settings,
         log: LogLines | None = None,
         first_sequence: int = 1,
+        strict: bool = False,
         affinity: Affinity | None = None,
     ) -> None:
         self.driver = 0
@@ -103,6 +105,7 @@ class Conversation:
         self._choose = choose
         self._log = log
         self._first_sequence = first_sequence
+        self._strict = strict
         self._affinity = affinity
         self._decoder = Decoder()
         self._translator = Translator()
@@ -148,13 +151,21 @@ class Conversation:
                 self._log.connect()
 
         self._pipeline = build(
-            settings, self._hooks(), self._observe, hello.application, self._own, keep_log, self.driver
+            settings,
+            self._hooks(),
+            self._observe,
+            hello.application,
+            self._own,
+            keep_log,
+            self.driver,
+            strict=self._strict,
         )
         first = max(hello.sequence, self._first_sequence)
         self._translator = Translator(self._pipeline.translation, first)
         self._acknowledgements = Acknowledgements(self._answers, first, self._pipeline.queue_size)
         self._most_places = max(1, min(_MOST_PLACES, self._pipeline.queue_size // 2))
         self._pipeline.dispatcher.start()
+        self._note_disabled()
         self._tell_of_breakers_before()
         self._answers.send("ready", version=__version__, pid=os.getpid(), awaited=self._pipeline.awaited())
         self._first = lines[1:]
@@ -163,6 +174,7 @@ class Conversation:
     def run(self) -> None:
         """After :meth:`begin`: returns when everything is delivered, or when the time for it is up."""
         self._process(self._first)
+        self._tell_of_breakers()
         while self._goodbye is None and not self._source.closed:
             self._process(self._source.read(self._patience()))
             self._tick()
@@ -332,6 +344,20 @@ class Conversation:
             "dropped": max(self._translator.dropped, 0 if self._goodbye is None else self._goodbye.dropped),
         }
 
+    def _note_disabled(self) -> None:
+        """Log the reporters that cannot be used, and have events made of them for the others."""
+        for name, problems in self._pipeline.disabled.items():
+            why = "; ".join(problems)
+            _LOG.error(
+                "reporter '%s': disabled, it gets no events, the other reporters run; correct this and restart the"
+                " application: %s",
+                name,
+                why,
+            )
+            self._observation.disabled(name, why)
+        for problem in self._pipeline.remarks:
+            _LOG.warning("a reporter that is not active has a mistake in its settings: %s", problem)
+
     def _tell_of_breakers_before(self) -> None:
         """A predecessor's are gone with it: what was told to be open is not, and nobody else would ever say so."""
         for name in self.reporters:
@@ -341,6 +367,9 @@ class Conversation:
 
     def _tell_of_breakers(self) -> bool:
         """Whether there was something to tell."""
+        if not self._translator.knows_application and self._goodbye is None and not self._source.closed:
+            # An event without its application says little: the first records are about to come.
+            return False
         changes = self._observation.take_changes()
         for change in changes:
             self._dispatch([Entry(self._last_record, self._translator.emit(reporter_status(*change)))])

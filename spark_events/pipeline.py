@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from spark_events.config import Settings, boolean, duration, integer, is_name, names, option, positive_duration, text
+from spark_events.config import Kind, Settings, boolean, duration, integer, is_name, names, option, positive_duration
 from spark_events.config.references import resolve
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.calls import describe
@@ -22,6 +22,7 @@ from spark_events.dispatch.spool.clerk import Clerk
 from spark_events.dispatch.spool.config import SpoolConfig
 from spark_events.dispatch.spool.drivers import line_of
 from spark_events.dispatch.spool.spool import Spool
+from spark_events.errors import ConfigError
 from spark_events.reporters.log import LogReporter
 from spark_events.reporters.registry import reporter_type
 from spark_events.reporters.reporter import Reporter, ReporterFactory
@@ -44,6 +45,10 @@ _SLOW = (
 _ONE_RECORD = 64
 
 
+#: An empty value means the default, as for Spark's own keys: a template may leave it so.
+_PYTHON: Kind[str | None] = Kind("the path of a Python interpreter, or nothing", lambda given: given or None)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class EventsConfig:
     """``events.…``: what belongs to no part in particular. The shim reads most of these, too."""
@@ -54,9 +59,7 @@ class EventsConfig:
         None,
         doc="The active reporters, by name; all that are configured, if it is not set.",
     )
-    python: str | None = option(
-        "python", text("the path of a Python interpreter"), None, doc="The Python that runs the sidecar."
-    )
+    python: str | None = option("python", _PYTHON, None, doc="The Python that runs the sidecar.")
     required: bool = option(
         "required",
         boolean,
@@ -113,6 +116,8 @@ class Pipeline:
         dispatcher: of all deliveries.
         deliveries: one a reporter.
         makers: by the name of a reporter, what makes another one of it.
+        disabled: by the name of an active reporter that cannot be used, its problems.
+        remarks: problems of reporters that are not active.
     """
 
     config: EventsConfig
@@ -121,6 +126,8 @@ class Pipeline:
     dispatcher: EventDispatcher
     deliveries: tuple[Delivery, ...]
     makers: Mapping[str, Callable[[], Reporter]]
+    disabled: Mapping[str, Sequence[str]]
+    remarks: Sequence[str]
 
     def awaited(self) -> list[str]:
         """The kinds of records of which the driver has to wait for the answers."""
@@ -135,6 +142,8 @@ class _Plans:
     dispatcher: DispatcherConfig
     translation: TranslateConfig
     reporters: Mapping[str, _Plan]
+    disabled: Mapping[str, Sequence[str]]
+    remarks: Sequence[str]
 
 
 def build(
@@ -145,8 +154,13 @@ def build(
     own: Mapping[str, Callable[[], Reporter]] | None = None,
     on_read: Callable[[], None] = lambda: None,
     driver: int = 0,
+    *,
+    strict: bool = False,
 ) -> Pipeline:
-    """Reads every setting and makes what they ask for.
+    """Read every setting and make what the settings ask for.
+
+    A reporter that cannot be used is disabled alone: the others run. ``events.required`` makes it as strict as
+    ``strict`` does.
 
     Args:
         settings: of one driver.
@@ -156,61 +170,101 @@ def build(
         own: reporters that no setting makes: by name, what makes them. They are always active.
         on_read: called when all settings have been read, and nothing is made of them yet.
         driver: the process that starts another one in this one's place, should it die; 0: unknown.
+        strict: raise for a reporter that cannot be used.
 
     Raises:
-        ConfigError: with everything that is wrong with the settings.
+        ConfigError: with everything that is wrong with the settings, where no reporter can be used, or with what
+            belongs to no reporter.
     """
-    plans = read(settings, own)
+    plans = read(settings, own, strict=strict)
     on_read()
-    deliveries = [
-        _make(settings, name, plan, _capacity(plans.dispatcher, plan.delivery), hooks, application, line_of(driver))
-        for name, plan in plans.reporters.items()
-    ]
-    settings.check()
-    made = tuple(delivery for delivery in deliveries if delivery is not None)
-    makers = {name: plan.make for name, plan in plans.reporters.items()}
-    dispatcher = create(plans.dispatcher, made, on_watch)
-    return Pipeline(plans.config, plans.translation, plans.dispatcher.queue_size, dispatcher, made, makers)
+    disabled = dict(plans.disabled)
+    deliveries: dict[str, Delivery] = {}
+    for name, plan in plans.reporters.items():
+        capacity = _capacity(plans.dispatcher, plan.delivery)
+        try:
+            deliveries[name] = _make(settings, name, plan, capacity, hooks, application, line_of(driver))
+        except Exception as error:
+            why = describe(error, settings.confidence(f"{_REPORTER}.{name}").hide)
+            disabled[name] = [f"{_REPORTER}.{name}: the reporter cannot be made: {why}"]
+    if not deliveries or (len(disabled) > len(plans.disabled) and (strict or plans.config.required)):
+        raise ConfigError([problem for problems in disabled.values() for problem in problems])
+    return Pipeline(
+        plans.config,
+        plans.translation,
+        plans.dispatcher.queue_size,
+        create(plans.dispatcher, tuple(deliveries.values()), on_watch),
+        tuple(deliveries.values()),
+        {name: plans.reporters[name].make for name in deliveries},
+        disabled,
+        plans.remarks,
+    )
 
 
-def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = None) -> _Plans:
-    """Reads every setting, and makes nothing of it.
+def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = None, *, strict: bool = True) -> _Plans:
+    """Read every setting, and make nothing of it.
+
+    Args:
+        settings: of one driver.
+        own: see :func:`build`.
+        strict: see :func:`build`.
 
     Raises:
-        ConfigError: with everything that is wrong with the settings.
+        ConfigError: see :func:`build`.
     """
     own = own or {}
     config = settings.read(EventsConfig, "events")
     dispatcher_config = settings.read(DispatcherConfig, "events.dispatcher")
-    named = settings.names_below(_REPORTER)
-    for name in named:
-        if not is_name(name):
-            settings.complain(f"{_REPORTER}.{name}: given {name!r} as a name, allowed are letters, digits, '-' and '_'")
-    configured = list(dict.fromkeys([*named, *own]))
-    plans = {name: _read_reporter(settings, name, own.get(name)) for name in configured}
+    configured = list(dict.fromkeys([*settings.names_below(_REPORTER), *own]))
     active = list(dict.fromkeys([*_active(settings, config, configured), *own]))
+    plans: dict[str, _Plan] = {}
+    for name in configured:
+        prefix = f"{_REPORTER}.{name}"
+        if not is_name(name):
+            settings.complain(prefix, f"{prefix}: given {name!r} as a name, allowed are letters, digits, '-' and '_'")
+            settings.ignore_below(prefix)
+        elif name not in active:
+            _read_syntax(settings, prefix)
+        elif plan := _read_reporter(settings, name, own.get(name)):
+            plans[name] = plan
     for name in active:
-        if name not in plans:
-            known = ", ".join(configured) or "none"
+        if name not in configured:
+            prefix, known = f"{_REPORTER}.{name}", ", ".join(configured) or "none"
             settings.complain(
-                f"events.reporters: given {name!r}, but {_REPORTER}.{name}.type is not set; configured are: {known}"
+                prefix, f"events.reporters: given {name!r}, but {prefix}.type is not set; configured are: {known}"
             )
     translation = read_translation(settings)
-    settings.check()
+    problems = {
+        name: found
+        for name in dict.fromkeys([*configured, *active])
+        if (found := settings.problems_below(f"{_REPORTER}.{name}"))
+    }
+    chosen = {name: plans[name] for name in active if name not in problems}
+    disabled = {name: found for name, found in problems.items() if name in active}
+    is_strict = strict or config is None or config.required or (bool(disabled) and not chosen)
+    settings.check(() if is_strict else [f"{_REPORTER}.{name}" for name in problems])
     assert config is not None
     assert dispatcher_config is not None
-    chosen = {name: plan for name in active if (plan := plans[name]) is not None}
     # One line in spark-defaults.conf is enough to see events in the driver's log.
     chosen = chosen or {_DEFAULT_REPORTER: _Plan(partial(LogReporter, LogReporter.Config()))}
-    return _Plans(config, dispatcher_config, translation, chosen)
+    remarks = [problem for name, found in problems.items() if name not in active for problem in found]
+    return _Plans(config, dispatcher_config, translation, chosen, disabled, remarks)
 
 
 def _active(settings: Settings, config: EventsConfig | None, configured: list[str]) -> list[str]:
-    """The names of the reporters that are wanted, also where something else below ``events.`` is wrong."""
+    """Return the names of the active reporters, also where something else below ``events.`` is wrong."""
     if config is not None:
         return configured if config.reporters is None else list(config.reporters)
-    given = settings.value("events.reporters") or ""
-    return [name.strip() for name in given.split(",") if name.strip()]
+    given = settings.value("events.reporters")
+    return configured if given is None else [name.strip() for name in given.split(",") if name.strip()]
+
+
+def _read_syntax(settings: Settings, prefix: str) -> None:
+    """Read the keys that every reporter has, of one that is not active; nothing is looked up or imported for it."""
+    for section in (DeliveryConfig, SelectionConfig, BreakerConfig, SpoolConfig, IsolationConfig):
+        settings.read(section, prefix, resolve=False)
+    # Its type decides on all other keys.
+    settings.ignore_below(prefix)
 
 
 def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] | None) -> _Plan | None:
@@ -233,7 +287,8 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
     if isolation.isolation == "process":
         given = settings.value(f"{prefix}.type")
         if given is None:
-            settings.complain(f"{prefix}.isolation: given 'process', but an object of this process cannot leave it")
+            key = f"{prefix}.isolation"
+            settings.complain(key, f"{key}: given 'process', but an object of this process cannot leave it")
             return None
         make = partial(ProcessReporter, name, resolve(given), settings.below(prefix))
     return _Plan(make, delivery, selection, breaker, spool)
@@ -253,7 +308,7 @@ def _make(
     hooks: Hooks | None,
     application: str | None,
     driver: str,
-) -> Delivery | None:
+) -> Delivery:
     store: MakeStore | None = None
     if plan.delivery.guarantee == "at-least-once" and application is not None:
         clerk = partial(Clerk, application, name, plan.spool, driver=driver)
@@ -264,8 +319,5 @@ def _make(
     slow.start()
     try:
         return Delivery(name, plan.make, plan.delivery, capacity, hooks, plan.selection, plan.breaker, store, hide)
-    except Exception as error:
-        settings.complain(f"{_REPORTER}.{name}: it cannot be made: {describe(error, hide)}")
-        return None
     finally:
         slow.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from spark_events._version import __version__
@@ -41,20 +41,25 @@ def _run(chosen: argparse.Namespace) -> int:
     given = configuration(chosen)
     pipeline, mistakes = _settings(given.settings())
     problems = [*_wiring(given), *mistakes]
+    disabled = () if pipeline is None else pipeline.disabled
     show(f"{given.origin}:")
     for problem in problems:
         show(f"  wrong  {problem}")
     if pipeline is not None:
         show(f"  dispatcher: {given.value('events.dispatcher.type') or 'sync'}")
         show(table(("reporter", "type", "guarantee", "isolation"), _reporters(pipeline, given)))
+    if disabled:
+        show(f"A driver would run without the reporters {', '.join(disabled)}, and with the others.")
     if not problems:
         show("Nothing is wrong with it. `spark-events send-test` shows whether the reporters can deliver.")
     return 1 if problems else 0
 
 
-def _settings(settings: Settings) -> tuple[Pipeline | None, tuple[str, ...]]:
+def _settings(settings: Settings) -> tuple[Pipeline | None, Sequence[str]]:
+    """Return what the settings make, where they make anything, and everything that is wrong with them."""
     try:
-        return build(settings), ()
+        pipeline = build(settings)
+        return pipeline, [problem for found in (*pipeline.disabled.values(), pipeline.remarks) for problem in found]
     except ConfigError as error:
         return None, error.problems
 
@@ -84,7 +89,7 @@ def _wiring(given: Configuration) -> Iterator[str]:
         if "://" not in jar and not Path(jar).is_file():
             yield f"{key}: there is no file {jar}; the jar of this package is {jar_path()}"
     python = given.value("events.python")
-    if python is not None and (reason := _unusable(python)) is not None:
+    if python and (reason := _unusable(python)) is not None:
         yield f"events.python: given {python!r}, {reason}"
 
 

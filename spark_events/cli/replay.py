@@ -252,7 +252,7 @@ def _outlet(chosen: argparse.Namespace) -> tuple[TranslateConfig, Outlet]:
         return TranslateConfig(), JsonLines(sys.stdout.buffer)
     extra = {**_DISPATCHER, **({"events.reporters": ",".join(chosen.to)} if chosen.to else {})}
     settings = read_settings(path, without=("events.dispatcher.",), extra=extra)
-    pipeline = build(settings)
+    pipeline = build(settings, strict=True)
     if not settings.names_below("events.reporter"):
         return pipeline.translation, JsonLines(sys.stdout.buffer)
     return pipeline.translation, Reporters(pipeline, chosen.patience)

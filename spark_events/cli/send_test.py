@@ -51,7 +51,11 @@ def _run(chosen: argparse.Namespace) -> int:
     settings = given.settings()
     pipeline = build(settings)
     outcomes = {name: _start(name, make, chosen.timeout) for name, make in pipeline.makers.items()}
-    rows, failed = [], 0
+    rows = [
+        (name, given.value(f"events.reporter.{name}.type") or "", "disabled", "", on_one_line("; ".join(problems)))
+        for name, problems in pipeline.disabled.items()
+    ]
+    failed = len(rows)
     for name, promise in outcomes.items():
         outcome = _result(promise, chosen.timeout)
         failed += outcome.error is not None

@@ -11,6 +11,7 @@ from spark_events.config.kinds import Kind
 __all__ = [
     "Secret",
     "UnresolvedError",
+    "has_reference",
     "is_secret",
     "is_telling",
     "resolve",
@@ -110,6 +111,11 @@ def _target(reference: re.Match[str]) -> str:
         raise UnresolvedError(f"the file {name} cannot be read: {reason}") from None
 
 
+def has_reference(value: str) -> bool:
+    """Return whether a value contains ``${env:…}`` or ``${file:…}``."""
+    return _REFERENCE.search(value) is not None
+
+
 def is_telling(key: str) -> bool:
     """Whether a key is called like one of a secret."""
     return _TELLING_KEY.search(key) is not None
@@ -117,7 +123,7 @@ def is_telling(key: str) -> bool:
 
 def is_secret(key: str, value: str) -> bool:
     """Whether a value is not to be shown: by what its key is called, or because it stands for something else."""
-    return is_telling(key) or _REFERENCE.search(value) is not None
+    return is_telling(key) or has_reference(value)
 
 
 def shown(key: str, value: str, confidential: bool = False) -> str:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from spark_events.config.confidence import Confidence
 from spark_events.config.kinds import Kind
-from spark_events.config.references import UnresolvedError, is_secret, is_telling, resolved, shown
+from spark_events.config.references import UnresolvedError, has_reference, is_secret, is_telling, resolved, shown
 from spark_events.errors import ConfigError
 
 __all__ = ["Option", "Setting", "Settings", "option", "options"]
@@ -67,7 +67,8 @@ class Settings:
         ranked = sorted(settings, key=lambda setting: setting.key.startswith(_SPARK))
         self._settings = {setting.key.removeprefix(_SPARK): setting for setting in ranked}
         self._known: set[str] = set()
-        self._problems: list[str] = []
+        # Each with the key, or the prefix of keys, that it is about.
+        self._problems: list[tuple[str, str]] = []
         self._confided: dict[str, dict[str, str]] = {}
 
     @classmethod
@@ -75,8 +76,14 @@ class Settings:
         """Settings from a plain mapping, as tests and notebooks have them."""
         return cls(Setting(key, value, origin) for key, value in values.items())
 
-    def read(self, section: type[T], prefix: str) -> T | None:
-        """The section below ``prefix``, or None when a value of it cannot be used."""
+    def read(self, section: type[T], prefix: str, *, resolve: bool = True) -> T | None:
+        """Return the section below ``prefix``, or None when one of its values cannot be used.
+
+        Args:
+            section: a dataclass that declares its keys with :func:`option`.
+            prefix: the part of its keys that comes first.
+            resolve: look up ``${…}`` references. Without it, a value that contains one is taken as correct.
+        """
         values: dict[str, Any] = {}
         usable = True
         for declared in options(section):
@@ -85,8 +92,10 @@ class Settings:
             setting = self._settings.get(full_key)
             if setting is None:
                 if declared.default is dataclasses.MISSING:
-                    self.complain(f"{full_key}: required, but not set; allowed is {declared.kind.allowed}")
+                    self.complain(full_key, f"{full_key}: required, but not set; allowed is {declared.kind.allowed}")
                     usable = False
+                continue
+            if not resolve and has_reference(setting.value):
                 continue
             try:
                 given, targets = resolved(setting.value)
@@ -97,12 +106,13 @@ class Settings:
             # A parser may be the user's own, and so may what becomes of the values: a defect there is told like a value
             # that is wrong, and ends nobody's process.
             except (Exception, SystemExit) as error:
-                self.complain(_wrong(setting, declared.kind, error))
+                self.complain(full_key, _wrong(setting, declared.kind, error))
                 usable = False
         try:
             return section(**values) if usable else None
         except (Exception, SystemExit) as error:
-            self.complain(f"{prefix}: its keys cannot be used together: {self.confidence(prefix).hide(_said(error))}")
+            hidden = self.confidence(prefix).hide(_said(error))
+            self.complain(prefix, f"{prefix}: its keys cannot be used together: {hidden}")
             return None
 
     def names_below(self, prefix: str) -> list[str]:
@@ -129,22 +139,30 @@ class Settings:
         """The keys below ``prefix`` are not judged: something worse is wrong with them as a whole."""
         self._known.update(key for key in self._settings if key.startswith(f"{prefix}."))
 
-    def complain(self, problem: str) -> None:
-        """Adds a problem that the caller has found."""
-        self._problems.append(problem)
+    def complain(self, key: str, problem: str) -> None:
+        """Record a problem that the caller found with a key, or with the keys below it."""
+        self._problems.append((key, problem))
 
-    def check(self) -> None:
-        """To be called when every section has been read.
+    def problems_below(self, prefix: str) -> tuple[str, ...]:
+        """Return the problems of the keys below ``prefix``; unknown keys count once every section has been read."""
+        return tuple(text for key, text in self._all_problems() if _is_below(key, prefix))
+
+    def check(self, without: Collection[str] = ()) -> None:
+        """Raise everything that is wrong; to be called when every section has been read.
+
+        Args:
+            without: prefixes of keys whose problems alone are no reason to raise: the caller handles them.
 
         Raises:
             ConfigError: there were problems, or keys that no section knows.
         """
-        problems = list(self._problems)
-        for key, setting in self._settings.items():
-            if key not in self._known:
-                problems.append(self._unknown(key, setting))
-        if problems:
-            raise ConfigError(problems)
+        problems = self._all_problems()
+        if any(not any(_is_below(key, prefix) for prefix in without) for key, _ in problems):
+            raise ConfigError([text for _, text in problems])
+
+    def _all_problems(self) -> list[tuple[str, str]]:
+        unknown = [(key, self._unknown(key, one)) for key, one in self._settings.items() if key not in self._known]
+        return [*self._problems, *unknown]
 
     def _unknown(self, key: str, setting: Setting) -> str:
         near = difflib.get_close_matches(key, self._known, n=1, cutoff=0.8)
@@ -152,6 +170,10 @@ class Settings:
         hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(siblings)}" if siblings else ""
         given = shown(setting.key, setting.value)
         return f"{setting.key}: unknown key, given {given}; set in {setting.origin}; {hint}".rstrip("; ")
+
+
+def _is_below(key: str, prefix: str) -> bool:
+    return key == prefix or key.startswith(f"{prefix}.")
 
 
 def _wrong(setting: Setting, kind: Kind[Any], error: BaseException) -> str:

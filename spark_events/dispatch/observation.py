@@ -11,17 +11,20 @@ from typing import NamedTuple
 from spark_events.dispatch.books import Books, statistics
 from spark_events.dispatch.breaker import BreakerState
 
-__all__ = ["BreakerChange", "Observation"]
+__all__ = ["Observation", "ReporterChange"]
 
 #: As often as anybody looks: what was counted since then is forgotten with a process that is killed.
 _STATS_SECONDS = 0.25
 
 
-class BreakerChange(NamedTuple):
-    """A reporter's circuit breaker went from one state to another; ``at`` in milliseconds since the epoch."""
+class ReporterChange(NamedTuple):
+    """A reporter's circuit breaker went from one state to another, or the reporter is disabled.
+
+    ``old`` is None for a reporter that was never enabled; ``at`` is in milliseconds since the epoch.
+    """
 
     reporter: str
-    old: str
+    old: str | None
     new: str
     why: str
     at: int
@@ -40,7 +43,7 @@ class Observation:
     ) -> None:
         self._wake = wake
         self._send = send
-        self._changes: deque[BreakerChange] = deque()
+        self._changes: deque[ReporterChange] = deque()
         self._last: dict[str, dict[str, int | float | str]] = {}
         self._last_sent = 0.0
         # The last numbers come from another thread than those before.
@@ -48,10 +51,14 @@ class Observation:
 
     def breaker_changed(self, reporter: str, old: BreakerState, new: BreakerState, why: str) -> None:
         """From a reporter's thread: the event is made by the main one."""
-        self._changes.append(BreakerChange(reporter, old.value, new.value, why, time.time_ns() // 1_000_000))
+        self._changes.append(ReporterChange(reporter, old.value, new.value, why, time.time_ns() // 1_000_000))
         self._wake()
 
-    def take_changes(self) -> list[BreakerChange]:
+    def disabled(self, reporter: str, why: str) -> None:
+        """Note that a reporter cannot be used and gets no events."""
+        self._changes.append(ReporterChange(reporter, None, "disabled", why, time.time_ns() // 1_000_000))
+
+    def take_changes(self) -> list[ReporterChange]:
         """What has changed since the last call."""
         return [self._changes.popleft() for _ in range(len(self._changes))]
 

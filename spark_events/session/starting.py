@@ -90,6 +90,8 @@ def start(
                 own=own,
                 choose=lambda told: told if reporters is None and not _is_served(session, told) else _ours(told),
                 first_sequence=_next_sequence.get(application, 1),
+                # Mistakes in arguments are the caller's to see; those of a configuration disable one reporter.
+                strict=reporters is not None,
             )
             if not conversation.begin():
                 failure = getattr(bridge.records, "failure", None)

@@ -12,8 +12,27 @@ __all__ = ["final_report", "reporter_status"]
 _SCOPE = "spark_events.dispatch"
 
 
-def reporter_status(name: str, old: str, new: str, why: str, at: int) -> Draft:
-    """A reporter's circuit breaker has opened, is trying, or has closed again."""
+def reporter_status(name: str, old: str | None, new: str, why: str, at: int) -> Draft:
+    """Describe a change of a reporter's circuit breaker, or a reporter that is disabled.
+
+    Args:
+        name: the reporter's name.
+        old: the state before; None for a reporter that was never enabled.
+        new: the state now.
+        why: the reason, in words.
+        at: milliseconds since the epoch.
+    """
+    if old is None:
+        return Draft(
+            name="ReporterStatusChangeEvent",
+            class_scope=_SCOPE,
+            # Without the time: each sidecar of an application finds the same mistake, which is one fact.
+            key=("reporter", name, new),
+            body=f"Reporter '{name}' is {new} and gets no events: {why}",
+            severity=Severity.ERROR,
+            observed_ts_millis=at,
+            attributes={"reporter.name": name, "status.new": new, "status.reason": why},
+        )
     return Draft(
         name="ReporterStatusChangeEvent",
         class_scope=_SCOPE,

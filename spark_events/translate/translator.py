@@ -117,6 +117,11 @@ class Translator:
         return self._streams.held_record
 
     @property
+    def knows_application(self) -> bool:
+        """Whether events carry the application's attributes."""
+        return bool(self._application.scope_variables)
+
+    @property
     def application_is_over(self) -> bool:
         """Whether the application's end has been seen."""
         return self._application.is_over

@@ -44,11 +44,25 @@ def all_wrong(lab: Lab) -> Run:
         **FILE,
         "events.reporters": "audit, nobody",
         "events.reporter.audit.pth": "/tmp/x",
-        "events.reporter.second.type": "file",
+        "events.reporter.second.timeout": "10",
         "events.dispatcher.type": "sync",
     }
     conf = {"spark.events.dispatcher.type": "asink"}
     return lab.run("ending.py", defaults={**two_lines(), **lines}, conf=conf)
+
+
+def one_broken(required: str) -> Callable[[Lab], Run]:
+    """Of three reporters, one lacks its secret, and one is not active."""
+    lines = {
+        **FILE,
+        "events.required": required,
+        "events.reporters": "audit, alerts",
+        "events.reporter.alerts.type": "webhook",
+        "events.reporter.alerts.url": "${env:NO_SUCH_VARIABLE}",
+        "events.reporter.off.type": "no.such.module:Reporter",
+        "events.reporter.off.token": "${env:NO_SUCH_VARIABLE}",
+    }
+    return with_lines(lines)
 
 
 def broken_file(required: str) -> Callable[[Lab], Run]:
@@ -96,7 +110,7 @@ MISTAKES = {
             "spark.events.dispatcher.type: given 'asink'",
             "allowed is one of sync, async-queued",
             "set in Spark's configuration",
-            "events.reporter.second.path: required, but not set; allowed is the path of a file",
+            "events.reporter.second.timeout: given '10', allowed is a whole number above 0",
             "events.reporters: given 'nobody'",
             "configured are: audit, second",
         ),
@@ -111,6 +125,9 @@ MISTAKES = {
     ),
 }
 
+#: What the driver's log says of the reporter of ``one_broken``, whether or not the others run.
+BROKEN = "events.reporter.alerts.url: given '${env:NO_SUCH_VARIABLE}' (the sidecar's environment has no variable"
+
 REQUIRED = {
     "broken-file": broken_file("true"),
     "no-such-python": with_lines({**FILE, "spark.events.python": "/nowhere/bin/python", "events.required": "true"}),
@@ -123,6 +140,8 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
     jobs: dict[str, Callable[[Lab], Run]] = {
         "two-lines": only_two_lines,
         "three-sources": three_sources,
+        "one-broken": one_broken("false"),
+        "required-one-broken": one_broken("true"),
         **{name: mistake.start for name, mistake in MISTAKES.items()},
         **{f"required-{name}": start for name, start in REQUIRED.items()},
     }
@@ -187,6 +206,31 @@ def test_the_origin_of_a_mistake_is_named(runs: dict[str, Future[Run]]) -> None:
     run = runs["all-wrong"].result()
     (message,) = run.own_messages
     assert f"set in {run.folder}/conf/spark-defaults.conf" in message
+
+
+def test_a_broken_reporter_never_silences_the_others(runs: dict[str, Future[Run]]) -> None:
+    """One error in the driver's log, one event at the reporter that runs, and every other event as well."""
+    run = runs["one-broken"].result()
+    assert run.process.returncode == 0, run.tail()
+    (message,) = run.own_messages
+    assert " ERROR " in message
+    assert "reporter 'alerts': disabled" in message
+    assert BROKEN in message
+    events = run.events()
+    (change,) = [one for one in events if one["name"] == "ReporterStatusChangeEvent"]
+    assert change["attributes"]["reporter.name"] == "alerts"
+    assert change["attributes"]["status.new"] == "disabled"
+    assert BROKEN in change["body"]
+    assert [one["name"] for one in events[:1] + events[-1:]] == ["JobStatusChangeEvent", "DispatcherReportEvent"]
+
+
+def test_a_broken_reporter_stops_an_application_whose_events_are_required(runs: dict[str, Future[Run]]) -> None:
+    """As any other mistake does."""
+    run = runs["required-one-broken"].result()
+    assert run.process.returncode != 0
+    assert not (run.folder / "counted").exists()
+    assert "spark.events.required is true" in run.log
+    assert BROKEN in run.log
 
 
 @pytest.mark.parametrize("mistake", REQUIRED)

@@ -24,7 +24,7 @@ from fakes import (
     query_terminated,
 )
 
-from spark_events import Event, Reporter
+from spark_events import Event, Reporter, Severity
 from spark_events.bridge.answers import Answers
 from spark_events.bridge.records import QueryStarted
 from spark_events.conversation import Conversation
@@ -142,6 +142,34 @@ def conversing(
         lines.over.set()
         running.join(20)
     assert not running.is_alive()
+
+
+def test_a_reporter_that_cannot_be_used_is_an_event_at_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    """Behind the application's start, so that it says whose it is; each sidecar sends the same one."""
+    settings = {"events.reporter.audit.type": "file", "events.reporter.audit.path": "${env:NO_SUCH_VARIABLE}"}
+    ids = set()
+    for _ in range(2):
+        reporter = Takes()
+        with conversing(reporter, settings, application_start()):
+            eventually(lambda: len(reporter.events) > 1)  # noqa: B023
+        change = reporter.events[1]
+        assert change.name == "ReporterStatusChangeEvent"
+        assert change.severity is Severity.ERROR
+        assert change.body.startswith("Reporter 'audit' is disabled and gets no events: events.reporter.audit.path: ")
+        assert {**change.attributes, "status.reason": ""} == {
+            "reporter.name": "audit",
+            "status.new": "disabled",
+            "status.reason": "",
+            "spark.app.id": "local-1",
+            "spark.app.name": "shop",
+            "spark.user": "ada",
+            "spark.version": "4.3.0",
+            "host.name": "h1",
+        }
+        ids.add(change.event_id)
+    assert len(ids) == 1
+    (error,) = {record.message for record in caplog.records if record.levelname == "ERROR"}
+    assert error.startswith("reporter 'audit': disabled, it gets no events, the other reporters run; correct this and")
 
 
 def acknowledged(said: Said) -> int:

@@ -16,6 +16,7 @@ from spark_events.config import Settings, option, text
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher, SyncDispatcher
 from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.process.reporter import ProcessReporter
+from spark_events.errors import MissingExtraError
 from spark_events.pipeline import Pipeline, build
 from spark_events.reporters.file import FileReporter
 from spark_events.reporters.log import LogReporter
@@ -42,6 +43,14 @@ class Collecting(Reporter):
 class Broken(Reporter):
     def __init__(self, config: Any) -> None:
         raise RuntimeError("no licence")
+
+    def report(self, events: Sequence[Event]) -> None:
+        raise AssertionError
+
+
+class NoExtra(Reporter):
+    def __init__(self, config: Any) -> None:
+        raise MissingExtraError("nothing is installed")
 
     def report(self, events: Sequence[Event]) -> None:
         raise AssertionError
@@ -161,10 +170,10 @@ def test_a_type_that_cannot_be_used_is_told_with_the_reason(given: str, reason: 
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ("Broken", "events.reporter.mine: it cannot be made: RuntimeError: no licence"),
+        ("Broken", "events.reporter.mine: the reporter cannot be made: RuntimeError: no licence"),
         (
             "Exits",
-            "events.reporter.mine: it cannot be made: RuntimeError: the reporter called for an exit: SystemExit: no",
+            "events.reporter.mine: the reporter cannot be made: RuntimeError: the reporter called for an exit: System",
         ),
         ("Unfinished", "events.reporter.mine.type: given 'unit.test_pipeline:Unfinished' (Unfinished does not define"),
     ],
@@ -196,20 +205,66 @@ def test_what_one_record_makes_finds_room_where_the_driver_waits(settings: dict[
     assert delivery.books().dropped == ({} if settings else {"mailbox-full": 31})
 
 
-def test_reporters_that_are_not_active_are_checked_as_well() -> None:
-    """A typo shows up when it is made, not on the day when the reporter is switched on."""
-    found = problems(
+def test_reporters_that_are_not_active_are_checked_for_syntax_only() -> None:
+    """No reference is looked up, no type is imported, and no mistake disables anything."""
+    made = pipeline(
         reporters="console",
         reporter__console__type="log",
-        reporter__audit__type="file",
-        reporter__audit__pfad="/x",
+        reporter__audit__type="no.such.module:Reporter",
+        reporter__audit__token="${env:NO_SUCH_VARIABLE}",
         reporter__audit__timeout="10",
+        reporter__audit__retry__max="${env:NO_SUCH_VARIABLE}",
     )
-    assert [problem.partition(":")[0] for problem in found] == [
-        "events.reporter.audit.path",
-        "events.reporter.audit.timeout",
-        "events.reporter.audit.pfad",
-    ]
+    assert reporters(made) == {"console": LogReporter}
+    assert made.disabled == {}
+    assert [problem.partition(",")[0] for problem in made.remarks] == ["events.reporter.audit.timeout: given '10'"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (
+            {"path": "${env:NO_SUCH_VARIABLE}"},
+            "events.reporter.bad.path: given '${env:NO_SUCH_VARIABLE}' (the sidecar's",
+        ),
+        ({"path": "/x", "timeout": "soon"}, "events.reporter.bad.timeout: given 'soon', allowed is"),
+        ({"path": "/x", "pfad": "/y"}, "events.reporter.bad.pfad: unknown key, given '/y'"),
+        ({"path": "/x", "type": "no.such:Class"}, "events.reporter.bad.type: given 'no.such:Class' (no.such cannot be"),
+        ({"type": f"{__name__}:Broken"}, "events.reporter.bad: the reporter cannot be made: RuntimeError: no licence"),
+        (
+            {"type": f"{__name__}:NoExtra"},
+            "events.reporter.bad: the reporter cannot be made: MissingExtraError: nothing",
+        ),
+        (None, "events.reporters: given 'bad', but events.reporter.bad.type is not set; configured are: good"),
+    ],
+)
+def test_a_reporter_that_cannot_be_used_is_disabled_alone(settings: dict[str, str] | None, told: str) -> None:
+    """The others run; with events.required, and where somebody is there to read the error, nothing does."""
+    bad = {} if settings is None else {"type": "file", **settings}
+    keys_ = {f"events.reporter.bad.{key}": value for key, value in bad.items()}
+    given = {**keys_, "events.reporters": "good, bad", "events.reporter.good.type": "log"}
+    made = build(Settings.of(given, "a file"))
+    assert reporters(made) == {"good": LogReporter}
+    assert list(made.makers) == ["good"]
+    ((name, (problem,)),) = made.disabled.items()
+    assert name == "bad"
+    assert problem.startswith(told)
+    for strict, required in ((True, "false"), (False, "true")):
+        with pytest.raises(ConfigError) as caught:
+            build(Settings.of({**given, "events.required": required}, "a file"), strict=strict)
+        assert caught.value.problems == (problem,)
+
+
+def test_where_no_reporter_can_be_used_the_settings_are_refused() -> None:
+    """Nobody could tell of it otherwise; what is wrong with each of them is said."""
+    found = problems(reporter__a__type="file", reporter__b__type=f"{__name__}:Unfinished")
+    assert [problem.partition(":")[0] for problem in found] == ["events.reporter.a.path", "events.reporter.b.type"]
+
+
+@pytest.mark.parametrize("given", ["", " "])
+def test_an_empty_python_is_the_default(given: str) -> None:
+    """As the driver reads it, which trims values."""
+    assert pipeline(python=given.strip()).config.python is None
 
 
 def test_a_key_of_another_type_is_unknown() -> None:

@@ -57,6 +57,27 @@ def test_every_mistake_is_named_with_its_key(conf: Path, capsys: pytest.CaptureF
     assert second.endswith("set in the command line")
 
 
+def test_a_reporter_that_cannot_be_used_fails_the_check_though_the_others_would_run(
+    conf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And so does a mistake in one that is not active."""
+    lines = "events.reporters a, out\nevents.reporter.a.type log\nevents.reporter.out.type file\n"
+    lines += "events.reporter.off.timeout 10\nevents.reporter.off.url ${env:NO_SUCH_VARIABLE}\n"
+    conf.write_text(conf.read_text() + lines)
+    assert main(["check", "--conf", str(conf)]) == 1
+    shown = capsys.readouterr().out
+    required, inactive = wrong(shown)
+    assert required.startswith("events.reporter.out.path: required, but not set")
+    assert inactive.startswith("events.reporter.off.timeout: given '10', allowed is")
+    assert "A driver would run without the reporters out, and with the others." in shown
+
+
+def test_an_empty_python_is_the_default(conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a template leaves it."""
+    conf.write_text(conf.read_text() + "spark.events.python=\n")
+    assert main(["check", "--conf", str(conf)]) == 0
+
+
 def test_what_spark_has_not_been_told_is_said(tmp_path: Path, jar: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without the listener or the jar the best settings report nothing."""
     empty = tmp_path / "empty.conf"

@@ -137,6 +137,17 @@ def test_one_that_blocks_does_not_hold_up_the_command(tmp_path: Path, capsys: py
     assert "it blocks its thread" in stuck
 
 
+def test_a_reporter_that_cannot_be_used_has_a_row_and_the_others_are_tried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The exit code says that not all is well."""
+    code, (_, disabled, audit) = send(tmp_path, capsys, audit="file", out="file")
+    assert code == 1
+    assert disabled.split()[:3] == ["out", "file", "disabled"]
+    assert "events.reporter.out.path: required, but not set" in disabled
+    assert " delivered " in audit
+
+
 def test_a_configuration_that_is_wrong_is_told_before_anything_is_sent(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
