@@ -11,7 +11,7 @@ from collections.abc import Callable
 import tenacity
 
 from spark_events.dispatch.bell import Bell
-from spark_events.dispatch.breaker import Breaker
+from spark_events.dispatch.breaker import Breaker, BreakerState
 from spark_events.dispatch.calls import Call, Original, asked_pause, begin, end, made
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.interruption import Interruptible
@@ -26,6 +26,8 @@ _LOG = logging.getLogger(__name__)
 SHUTDOWN = "shutdown"
 #: How long a constructor may take; at the start, where all wait for it, there is no limit.
 _MAKING_SECONDS = 30.0
+#: So many attempts in a row without an answer: one alone may be a connection that was just lost.
+_DEAD_AFTER = 2
 #: Between two attempts of one that is to hurry, in seconds, at most.
 _HURRIED_PAUSE = 1.0
 
@@ -79,6 +81,11 @@ class Attempts:
         self._deadline = float("inf")
         self._slow = False
         self._hurried = False
+        # Failed attempts in a row that the destination did not answer; an answer that asks for a pause is one.
+        self._unanswered = 0
+        self._asks_for_pause = False
+        # How many more attempts may fail; None: any number.
+        self._failures_left: int | None = None
         self._wait = tenacity.wait_exponential(multiplier=config.retry_initial, max=config.retry_max)
         self._jitter = min(config.retry_initial, config.retry_max)
         # Its own: the numbers of the program's generator are the program's.
@@ -86,8 +93,22 @@ class Attempts:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time for trying is."""
-        return self.abandoned or time.monotonic() >= self._deadline
+        """Return whether nothing is tried again."""
+        return self.abandoned or self._failures_left == 0 or time.monotonic() >= self._deadline
+
+    @property
+    def is_dead(self) -> bool:
+        """Return whether the destination is known to be dead: an open breaker, or several attempts without an answer.
+
+        A destination that asks for a pause is alive.
+        """
+        is_held_back = self._breaker.state is not BreakerState.CLOSED and not self._asks_for_pause
+        return is_held_back or self._unanswered >= _DEAD_AFTER
+
+    def end_with_next_failure(self) -> None:
+        """Allow one more failed attempt, which may be under way; for another thread."""
+        self._failures_left = 1
+        self._work.ring()
 
     def hurry(self) -> None:
         """From whatever thread: pauses are cut short, for every moment until the end is for trying."""
@@ -162,6 +183,7 @@ class Attempts:
         except PermanentError as error:
             # The destination has answered: it is the events that are wrong.
             self._breaker.succeeded()
+            self._note_answer()
             self.rejected = error.rejected if isinstance(error.rejected, int) else None
             _LOG.error("reporter %s: %s, not tried again: %s", self._name, verb, self._describe(error))
             self._on_failure()
@@ -173,10 +195,16 @@ class Attempts:
             return SHUTDOWN
         if (proves or self.in_failure) and not self._slow:
             self._breaker.succeeded()
+        self._note_answer()
         if self.in_failure:
             self.in_failure = False
             _LOG.warning("reporter %s: works again", self._name)
         return None
+
+    def _note_answer(self) -> None:
+        self._unanswered = 0
+        self._asks_for_pause = False
+        self._failures_left = None
 
     async def _try(self, call: Call, verb: str) -> None:
         """One attempt; a failure that may pass is noted before it is raised."""
@@ -186,6 +214,10 @@ class Attempts:
         except PermanentError:
             raise
         except Exception as error:
+            self._asks_for_pause = asked_pause(error) is not None
+            self._unanswered = 0 if self._asks_for_pause else self._unanswered + 1
+            if self._failures_left:
+                self._failures_left -= 1
             self._breaker.failed(self._note_failure(verb, error))
             raise
 

@@ -34,10 +34,10 @@ _QUICK_SECONDS = 0.01
 _GRACE_SECONDS = 0.5
 #: Threads that a reporter may block for ever before it is not given another one.
 _MOST_HUNG = 8
-#: How often it is looked, at the end, whether what is safe has become hopeless, in seconds.
+#: How often a drain looks whether the destination is dead, in seconds.
 _LOOK_SECONDS = 0.1
-#: How long what is safe is still tried at the end, in seconds.
-_LAST_TRY_SECONDS = 1.0
+#: How long a dead destination is still tried at the end, in seconds.
+_LAST_TRY_SECONDS = 2.0
 #: At the end, what is kept for the disk, in seconds.
 _CLOSE_SECONDS = 0.1
 
@@ -101,7 +101,9 @@ class Delivery:
         self._hurried = False
         self._hung: list[Worker] = []
         self._deadline: float | None = None
-        self._stop_by = 0.0
+        self._stop_by = float("inf")
+        # When to give up a destination that was found dead at the end; of time.monotonic.
+        self._give_up_at = float("inf")
         self.hung = 0
         self.timeouts = 0
         # Here, so that one that cannot be made at all is refused before anything starts.
@@ -162,20 +164,21 @@ class Delivery:
         return self._store.wait_until_answered(timeout)
 
     def wait_until_settled(self, timeout: float) -> bool:
-        """Waits, at most ``timeout`` seconds, until everything put in has come to its end.
+        """Wait, at most ``timeout`` seconds, until everything put in is delivered or dropped.
 
-        What is safe on disk is not waited for while the reporter fails.
+        At the end, a dead destination is waited for until its last try is over. Events that are safe on disk are not
+        waited for while the reporter fails.
         """
-        if not self._store.is_durable:
-            return self._store.wait_until_empty(timeout)
         deadline = time.monotonic() + timeout
-        while not self._worker.in_failure:
-            left = deadline - time.monotonic()
-            if self._store.wait_until_empty(max(0.0, min(left, _LOOK_SECONDS))):
+        while not (self._store.is_durable and self._worker.in_failure):
+            now = time.monotonic()
+            if now >= self._give_up_at:
+                self._drop_rest()
+            if self._store.wait_until_empty(max(0.0, min(deadline - now, _LOOK_SECONDS))):
                 return True
-            if left <= 0:
+            if now >= deadline:
                 return False
-        return self._store.wait_until_answered(max(0.0, deadline - time.monotonic()))
+        return self._store.wait_until_answered(max(0.0, min(deadline, self._give_up_at) - time.monotonic()))
 
     def oldest_record(self) -> int | None:
         """The record of the oldest event that would be lost with this process; None when there is none."""
@@ -258,32 +261,53 @@ class Delivery:
         return True
 
     def hurry(self) -> None:
-        """The end is near: a reporter that is held back, or asked for a pause, is tried all the same."""
+        """Begin the end: cut pauses short, and give a dead destination one last attempt of at most 2 s."""
         with self._lock:
-            self._hurried = True
-            self._worker.hurry()
+            if not self._hurried:
+                self._hurried = True
+                self._worker.hurry()
+                if self._is_dead:
+                    self._worker.end_with_next_failure()
+                    self._limit()
+
+    @property
+    def _is_dead(self) -> bool:
+        # Events that are safe on disk need no second failure.
+        return self._worker.is_dead or (self._store.is_durable and self._worker.in_failure)
+
+    def _limit(self) -> None:
+        """Try a dead destination for 2 s at most; an answer lifts that limit."""
+        if self._give_up_at == float("inf"):
+            self._give_up_at = time.monotonic() + _LAST_TRY_SECONDS
+            self._worker.end_by(self._ends_at)
+
+    def _lift_limit(self) -> None:
+        if self._give_up_at != float("inf"):
+            self._give_up_at = float("inf")
+            self._worker.end_by(self._ends_at)
+
+    @property
+    def _ends_at(self) -> float:
+        return min(self._stop_by, self._give_up_at)
+
+    def _drop_rest(self) -> None:
+        """Drop what a dead destination has not taken; a spool keeps it."""
+        if not self._store.is_durable:
+            self._store.close(self._give_up_at)
 
     def request_stop(self, deadline: float) -> None:
-        """What it holds is still delivered, until ``deadline`` (of ``time.monotonic``)."""
+        """Deliver what is held until ``deadline`` (of ``time.monotonic``), then stop."""
         with self._lock:
-            self._deadline = deadline
+            self.hurry()
+            self._deadline = self._stop_by = deadline
             if self._store.is_durable:
-                deadline -= min(_CLOSE_SECONDS, max(0.0, (deadline - time.monotonic()) / 2))
-            self._stop_by = deadline
-            self._worker.request_stop(deadline)
-            if self._worker.in_failure:
-                self._stop_soon()
-
-    def _stop_soon(self) -> None:
-        """What is safe need not be tried until the last moment."""
-        if self._store.is_durable:
-            self._stop_by = min(self._stop_by, time.monotonic() + _LAST_TRY_SECONDS)
-            self._worker.request_stop(self._stop_by)
+                self._stop_by -= min(_CLOSE_SECONDS, max(0.0, (deadline - time.monotonic()) / 2))
+            self._worker.request_stop(self._ends_at)
 
     def join(self) -> None:
-        """Waits for the thread until the deadline; what has not been delivered by then is dropped."""
+        """Wait for the thread until the deadline; drop what has not been delivered by then."""
         deadline = time.monotonic() if self._deadline is None else self._deadline
-        self._worker.join(max(0.0, self._stop_by - time.monotonic()))
+        self._worker.join(max(0.0, min(self._ends_at, deadline) - time.monotonic()))
         dropped = self._close(deadline)
         if lost := dropped.get(SHUTDOWN):
             _LOG.error("reporter %s: %d events were not delivered in time and are lost", self.name, lost)
@@ -334,6 +358,10 @@ class Delivery:
                 self._store.put_back()
             else:
                 self._store.settle(dropped, count)
+            if dropped == SHUTDOWN:
+                self._drop_rest()
+            else:
+                self._lift_limit()
         self._hooks.on_progress()
 
     def note_failure(self, worker: Worker) -> None:
@@ -341,13 +369,14 @@ class Delivery:
         with self._lock:
             if worker is self._worker:
                 self._failures += 1
-                if self._deadline is not None:
-                    self._stop_soon()
+                if self._hurried and self._is_dead:
+                    self._limit()
 
     def _successor(self, make: Callable[[], Reporter]) -> Worker:
         worker = Worker(self.name, make, self._config, self._breaker, self)
         if self._hurried:
             worker.hurry()
+            worker.end_by(self._ends_at)
         return worker
 
     def _wake(self) -> None:

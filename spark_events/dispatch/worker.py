@@ -89,6 +89,15 @@ class Worker:
         return self._attempts.in_failure
 
     @property
+    def is_dead(self) -> bool:
+        """Return whether the destination is known to be dead."""
+        return self._attempts.is_dead
+
+    def end_with_next_failure(self) -> None:
+        """Allow one more failed attempt, which may be under way."""
+        self._attempts.end_with_next_failure()
+
+    @property
     def companion(self) -> int | None:
         """Its thread, by its native identifier, where it may be kept beside the one that makes events."""
         return self._companion
@@ -121,8 +130,12 @@ class Worker:
         """The end is near: pauses are cut short, for every moment until then is for trying."""
         self._attempts.hurry()
 
+    def end_by(self, deadline: float) -> None:
+        """Try nothing again once ``deadline`` (of ``time.monotonic``) has come, and cut pauses short."""
+        self._attempts.end_by(deadline)
+
     def request_stop(self, deadline: float) -> None:
-        """Goes on until nothing is left to take or ``deadline`` (of ``time.monotonic``) has come."""
+        """Go on until nothing is left to take or ``deadline`` (of ``time.monotonic``) has come."""
         self._stopping = True
         self._attempts.end_by(deadline)
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -380,6 +381,26 @@ def test_what_a_reporter_suffers_is_said_in_the_driver_s_log(tmp_path: Path, err
         driver.await_answer("log", message="reporter audit: 2 events were not delivered in time and are lost")
 
 
+def test_a_refused_connection_costs_the_end_little(path: Path, errors: Path) -> None:
+    """The rest of its time is for destinations that answer; the others have everything, and the loss is counted."""
+    with socket.socket() as nobody:
+        # Bound and not listening: every connection is refused, and no other process gets the port.
+        nobody.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        collector = {"type": "otlp", "endpoint": endpoint, "protocol": "http/protobuf"}
+        settings = {**file_to(path), **{f"events.reporter.otlp.{key}": value for key, value in collector.items()}}
+        with FakeDriver(errors, {**settings, "events.dispatcher.type": "async-queued"}) as driver:
+            driver.tell(application_start(), query_started())
+            driver.await_answer("log", level="ERROR")
+            driver.tell(application_end())
+            driver.send(goodbye(within_ms=120_000))
+            assert driver.await_exit(within=60) == 0
+    *_, report = read_events(path)
+    told = report["attributes"]
+    # An open breaker is an event, too.
+    assert told["lost"] == told["reporter.otlp.dropped.shutdown"] == told["reporter.otlp.accepted"] >= 3
+
+
 def test_without_reporters_events_go_to_the_driver_s_standard_error(errors: Path) -> None:
     """One line in spark-defaults.conf is enough: the default is a log."""
     with FakeDriver(errors) as driver:
@@ -421,7 +442,7 @@ def test_who_has_taken_all_is_not_told_as_late_for_a_breaker_that_opens_at_the_e
     *_, opened, report = read_events(path)
     assert (opened["name"], report["name"]) == ("ReporterStatusChangeEvent", "DispatcherReportEvent")
     assert report["body"].partition("; ")[0] == "Events by reporter: audit 3 of 3 delivered"
-    assert report["body"].partition("; ")[2] == "t 0 of 3 delivered, 3 not delivered yet"
+    assert report["body"].partition("; ")[2] == "t 0 of 3 delivered, 3 lost"
 
 
 def test_the_report_does_not_foretell_what_becomes_of_what_is_on_disk(path: Path, errors: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import gc
 import logging
 import math
 import os
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
@@ -520,6 +521,71 @@ def test_the_end_of_an_application_cuts_a_pause_short(start: Start) -> None:
     assert len(reporter.attempts) == 1
     dispatcher.hurry()
     assert delivery.wait_until_settled(20)
+    assert numbers(reporter.events) == [0, 1, 2]
+
+
+#: Far more than a dead destination is given at the end, and than a busy machine takes.
+_WHOLE_TIME = 60.0
+
+
+def end(delivery: Delivery) -> float:
+    """Ends it as an application does; returns how long that took."""
+    began = time.monotonic()
+    dispatcher = AsyncQueuedDispatcher([delivery], 10.0)
+    dispatcher.hurry()
+    dispatcher.drain(began + 0.9 * _WHOLE_TIME)
+    dispatcher.stop(began + _WHOLE_TIME)
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("guarantee", ["best-effort", "at-least-once"])
+def test_a_dead_destination_gets_one_last_attempt_at_the_end(guarantee: str) -> None:
+    """It is refused at once, and nothing is waited for; what is left is dropped, or stays on disk."""
+    reporter, store = FaultyReporter(forever=transient), Kept(is_durable=guarantee == "at-least-once")
+    config = DeliveryConfig(guarantee=guarantee, batch_size=2, retry_initial=0.001)
+    breaker = BreakerConfig(failures=3, open_initial=3600.0)
+    delivery = Delivery("audit", lambda: reporter, config, 100, breaker=breaker, store=lambda wake, tell: store)
+    delivery.start()
+    delivery.put(entries(5))
+    eventually(lambda: delivery.books().breaker == "open")
+    assert end(delivery) < _WHOLE_TIME / 2
+    assert reporter.attempts == [(0, 1)] * 4
+    assert (delivery.books().delivered, delivery.books().dropped) == (0, {"shutdown": 5})
+    assert store.left > _WHOLE_TIME / 2
+
+
+@pytest.mark.parametrize("script", [[transient] * 2, []], ids=["known", "found"])
+def test_a_dead_destination_that_hangs_costs_two_seconds_of_the_end(start: Start, script: list[Step]) -> None:
+    """Whether it is known to be dead when the end comes, or its attempts fail only then."""
+    reporter = FaultyReporter([*script, hang, *([transient] * 2), hang], forever=hang)
+    delivery = start(reporter, timeout=_WHOLE_TIME if script else 0.5)
+    delivery.put(entries(3))
+    eventually(lambda: len(reporter.attempts) > len(script))
+    took = end(delivery)
+    assert took < _WHOLE_TIME / 2
+    assert delivery.books().dropped == {"shutdown": 3}
+
+
+@pytest.mark.parametrize("forever", [[transient] * 4, [throttled(0.001)] * 40], ids=["is back", "asks for pauses"])
+def test_a_destination_that_answers_at_the_end_has_the_whole_time(start: Start, forever: list[Step]) -> None:
+    """It is as good as any other."""
+    reporter = FaultyReporter(forever)
+    delivery = start(reporter, batch_size=1, retry_initial=0.1 if len(forever) < 10 else 0.001)
+    delivery.put(entries(5))
+    eventually(lambda: len(reporter.attempts) >= 4)
+    end(delivery)
+    assert numbers(reporter.events) == [0, 1, 2, 3, 4]
+
+
+def test_a_destination_that_is_slow_has_the_whole_time(start: Start) -> None:
+    """Longer than a dead one."""
+    reporter = GatedReporter()
+    delivery = start(reporter, batch_size=1)
+    delivery.put(entries(3))
+    assert reporter.entered.wait(20)
+    opening = threading.Timer(2.5, reporter.gate.set)
+    opening.start()
+    end(delivery)
     assert numbers(reporter.events) == [0, 1, 2]
 
 
