@@ -38,7 +38,7 @@ __all__ = ["Conversation", "Source"]
 _SLICE = 128
 #: However large its record, an event takes no more than so many places, and no more than half of a mailbox: what is
 #: worth more must find something to displace.
-_MOST_PLACES = 512
+_MOST_PLACES = 1024
 #: Of the time for the end, the part that is kept for the report on it.
 _REPORT_SHARE = 0.1
 #: Of the time the driver waits at its end, this much is kept for what comes behind the last answer.

@@ -24,7 +24,7 @@ import org.apache.spark.SparkConf;
 public final class EndToEndBenchmark {
   private static final int WARM_UP = 3;
   private static final int CALLS = 100_000;
-  private static final int QUEUE = 1024;
+  private static final int QUEUE = 2048;
   private static final long NAP_NANOS = 50_000;
   private static final long PATIENCE_MILLIS = 120_000;
 

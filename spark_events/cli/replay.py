@@ -35,7 +35,7 @@ _NAMES = (
     *("JobStatusChangeEvent", "WatermarkStatusChangeEvent"),
 )
 #: A replay delivers with a dispatcher of its own, which waits as long as it takes.
-_DISPATCHER = {"events.dispatcher.type": "async-queued", "events.dispatcher.queue.size": "1024"}
+_DISPATCHER = {"events.dispatcher.type": "async-queued"}
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -39,7 +39,7 @@ class DispatcherConfig:
     queue_size: int = option(
         "queue.size",
         integer(1, 1_000_000),
-        1024,
+        2048,
         doc="How many records the driver holds until they are acknowledged, and events each reporter's mailbox.",
     )
     sync_timeout: float = option(

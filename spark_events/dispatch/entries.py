@@ -16,7 +16,7 @@ __all__ = ["PLACE_BYTES", "Entries", "Entry", "places_for", "places_of", "worth_
 
 #: What is held is bounded by its number and by its size at once: it takes a place, and another one for each of so many
 #: bytes. A thousand events that are large are not to take all the memory that there is.
-PLACE_BYTES = 64 * 1024
+PLACE_BYTES = 32 * 1024
 #: The last to go, whatever their severity: how things stand, what failed, and what was lost.
 _LAST_TO_GO = frozenset({"JobStatusChangeEvent", "JobFailureEvent", "EventsDroppedEvent", "DispatcherReportEvent"})
 _LIFECYCLE = 100

@@ -6,7 +6,7 @@ import html
 from collections.abc import Mapping
 from datetime import datetime
 
-from spark_events.event.text import on_one_line, plain
+from spark_events.event.text import on_one_line, plain, visible
 
 __all__ = ["as_card", "as_line", "moment"]
 
@@ -49,4 +49,4 @@ def as_card(millis: int, severity: str, name: str, body: str, details: Mapping[s
 
 
 def _safe(value: object) -> str:
-    return html.escape(plain(str(value)))
+    return html.escape(visible(plain(str(value))))

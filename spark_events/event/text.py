@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["on_one_line", "plain", "said_of"]
+__all__ = ["on_one_line", "plain", "said_of", "visible"]
 
-# Line breaks of every kind, and what a terminal would obey.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+_BREAKS = re.compile("[\t-\r\x85\u2028\u2029]+")
+# What a terminal obeys; what reorders the text around it ("Trojan Source"); what takes no room. Joiners stay: emoji and
+# some scripts need them.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f]"
+)
 
 
 def on_one_line(text: str) -> str:
-    """Without anything that would begin another line or steer a terminal."""
-    return _CONTROL.sub(" ", text)
+    """Return the text on one line: breaks and tabs as a blank, all other control characters escaped.
+
+    >>> on_one_line("two\\nlines, \\u202etxt.exe")
+    'two lines, \\\\u202etxt.exe'
+    """
+    return visible(_BREAKS.sub(" ", text))
+
+
+def visible(text: str) -> str:
+    """Escape control characters, those for the direction of writing included; line breaks and tabs stay."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def plain(value: str) -> str:

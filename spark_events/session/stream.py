@@ -25,7 +25,7 @@ _LOG = logging.getLogger(__name__)
 _F = TypeVar("_F", bound=Callback)
 
 #: How many events wait for a callback, at most.
-_CAPACITY = 1024
+_CAPACITY = 2048
 #: What the end of a stream may take longer than the time that its last events have.
 _GRACE_SECONDS = 1.0
 _SHOWN = 10

@@ -186,7 +186,7 @@ MISTAKES = {
     "no reporter": ["ConfigError: reporters: given 3 for '3', allowed is"],
     "taken name": ["ConfigError: reporters: given the name 'history', which is that of the stream's own memory"],
     "wrong key": ["ConfigError: events.reporter.f.path: required, but not set"],
-    "no licence": ["ConfigError: events.reporter.f: it cannot be made: RuntimeError: no licence"],
+    "no licence": ["ConfigError: events.reporter.f: the reporter cannot be made: RuntimeError: no licence"],
     "no spark": ["SessionError: spark: given str, allowed is a SparkSession"],
     "twice": ["SessionError: the events of this application are started already, at ", "session_beside.py:", "stop()"],
     "not a function": ["InvalidChoiceError: callback: given 3, allowed is a function of one event"],

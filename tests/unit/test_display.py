@@ -8,7 +8,7 @@ import pytest
 
 from spark_events import Event, EventBuilder
 
-EVIL = "<script>alert('x')</script>&amp;\n\x1b[31m\ud800 \"quoted\""
+EVIL = "<script>alert('x')</script>&amp;\n\x1b[31m\u202e\ud800 \"quoted\""
 
 
 def build(body: str, severity: str = "ERROR") -> Event:
@@ -56,6 +56,7 @@ def test_a_notebook_shows_everything_and_runs_nothing() -> None:
     for part in ("ERROR", "Opened", event.event_id, "shop.<b>", "<i>key", "people", "3", "5 details"):
         assert part in tags.text
     assert tags.text.count("<script>alert('x')</script>&amp;") == 2
+    assert tags.text.count(r"\x1b[31m\u202e?") == 2
     tags.text.encode()
 
 

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import logging
 import os
+import stat
 import time
 from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path
@@ -142,13 +143,28 @@ class FileReporter(Reporter):
 
     def _reopen(self) -> None:
         self.close()
-        self._fd = os.open(self._path, _FLAGS, 0o600)
+        self._fd = self._opened()
         opened = os.fstat(self._fd)
         # As long as it is open, no other file can get that number.
         self._identity = (opened.st_ino, opened.st_dev)
         self._end = -1
         if self._config.fsync == "batch":
             sync_folder(os.path.realpath(self._path))
+
+    def _opened(self) -> int:
+        """Open the file; refuse a link in a directory where every user could have made it.
+
+        Raises:
+            OSError: the file cannot be opened.
+        """
+        try:
+            is_shared = os.stat(os.path.dirname(self._path)).st_mode & stat.S_IWOTH
+            return os.open(self._path, _FLAGS | os.O_NOFOLLOW if is_shared else _FLAGS, 0o600)
+        except OSError as error:
+            why = error.strerror
+            if error.errno == errno.ELOOP and os.path.islink(self._path):
+                why = "a symbolic link in a directory that every user can write to is refused; set the real path"
+            raise OSError(error.errno, why, self._path) from None
 
     def _try_lock(self) -> bool:
         """Whether it is ours now; False while another has it."""

@@ -144,7 +144,8 @@ class Archive:
                 # Put aside before its owner's first line, for another had moved the full one. That line goes elsewhere.
                 path.unlink()
                 return
-            target = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            target = os.open(part, flags, 0o600)
             with open(target, "wb") as raw, gzip.GzipFile(path.name, "wb", _GZIP_LEVEL, raw) as packed:
                 shutil.copyfileobj(source, packed, _CHUNK_BYTES)
             # What was on the disk must be there again before it goes.
@@ -158,9 +159,14 @@ class Archive:
 def _open(path: Path) -> BinaryIO:
     """To be read; for writing where that is allowed, since network file systems lock nothing else for one alone."""
     try:
-        return path.open("r+b")
+        return open(path, "r+b", opener=_no_link)
     except PermissionError:
-        return path.open("rb")
+        return open(path, "rb", opener=_no_link)
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Open a file that was put aside, which is never a link."""
+    return os.open(path, flags | os.O_NOFOLLOW)
 
 
 def sync_folder(path: str) -> None:

@@ -334,7 +334,7 @@ def test_a_url_of_another_kind_is_refused_with_what_is_allowed(url: str) -> None
 def test_a_url_that_cannot_be_taken_apart_is_refused_without_being_quoted() -> None:
     """A password that should have been escaped: the library's own message would show a part of it."""
     said = problem(url="postgresql://ada:s3cret@db:port/events")
-    assert said.startswith("events.reporter.db: it cannot be made: ValueError: url: it cannot be read")
+    assert said.startswith("events.reporter.db: the reporter cannot be made: ValueError: url: it cannot be read")
     assert "s3cret" not in said
 
 

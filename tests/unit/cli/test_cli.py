@@ -167,23 +167,25 @@ def test_tail_can_show_all_attributes(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_tail_steers_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever jobs have put into attributes: lines stay lines, the rest becomes spaces."""
+    """Whatever jobs have put into attributes: lines stay lines, the rest is escaped."""
     path = tmp_path / "events.jsonl"
     texts = {
         "title": "\x1b]0;owned\x07a",
         "over": "b\rc",
         "erase\x1b[2J": "\x9b2J",
         "trace": "d\r\n\tat e\r\n\x1b[31mf",
+        "file": "\u202efdp.exe",
     }
     write(path, event(1, **texts))
     main(["tail", "-v", str(path)])
     assert capsys.readouterr().out.splitlines()[1:] == [
-        "    title =  ]0;owned a",
+        r"    title = \x1b]0;owned\x07a",
         "    over = b c",
-        "    erase [2J =  2J",
+        r"    erase\x1b[2J = \x9b2J",
         "    trace = d",
         "            at e",
-        "         [31mf",
+        r"        \x1b[31mf",
+        r"    file = \u202efdp.exe",
     ]
 
 

@@ -276,7 +276,7 @@ def test_unknown_kinds_are_named_shortly(capsys: pytest.CaptureFixture[str], tmp
     log.write_text("\n".join([*lines, ""]), encoding="utf-8")
     replay = Replay(capsys, log)
     assert replay.code == 0
-    named = f"com.vendor. [2JEvent, {'k' * 100}… (cut)"
+    named = rf"com.vendor.\x1b[2JEvent, {'k' * 100}… (cut)"
     assert replay.notes == [f"spark-events: 1 log, 54 lines, 6 events; 2 lines of unknown kinds ({named})"]
 
 

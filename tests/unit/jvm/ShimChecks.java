@@ -122,7 +122,7 @@ public final class ShimChecks {
     is(settings.queueSize(), 1);
     is(settings.synchronous(), true);
     Settings none = Settings.read(new SparkConf(false), Collections.emptyMap());
-    is(none.mostRestarts() + " " + none.restartsWindowMillis() + " " + none.queueSize(), "10 600000 1024");
+    is(none.mostRestarts() + " " + none.restartsWindowMillis() + " " + none.queueSize(), "10 600000 2048");
   }
 
   private static Settings settings(Map<String, String> environment, String... pairs) {
@@ -159,8 +159,8 @@ public final class ShimChecks {
       is(settings(environment, type, of).synchronous(), true);
       Files.write(file, new byte[] {(byte) 0xff});
       is(settings(environment, "required", of, "dispatcher.queue.size", of).required(), false);
-      is(settings(environment, "dispatcher.queue.size", "${file:/nowhere}").queueSize(), 1024);
-      is(settings(environment, "dispatcher.queue.size", "${file:" + file.getParent() + "}").queueSize(), 1024);
+      is(settings(environment, "dispatcher.queue.size", "${file:/nowhere}").queueSize(), 2048);
+      is(settings(environment, "dispatcher.queue.size", "${file:" + file.getParent() + "}").queueSize(), 2048);
       SparkConf conf = new SparkConf(false).set("spark.events.python", "${env:GUARANTEE}/python");
       String named = Interpreter.candidates(Settings.read(conf, environment), conf, environment).get(0).toString();
       is(named, "${env:GUARANTEE}/python (from spark.events.python)");

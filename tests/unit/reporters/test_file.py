@@ -52,6 +52,34 @@ def test_a_line_has_the_event_s_own_fields(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_a_link_that_any_user_could_have_made_is_refused(tmp_path: Path, mode: int) -> None:
+    """Otherwise the user chooses the file that this one's rights append to; a link in a private directory is a wish."""
+    folder, target = tmp_path / "shared", tmp_path / "target"
+    folder.mkdir()
+    target.touch()
+    path = folder / "events.jsonl"
+    path.symlink_to(target)
+    folder.chmod(mode)
+    with pytest.raises(OSError, match="a symbolic link in a directory that every user can write to is refused"):
+        opened(path)
+    assert target.read_bytes() == b""
+    folder.chmod(0o755)
+    reporter = opened(path)
+    reporter.report([event(1)])
+    assert len(read_events(target)) == 1
+    # Nor later, when the file is opened anew.
+    folder.chmod(mode)
+    path.unlink()
+    path.symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match="a symbolic link"):
+        reporter.report([event(2)])
+    assert not (tmp_path / "other").exists()
+    path.unlink()
+    reporter.report([event(2)])
+    assert len(read_events(path)) == 1
+
+
 def test_a_path_is_the_one_that_was_meant_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another reporter may have gone elsewhere since."""
     monkeypatch.chdir(tmp_path)

@@ -35,13 +35,29 @@ def test_a_line_looks_like_one_of_spark_s() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    ["two\nlines", "two\r\nlines", "two\u2028lines", "two\x85lines", "two\x1b\x07lines", "two\x00lines", "two\tlines"],
+    ["two\nlines", "two\r\nlines", "two\u2028lines", "two\x85lines", "two\x0b\x0clines", "two\tlines"],
 )
-def test_an_event_is_one_line_and_no_command_to_a_terminal(body: str) -> None:
+def test_an_event_is_one_line(body: str) -> None:
     """Whatever a message holds, an event is one line of text: grep finds it whole."""
     line = format_event(saying(body))
     assert line.endswith("Test: two lines")
     assert len(line.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        ("\x1b[2J\x07", r"\x1b[2J\x07"),
+        ("a\x00b\x9b", r"a\x00b\x9b"),
+        ("paid \u202e001", r"paid \u202e001"),
+        ("\u2066if\u2069 \u200f\u061c", r"\u2066if\u2069 \u200f\u061c"),
+        ("ad\u200bmin\ufeff\U000e0041", r"ad\u200bmin\ufeff\U000e0041"),
+        ("שלום 👩\u200d💻 می\u200cخواهم", "שלום 👩\u200d💻 می\u200cخواهم"),
+    ],
+)
+def test_an_event_steers_no_terminal_and_no_eye(body: str, shown: str) -> None:
+    """What reorders or hides text is escaped; texts of any language, and emoji, are shown as they are."""
+    assert format_event(saying(body)).endswith(f"Test: {shown}")
 
 
 def test_text_that_utf8_cannot_hold_does_not_stop_the_log(capfd: pytest.CaptureFixture[str]) -> None:

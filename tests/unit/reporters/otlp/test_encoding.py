@@ -116,5 +116,5 @@ def test_without_its_libraries_the_extra_is_named() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "events.reporter.o: it cannot be made" in done.stderr
+    assert "events.reporter.o: the reporter cannot be made" in done.stderr
     assert "pip install 'spark-events[otlp]'" in done.stderr

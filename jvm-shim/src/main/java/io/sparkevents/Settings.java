@@ -176,7 +176,7 @@ final class Settings {
   }
 
   int queueSize() {
-    return Math.max(1, number("events.dispatcher.queue.size", 1024));
+    return Math.max(1, number("events.dispatcher.queue.size", 2048));
   }
 
   int mostRestarts() {
