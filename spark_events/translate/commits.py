@@ -12,7 +12,7 @@ from spark_events.bridge.progress import Progress, SourceProgress, StateOperator
 from spark_events.bridge.records import QueryProgress
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.config import BatchCommitConfig
-from spark_events.translate.draft import Draft, iso_millis, present
+from spark_events.translate.draft import Draft, counted, iso_millis, present
 from spark_events.translate.offsets import lag, offset_text
 from spark_events.translate.queries import Run
 
@@ -147,7 +147,7 @@ def _merged(earlier: Draft, later: Draft) -> Draft:
     title = attributes.get("spark.streaming.query.name") or str(attributes["spark.streaming.query.id"])[:8]
     took = attributes.get("duration.triggerExecution_ms")
     body = f"Query '{title}' committed batches {first} to {attributes['spark.streaming.batch.id']}"
-    body += ("" if took is None else f" in {took} ms") + f": {attributes['rows.input']:,} rows"
+    body += ("" if took is None else f" in {took} ms") + f": {counted(int(attributes['rows.input']), 'row')}"
     body += f", watermark {attributes['watermark']}" if "watermark" in attributes else ""
     return Draft(later.name, later.class_scope, later.key, body, later.severity, later.observed_ts_millis, attributes)
 
@@ -175,7 +175,7 @@ def _known(rows: int) -> int | None:
 
 def _sentence(run: Run, progress: Progress, rows: int, took: int | None) -> str:
     duration = "" if took is None else f" in {took} ms"
-    what = f"{rows:,} rows" if rows else "no data"
+    what = counted(rows, "row") if rows else "no data"
     watermark = progress.event_time.get("watermark")
     return f"Query '{run.title}' committed batch {progress.batch_id}{duration}: {what}" + (
         f", watermark {watermark}" if watermark else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spark_events.event import AttributeValue, Severity
-from spark_events.translate.draft import Draft
+from spark_events.translate.draft import Draft, counted
 
 __all__ = ["final_report", "reporter_status"]
 
@@ -71,11 +71,10 @@ def final_report(books: Mapping[str, Mapping[str, int]], doubtful: Mapping[str, 
         )
     dropped = doubtful.get("dropped", 0)
     if dropped:
-        sentences.append(f"{dropped:,} records were lost on the way to them")
+        sentences.append(f"{counted(dropped, 'record', ('was', 'were'))} lost on the way to them")
     without_start = doubtful.get("without_start", 0)
     if without_start:
-        jobs = "1 job finished" if without_start == 1 else f"{without_start:,} jobs finished"
-        sentences.append(f"{jobs} without an event, because the start was not seen")
+        sentences.append(f"{counted(without_start, 'job')} finished without an event, because the start was not seen")
     attributes["lost"] = lost_by_all
     # The report is not held back for what may yet be delivered behind it, of what is on disk as well.
     attributes["undelivered"] = held_by_all

@@ -8,7 +8,7 @@ import msgspec
 
 from spark_events.event import AttributeValue, Severity
 
-__all__ = ["Draft", "iso_millis", "present"]
+__all__ = ["Draft", "counted", "iso_millis", "present"]
 
 
 # No draft is part of a cycle: the collector need not look for one.
@@ -33,6 +33,12 @@ class Draft(msgspec.Struct, gc=False):
 def present(attributes: dict[str, AttributeValue | None]) -> dict[str, AttributeValue]:
     """The attributes that are known."""
     return {key: value for key, value in attributes.items() if value is not None}
+
+
+def counted(number: int, noun: str, verb: tuple[str, str] | None = None) -> str:
+    """Return ``1 row`` or ``1,204 rows``, with a verb of the same number: ``counted(1, "row", ("was", "were"))``."""
+    words = f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return words if verb is None else f"{words} {verb[number != 1]}"
 
 
 def iso_millis(timestamp: str, otherwise: int) -> int:

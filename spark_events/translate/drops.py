@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from spark_events.bridge.records import Dropped
 from spark_events.event import Severity
-from spark_events.translate.draft import Draft
+from spark_events.translate.draft import Draft, counted
 
 __all__ = ["dropped"]
 
@@ -20,18 +20,18 @@ class _Place(NamedTuple):
 _PLACES = {
     "handoff": _Place(
         "queue-full",
-        "{count} records were dropped before they reached the dispatcher: the handoff queue was full ({kinds})",
+        "{records} dropped before reaching the dispatcher: the handoff queue was full ({kinds})",
     ),
     "sidecar": _Place(
         "sidecar-died",
-        "{count} records that had made room in the handoff queue were lost with a sidecar that died ({kinds})",
+        "{records} lost with a sidecar that died ({kinds})",
     ),
     "unwritable": _Place(
         "unwritable",
-        "{count} records could not be written: what they tell of raised an error, see the driver's log ({kinds})",
+        "{records} not written: an object of the application raised an error, see the driver's log ({kinds})",
     ),
     "spark-listener-queue": _Place(
-        "queue-full", "Spark dropped {count} events before its listeners saw them: its listener queue was full"
+        "queue-full", "Spark dropped {events} before its listeners saw them: its listener queue was full"
     ),
 }
 
@@ -40,12 +40,14 @@ def dropped(record: Dropped) -> Iterator[Draft]:
     """Records, or events of Spark's, that were lost in the driver."""
     count = sum(record.records.values())
     kinds = ", ".join(f"{number} {kind}" for kind, number in record.records.items())
-    place = _PLACES.get(record.where) or _Place("unknown", "{count} records were lost ({kinds})")
+    place = _PLACES.get(record.where) or _Place("unknown", "{records} lost ({kinds})")
     yield Draft(
         name="EventsDroppedEvent",
         class_scope="spark_events.dispatch",
         key=(record.where, record.at),
-        body=place.sentence.format(count=count, kinds=kinds),
+        body=place.sentence.format(
+            records=counted(count, "record", ("was", "were")), events=counted(count, "event"), kinds=kinds
+        ),
         severity=Severity.WARN,
         observed_ts_millis=record.at,
         attributes={"dropped.where": record.where, "dropped.reason": place.reason, "dropped.count": count},

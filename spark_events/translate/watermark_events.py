@@ -6,10 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 
 from spark_events.event import AttributeValue, Severity
-from spark_events.translate.draft import Draft, iso_millis, present
+from spark_events.translate.draft import Draft, counted, iso_millis, present
 from spark_events.translate.queries import Run
 
 __all__ = ["Subject", "View", "active", "idle"]
+
+_WAS = ("was", "were")
 
 
 @dataclasses.dataclass(slots=True)
@@ -111,7 +113,7 @@ def idle(view: View, subject: Subject, at: int, holders: Sequence[Subject]) -> D
         stalled = subject.stalled > 0
         names = ", ".join(view.name(holder) for holder in holders) if stalled else ""
         body = f"The watermark of {query} has stood still at {view.watermark} {waited}"
-        body += f" while {subject.rows:,} rows were read" if stalled else ""
+        body += f" while {counted(subject.rows, 'row', _WAS)} read" if stalled else ""
         body += f", held back by {names}" if names else ""
     else:
         # One silent partition of a source that brings rows does not hold anything back.
@@ -139,7 +141,7 @@ def active(view: View, subject: Subject, at: int) -> Draft:
         body = f"The watermark of {query} moves again {waited}"
     else:
         body = f"The watermark of {query} is active again {waited}: rows come, it is still at {view.watermark}"
-    body += f"; {view.rows_late:,} rows were dropped as late" if view.rows_late else ""
+    body += f"; {counted(view.rows_late, 'row', _WAS)} dropped as late" if view.rows_late else ""
     details: dict[str, AttributeValue | None] = {
         "idle.since_millis": subject.idle_since,
         "idle.duration_ms": at - subject.idle_since,

@@ -9,6 +9,7 @@ from fakes import application_start, decoded, query_progress, query_started, que
 
 from spark_events import Event, Severity
 from spark_events.translate.config import BatchCommitConfig, TranslateConfig
+from spark_events.translate.draft import counted
 from spark_events.translate.translator import Translator
 
 STATE = {"numRowsTotal": 7, "numRowsUpdated": 3, "numRowsRemoved": 1, "memoryUsedBytes": 100}
@@ -48,6 +49,14 @@ def test_a_commit_carries_what_spark_says_of_the_batch() -> None:
         "sink.description": "noop",
     }
     assert expected.items() <= event.attributes.items()
+
+
+def test_one_row_is_one_row() -> None:
+    """In a sentence, not ``1 rows``; likewise of several batches."""
+    assert commit(numInputRows=1).body == "Query 'clicks' committed batch 41 in 100 ms: 1 row"
+    assert counted(0, "row") == "0 rows"
+    assert counted(1_204, "row", ("was", "were")) == "1,204 rows were"
+    assert counted(1, "row", ("was", "were")) == "1 row was"
 
 
 def test_a_commit_happened_when_its_trigger_was_over() -> None:

@@ -111,7 +111,7 @@ def test_drops_are_told_with_their_count() -> None:
     [
         ("handoff", "queue-full", "the handoff queue was full (2 job_end)"),
         ("sidecar", "sidecar-died", "were lost with a sidecar that died (2 job_end)"),
-        ("unwritable", "unwritable", "what they tell of raised an error, see the driver's log (2 job_end)"),
+        ("unwritable", "unwritable", "an object of the application raised an error, see the driver's log (2 job_end)"),
         ("spark-listener-queue", "queue-full", "its listener queue was full"),
         ("elsewhere", "unknown", "2 records were lost (2 job_end)"),
     ],
