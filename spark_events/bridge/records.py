@@ -129,7 +129,11 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class ApplicationStart(_Line, frozen=True, kw_only=True):
-    """``SparkListenerApplicationStart``; ``time`` in milliseconds since the epoch."""
+    """``SparkListenerApplicationStart``, and what was submitted; ``time`` in milliseconds since the epoch.
+
+    ``command`` is ``sun.java.command``. ``main_class`` is the class whose main method runs, where spark-submit read it
+    from a jar's manifest. ``namespaces`` are the second words of the application's settings.
+    """
 
     app_id: str | None
     app_name: str
@@ -138,6 +142,10 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
     time: int
     spark_version: str
     host: str = ""
+    command: str = ""
+    main_class: str = ""
+    py_files: list[str] = []
+    namespaces: list[str] = []
 
 
 class ApplicationEnd(_Line, frozen=True, kw_only=True):
@@ -197,6 +205,8 @@ class StageCompleted(_Line, frozen=True, kw_only=True):
     """``SparkListenerStageCompleted``; without a reason it has succeeded.
 
     ``most_failures`` is ``spark.stage.maxConsecutiveAttempts``: so many attempts may fail one after the other.
+    ``task_failure`` is the stack trace of a task of this attempt that failed with the reason as its message.
+    ``lost_executor`` and ``lost_host`` say whose shuffle output a task could not fetch.
     """
 
     stage_id: int
@@ -206,6 +216,9 @@ class StageCompleted(_Line, frozen=True, kw_only=True):
     time: int
     failed: int = 0
     failure_reason: str | None = None
+    task_failure: str | None = None
+    lost_executor: str | None = None
+    lost_host: str | None = None
     most_failures: int = MOST_FAILURES
 
 

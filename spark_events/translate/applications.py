@@ -9,6 +9,7 @@ from spark_events.event import AttributeValue, Severity
 from spark_events.translate.draft import Draft, present
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.status import APPLICATION, Status
+from spark_events.translate.user_code import UserCode
 
 __all__ = ["Applications"]
 
@@ -78,6 +79,7 @@ class Applications:
             self.illegal += 1
             return
         self._name = record.app_name
+        self._diagnostics.code = UserCode(record.command, record.main_class, record.py_files, record.namespaces)
         self.identity = _identity(record.app_id, record.attempt_id)
         self.scope_variables = present(
             {

@@ -21,6 +21,7 @@ class FailureContext:
         error_class: Spark's error class, where there is one.
         in_user_code: the root cause was raised in the user's own code, Python's or the JVM's.
         sql_state: the SQLSTATE, where there is one.
+        cancelled: the job was cancelled; nothing is broken.
     """
 
     text: str
@@ -29,6 +30,7 @@ class FailureContext:
     error_class: str | None
     in_user_code: bool
     sql_state: str | None = None
+    cancelled: bool = False
 
 
 class FailureEnricher(Protocol):
@@ -38,38 +40,56 @@ class FailureEnricher(Protocol):
         """The labels, by key; each becomes an attribute ``failure.label.<key>``."""
 
 
+# Spark, the JVM, Python and plugins such as RAPIDS and PyTorch name their memory errors like this.
+_MEMORY_TYPE = re.compile(r"OutOfMemory|MemoryError|(?<![A-Z])OOM(?![a-z])|bad_alloc")
 _RESOURCE = re.compile(
-    r"OutOfMemoryError|MemoryError|No space left on device|Too many open files|ExecutorLostFailure|FetchFailed"
-    r"|Container killed by YARN|exceeding memory limits|MetadataFetchFailed|OOMKilled|exit code 137"
+    r"OutOfMemory|MemoryError|\bbad_alloc\b|No space left on device|Too many open files|ExecutorLostFailure|FetchFailed"
+    r"|Container killed by YARN|exceeding memory limits|OOMKilled|exit(?:ed with)? code:? (?:137|-9)\b"
     r"|CANNOT_ACQUIRE_MEMORY|Unable to acquire \d+ bytes of memory|UNABLE_TO_ACQUIRE_MEMORY"
 )
 _SYSTEM = re.compile(r"INTERNAL_ERROR|java\.lang\.(?:NoSuchMethod|NoClassDefFound|Linkage|StackOverflow)Error")
 # SQLSTATE classes for what lies outside of the query: connections, resources, operators, I/O, internal errors.
 _RESOURCE_STATES = ("53", "54")
 _SYSTEM_STATES = ("08", "57", "58", "XX", "KD")
+# A file of another format or schema than the query reads it with. Spark's class for that, FAILED_READ_FILE, has the
+# SQLSTATE of an I/O error.
+_WRONG_FILE = re.compile(
+    r"PARQUET_COLUMN_DATA_TYPE_MISMATCH|SchemaColumnConvertNotSupportedException|is not a Parquet file"
+    r"|ParquetDecodingException|orc\.FileFormatException|SchemaEvolution\$IllegalEvolutionException"
+    r"|InvalidAvroMagicException|Not an Avro data file|not in GZIP format|not a gzip file",
+    re.IGNORECASE,
+)
 # SQL's data exceptions, analysis errors and the like: the query or its data is wrong.
 _USER_CLASS = re.compile(r"[A-Z0-9_.]+")
 
 
 class TypeEnricher:
-    """``failure.label.type``: ``USER`` (code, query or data), ``RESOURCE`` (memory, disk, executors), ``SYSTEM``.
+    """``failure.label.type``: who has to act, the author or the operator.
 
-    The three are those of Flink's type enricher: who has to act, the author or the operator.
+    ``USER`` (code, query or data), ``RESOURCE`` (memory, disk, executors) and ``SYSTEM`` are those of Flink's type
+    enricher; ``CANCELLED`` needs no action.
     """
 
     def enrich(self, failure: FailureContext) -> Mapping[str, str]:
         """One label, ``type``."""
-        if failure.root_type.endswith("MemoryError") or _RESOURCE.search(failure.text):
-            return {"type": "RESOURCE"}
-        if failure.in_user_code:
-            return {"type": "USER"}
-        state = (failure.sql_state or "")[:2]
-        if state in _RESOURCE_STATES:
-            return {"type": "RESOURCE"}
-        if state in _SYSTEM_STATES:
-            return {"type": "SYSTEM"}
-        if _SYSTEM.search(failure.error_class or "") or _SYSTEM.search(failure.root_type):
-            return {"type": "SYSTEM"}
-        if failure.error_class is not None and _USER_CLASS.fullmatch(failure.error_class):
-            return {"type": "USER"}
-        return {"type": "SYSTEM"}
+        return {"type": _type(failure)}
+
+
+def _type(failure: FailureContext) -> str:
+    if failure.cancelled:
+        return "CANCELLED"
+    if _MEMORY_TYPE.search(failure.root_type) or _RESOURCE.search(failure.text):
+        return "RESOURCE"
+    root = f"{failure.error_class} {failure.root_type}: {failure.root_message}"
+    if failure.in_user_code or _WRONG_FILE.search(root):
+        return "USER"
+    state = (failure.sql_state or "")[:2]
+    if state in _RESOURCE_STATES:
+        return "RESOURCE"
+    if state in _SYSTEM_STATES:
+        return "SYSTEM"
+    if _SYSTEM.search(failure.error_class or "") or _SYSTEM.search(failure.root_type):
+        return "SYSTEM"
+    if failure.error_class is not None and _USER_CLASS.fullmatch(failure.error_class):
+        return "USER"
+    return "SYSTEM"

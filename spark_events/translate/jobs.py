@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from spark_events.bridge.records import JobEnd, JobStart
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.draft import Draft, present
+from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.origin import Origin
 from spark_events.translate.queries import Queries
@@ -28,16 +29,18 @@ class Jobs:
     Args:
         queries: to name the query that a job works for.
         diagnostics: reads exceptions.
+        executors: those that were lost.
         streaming: whether jobs of micro-batches are reported though they do not fail.
     """
 
-    def __init__(self, queries: Queries, diagnostics: Diagnostics, streaming: bool) -> None:
+    def __init__(self, queries: Queries, diagnostics: Diagnostics, executors: Executors, streaming: bool) -> None:
         self.illegal = 0
         self.without_start = 0
         self._application_is_over = False
         self.last_failed: int | None = None
         self._queries = queries
         self._diagnostics = diagnostics
+        self._executors = executors
         self._streaming = streaming
         self._running: OrderedDict[int, Origin] = OrderedDict()
         self._over: OrderedDict[int, None] = OrderedDict()
@@ -80,7 +83,7 @@ class Jobs:
                 yield _change(job_id, old, "FINISHED", record.time, f"{_name(job_id, origin)} finished", _INFO, origin)
             return
         name = _name(job_id, origin)
-        diagnosis = self._diagnostics.of(record.failure)
+        diagnosis = self._executors.explain_job(self._diagnostics.of(record.failure))
         message = str(diagnosis.attributes["exception.message"])
         if diagnosis.cancelled and not self._streaming and origin.was_stopped(message):
             # Its query was told to stop.

@@ -6,9 +6,10 @@ import re
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from spark_events.bridge.records import ExecutorRemoved, StageCompleted, StageSubmitted, StageTasks
-from spark_events.event import AttributeValue, Severity
+from spark_events.bridge.records import StageCompleted, StageSubmitted, StageTasks
+from spark_events.event import Severity
 from spark_events.translate.draft import Draft, present
+from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.origin import Origin
 from spark_events.translate.queries import Queries
@@ -18,7 +19,6 @@ __all__ = ["Stages"]
 
 _SCOPE = "spark.stage"
 _REMEMBERED = 4_096
-_EXECUTOR = re.compile(r"ExecutorLostFailure \(executor (\S+) exited|[Ee]xecutor (?:ID )?(\S+) (?:is )?lost")
 # A stage whose input is gone, and one with a barrier, is tried again as a whole.
 _FETCH_FAILED = re.compile(r"\S*FetchFailed")
 _BARRIER = "Stage failed because barrier task"
@@ -82,17 +82,18 @@ class Stages:
     Args:
         queries: to name the query that a stage works for.
         diagnostics: reads failure reasons.
+        executors: those that were lost.
         streaming: whether stages of micro-batches are reported though they do not fail.
     """
 
-    def __init__(self, queries: Queries, diagnostics: Diagnostics, streaming: bool) -> None:
+    def __init__(self, queries: Queries, diagnostics: Diagnostics, executors: Executors, streaming: bool) -> None:
         self.illegal = 0
         self._queries = queries
         self._diagnostics = diagnostics
+        self._executors = executors
         self._streaming = streaming
         self._attempts: OrderedDict[tuple[int, int], _Attempt] = OrderedDict()
         self._failures: OrderedDict[int, int] = OrderedDict()
-        self._lost_executors: OrderedDict[str, ExecutorRemoved] = OrderedDict()
 
     def submitted(self, record: StageSubmitted) -> Iterator[Draft]:
         """A stage attempt begins; its tasks will tell."""
@@ -142,13 +143,6 @@ class Stages:
             ),
         )
 
-    def executor_removed(self, record: ExecutorRemoved) -> Iterator[Draft]:
-        """An executor is gone: no event by itself, but the cause of what fails next."""
-        self._lost_executors[record.executor_id] = record
-        if len(self._lost_executors) > _REMEMBERED:
-            self._lost_executors.popitem(last=False)
-        yield from ()
-
     def completed(self, record: StageCompleted) -> Iterator[Draft]:
         """A stage attempt is over; one that failed is reported."""
         attempt = self._attempts.get((record.stage_id, record.attempt))
@@ -165,7 +159,8 @@ class Stages:
             return
         if _is_collateral(record, reason):
             return
-        diagnosis = self._diagnostics.of_text(reason)
+        diagnosis = self._diagnostics.of_text(record.task_failure or reason)
+        diagnosis = self._executors.explain_stage(record, attempt.submitted, diagnosis)
         will_retry = self._will_retry(record, reason)
         name = _name(record.stage_id, record.attempt, attempt.name)
         yield Draft(
@@ -189,7 +184,6 @@ class Stages:
                     "tasks.failed_attempts": record.failed,
                     **attempt.origin.attributes,
                     **diagnosis.attributes,
-                    **self._executor(attempt, reason),
                 }
             ),
         )
@@ -212,20 +206,6 @@ class Stages:
             self._failures.popitem(last=False)
         return failures < record.most_failures
 
-    def _executor(self, attempt: _Attempt, reason: str) -> dict[str, AttributeValue | None]:
-        """The executor that was lost, where that is why an attempt failed."""
-        match = _EXECUTOR.search(reason)
-        if match is not None:
-            executor = match[1] or match[2]
-            removed = self._lost_executors.get(executor)
-            return {"failure.executor.id": executor, "failure.executor.reason": removed.reason if removed else None}
-        if _FETCH_FAILED.match(reason) and self._lost_executors:
-            # What an executor has written goes with it; a fetch failure itself names a host at most.
-            lost = self._lost_executors[next(reversed(self._lost_executors))]
-            if lost.time >= attempt.submitted:
-                return {"failure.executor.id": lost.executor_id, "failure.executor.reason": lost.reason}
-        return {}
-
 
 def _is_collateral(record: StageCompleted, reason: str) -> bool:
     """Whether the attempt was ended for what happened elsewhere."""
@@ -234,8 +214,8 @@ def _is_collateral(record: StageCompleted, reason: str) -> bool:
         return culprit is not None and int(culprit[1]) != record.stage_id
     if _COLLATERAL.match(reason):
         return True
-    # Spark 4 gives every running stage of a job the bare message of the task that failed in one of them.
-    return record.failed == 0 and not _FETCH_FAILED.match(reason) and not reason.startswith(_BARRIER)
+    # Spark 4 fails every running stage of a job with the bare message of the task that failed in one of them.
+    return not (record.task_failure is not None or _FETCH_FAILED.match(reason) or reason.startswith(_BARRIER))
 
 
 def _name(stage_id: int, attempt: int, name: str) -> str:

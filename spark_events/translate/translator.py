@@ -31,6 +31,7 @@ from spark_events.translate.commits import committed_at
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.draft import Draft, iso_millis
 from spark_events.translate.drops import dropped
+from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.jobs import Jobs
 from spark_events.translate.queries import Queries
@@ -74,6 +75,7 @@ class Translator:
     ) -> None:
         config = config or TranslateConfig()
         diagnostics = Diagnostics(config.failure.enrichers, config.failure.stacktrace_limit)
+        executors = Executors()
         self.next_sequence = first_sequence
         self.defects = 0
         self.dropped = 0
@@ -81,8 +83,8 @@ class Translator:
         self._application = Applications(diagnostics)
         self._queries = Queries(diagnostics)
         self._streams = Streams(self._queries, config)
-        self._jobs = Jobs(self._queries, diagnostics, config.streaming_jobs)
-        self._stages = Stages(self._queries, diagnostics, config.streaming_stages)
+        self._jobs = Jobs(self._queries, diagnostics, executors, config.streaming_jobs)
+        self._stages = Stages(self._queries, diagnostics, executors, config.streaming_stages)
         self._handlers: dict[type, tuple[_Moment, _Handler]] = {
             ApplicationStart: (_time, self._application.started),
             ApplicationEnd: (_time, self._application_ended),
@@ -95,7 +97,7 @@ class Translator:
             StageSubmitted: (_time, self._stages.submitted),
             StageTasks: (_time, self._stages.tasks),
             StageCompleted: (_time, self._stages.completed),
-            ExecutorRemoved: (_time, self._stages.executor_removed),
+            ExecutorRemoved: (_time, executors.removed),
             Dropped: (_untold, self._dropped),
             Added: (_untold, lambda record: added(record, self._queries)),
         }

@@ -100,7 +100,7 @@ def story() -> list[Event]:
     application.ends(0, False)
     application.job({"spark.job.description": "d", "spark.jobGroup.id": "g", "callSite.short": "c"}, True, 1)
     application.job({"spark.sql.execution.id": "3"}, False, 0)
-    records = [application_start(attempt_id="1"), *application.records[1:]]
+    records = [application_start(attempt_id="1", main_class="a.Main"), *application.records[1:]]
     state: dict[str, Any] = {"numRowsTotal": 1, "numRowsUpdated": 1, "numRowsRemoved": 1, "memoryUsedBytes": 1}
     state |= {"customMetrics": {"rocksdbBytesCopied": 1}}
     source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5}}, "numInputRows": 1, "startOffset": 0}

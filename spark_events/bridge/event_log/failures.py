@@ -8,7 +8,7 @@ from collections import OrderedDict
 from spark_events.bridge.event_log.shapes import ExceptionJson, FrameJson, TaskEndReason
 from spark_events.bridge.records import ExceptionLink, Failure
 
-__all__ = ["LIMIT", "TaskFailures", "cut"]
+__all__ = ["LIMIT", "JobFailures", "cut"]
 
 #: The shim cuts texts to the same size (``Text.java``).
 LIMIT = 64 * 1024
@@ -27,19 +27,20 @@ def cut(text: str) -> str:
     return f"{text[: LIMIT - tail]}\n... [{len(text) - LIMIT} characters cut] ...\n{text[-tail:]}"
 
 
-class TaskFailures:
+class JobFailures:
     """The last exceptions of tasks, for the jobs that fail of them."""
 
     def __init__(self) -> None:
         self._failures: OrderedDict[int, tuple[str, str, str]] = OrderedDict()
 
-    def note(self, task_id: int, reason: TaskEndReason) -> None:
-        """A task has ended with an exception."""
-        trace = reason.full_stack_trace or f"{reason.class_name}: {reason.description}\n"
-        self._failures[task_id] = (reason.class_name, reason.description or "", cut(trace))
+    def note(self, task_id: int, reason: TaskEndReason) -> str:
+        """Remember the exception of a task; return its stack trace."""
+        trace = cut(reason.full_stack_trace or f"{reason.class_name}: {reason.description}\n")
+        self._failures[task_id] = (reason.class_name, reason.description or "", trace)
         self._failures.move_to_end(task_id)
         if len(self._failures) > _REMEMBERED:
             self._failures.popitem(last=False)
+        return trace
 
     def of_job(self, exception: ExceptionJson) -> Failure:
         """A job's failure, with the type and the causes that can be told."""

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from spark_events.bridge.event_log import shapes
-from spark_events.bridge.event_log.failures import LIMIT, TaskFailures, cut
-from spark_events.bridge.event_log.tasks import Edge, TaskCounts
+from spark_events.bridge.event_log.failures import LIMIT, JobFailures, cut
+from spark_events.bridge.event_log.tasks import Edge, Outcome, TaskCounts, TaskFailures
 from spark_events.bridge.progress import Progress, SourceProgress
 from spark_events.bridge.records import (
     MOST_FAILURES,
@@ -53,6 +53,8 @@ _STREAMING = b"org.apache.spark.sql.streaming.StreamingQueryListener$"
 # In a task's end, all that is of use is before this, which stands there as a key and nowhere else: within
 # a text, its quotation marks would be escaped.
 _TASK_METRICS = b',"Accumulables":['
+#: The output of such an attempt is not wanted; the shim has the same reasons (``StageRecords.java``).
+_KILLED = ("TaskKilled", "TaskCommitDenied")
 
 
 class LogRecords:
@@ -67,9 +69,12 @@ class LogRecords:
         self._now = 0
         self._version = ""
         self._host = ""
+        self._command = ""
+        self._py_files: list[str] = []
+        self._namespaces: list[str] = []
         self._most_failures = MOST_FAILURES
         self._tasks = TaskCounts()
-        self._task_failures = TaskFailures()
+        self._job_failures = JobFailures()
         self.handlers = self._all_handlers()
 
     def _all_handlers(self) -> dict[bytes, Handler]:
@@ -128,8 +133,12 @@ class LogRecords:
         self._version = line.spark_version
 
     def _environment(self, line: shapes.EnvironmentLine) -> None:
-        self._host = line.spark_properties.host or self._host
-        self._most_failures = int(line.spark_properties.most_failures)
+        properties = line.spark_properties
+        self._host = properties.get("spark.driver.host") or self._host
+        self._most_failures = int(properties.get("spark.stage.maxConsecutiveAttempts", MOST_FAILURES))
+        self._command = cut(line.system_properties.command)
+        self._py_files = [path for path in properties.get("spark.submit.pyFiles", "").split(",") if path]
+        self._namespaces = sorted({key.split(".")[1] for key in properties if key.count(".") > 1})
 
     def _application_start(self, line: shapes.ApplicationStartLine) -> ApplicationStart:
         return ApplicationStart(
@@ -141,6 +150,9 @@ class LogRecords:
             time=line.timestamp,
             spark_version=self._version,
             host=self._host,
+            command=self._command,
+            py_files=self._py_files,
+            namespaces=self._namespaces,
         )
 
     def _application_end(self, line: shapes.ApplicationEndLine) -> ApplicationEnd:
@@ -155,7 +167,7 @@ class LogRecords:
     def _job_end(self, line: shapes.JobEndLine) -> JobEnd:
         at, time = self._times(line.completion_time)
         result = line.job_result
-        failure = None if result.result == "JobSucceeded" else self._task_failures.of_job(result.exception)
+        failure = None if result.result == "JobSucceeded" else self._job_failures.of_job(result.exception)
         return JobEnd(at=at, job_id=line.job_id, time=time, failure=failure)
 
     def _stage_submitted(self, line: shapes.StageSubmittedLine) -> StageSubmitted:
@@ -175,6 +187,8 @@ class LogRecords:
     def _stage_completed(self, line: shapes.StageCompletedLine) -> Sequence[LogRecord]:
         stage = line.stage_info
         at, time = self._times(stage.completion_time)
+        reason = stage.failure_reason
+        failures = (reason and self._tasks.failures(stage.stage_id, stage.stage_attempt_id)) or TaskFailures()
         lost, failed = self._tasks.completed(stage.stage_id, stage.stage_attempt_id, time)
         completed = StageCompleted(
             at=at,
@@ -184,7 +198,10 @@ class LogRecords:
             tasks=stage.number_of_tasks,
             time=time,
             failed=failed,
-            failure_reason=None if stage.failure_reason is None else cut(stage.failure_reason),
+            failure_reason=None if reason is None else cut(reason),
+            task_failure=failures.trace(reason),
+            lost_executor=failures.lost_executor,
+            lost_host=failures.lost_host,
             most_failures=self._most_failures,
         )
         return (*self._stage_tasks(lost), completed)
@@ -198,16 +215,24 @@ class LogRecords:
         task, reason = line.task_info, line.task_end_reason
         if task is None:
             return ()
-        if reason.class_name:
-            self._task_failures.note(task.task_id, reason)
+        if reason.class_name or reason.block_manager_address is not None:
+            self._note_failure(line, task.task_id)
         if reason.reason == "Resubmitted":
             edges = self._tasks.output_lost(line.stage_id, line.stage_attempt_id, task.index, task.executor_id)
         else:
-            successful = task.finish_time != 0 and not task.failed and not task.killed
-            edges = self._tasks.task_ended(
-                line.stage_id, line.stage_attempt_id, task.index, successful, task.finish_time
-            )
+            outcome = _outcome(task, reason)
+            edges = self._tasks.task_ended(line.stage_id, line.stage_attempt_id, task.index, outcome, task.finish_time)
         return self._stage_tasks(edges) if edges else ()
+
+    def _note_failure(self, line: shapes.TaskEndLine | shapes.TaskEndBeginning, task_id: int) -> None:
+        reason, failures = line.task_end_reason, self._tasks.failures(line.stage_id, line.stage_attempt_id)
+        if reason.class_name:
+            trace = self._job_failures.note(task_id, reason)
+            if failures is not None:
+                failures.note(reason.description or "", trace)
+        elif failures is not None and reason.block_manager_address is not None:
+            failures.lost_executor = reason.block_manager_address.executor_id
+            failures.lost_host = reason.block_manager_address.host
 
     def _stage_tasks(self, edges: Sequence[Edge]) -> list[StageTasks]:
         return [StageTasks(at=self._at(edge.time), **edge._asdict()) for edge in edges]
@@ -255,6 +280,12 @@ class LogRecords:
         if time is None or time < 0:
             return self._now, self._now
         return self._at(time), time
+
+
+def _outcome(task: shapes.EndedTask | shapes.EndedTaskOfAnyVersion, reason: shapes.TaskEndReason) -> Outcome:
+    if task.finish_time != 0 and not task.failed and not task.killed:
+        return Outcome.SUCCEEDED
+    return Outcome.KILLED if reason.reason in _KILLED else Outcome.FAILED
 
 
 def _properties(properties: shapes.OriginProperties | None) -> dict[str, str]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import msgspec
 
 from spark_events.bridge.progress import Progress
-from spark_events.bridge.records import MOST_FAILURES
 
 __all__ = [
     "ApplicationEndLine",
     "ApplicationStartLine",
+    "BlockManagerAddress",
+    "EndedTask",
+    "EndedTaskOfAnyVersion",
     "EnvironmentLine",
     "ExceptionJson",
     "ExecutorRemovedLine",
@@ -61,13 +63,13 @@ class LogStartLine(_Core):
     spark_version: str
 
 
-class _SparkProperties(msgspec.Struct, gc=False):
-    host: str = msgspec.field(name="spark.driver.host", default="")
-    most_failures: str = msgspec.field(name="spark.stage.maxConsecutiveAttempts", default=str(MOST_FAILURES))
+class _SystemProperties(msgspec.Struct, gc=False):
+    command: str = msgspec.field(name="sun.java.command", default="")
 
 
 class EnvironmentLine(_Core):
-    spark_properties: _SparkProperties = msgspec.field(default_factory=_SparkProperties)
+    spark_properties: dict[str, str] = {}
+    system_properties: _SystemProperties = msgspec.field(default_factory=_SystemProperties)
 
 
 class ApplicationStartLine(_Core):
@@ -156,16 +158,22 @@ class TaskStartLine(_Core):
     stage_attempt_id: int = 0
 
 
+class BlockManagerAddress(_Core):
+    executor_id: str = ""
+    host: str = ""
+
+
 class TaskEndReason(_Core):
-    """Why a task is over; what is behind the reason is there for an exception."""
+    """Why a task is over; what is behind the reason is there for an exception, or for a fetch failure."""
 
     reason: str
     class_name: str = ""
     description: str | None = ""
     full_stack_trace: str | None = None
+    block_manager_address: BlockManagerAddress | None = None
 
 
-class _EndedTask(_Core):
+class EndedTask(_Core):
     index: int
     finish_time: int
     failed: bool
@@ -180,10 +188,10 @@ class TaskEndBeginning(_Core):
     stage_id: int
     stage_attempt_id: int
     task_end_reason: TaskEndReason
-    task_info: _EndedTask
+    task_info: EndedTask
 
 
-class _EndedTaskOfAnyVersion(_Core):
+class EndedTaskOfAnyVersion(_Core):
     index: int
     finish_time: int = 0
     failed: bool = False
@@ -195,7 +203,7 @@ class _EndedTaskOfAnyVersion(_Core):
 class TaskEndLine(_Core):
     stage_id: int
     task_end_reason: TaskEndReason
-    task_info: _EndedTaskOfAnyVersion | None = None
+    task_info: EndedTaskOfAnyVersion | None = None
     stage_attempt_id: int = 0
 
 

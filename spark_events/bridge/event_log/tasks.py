@@ -9,17 +9,57 @@ attempt's next task or end, whichever comes first.
 
 from __future__ import annotations
 
+import enum
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Edge", "TaskCounts"]
+__all__ = ["Edge", "Outcome", "TaskCounts", "TaskFailures"]
 
 _NOT_ALL = "NOT_ALL_RUNNING_OR_FINISHED"
 _ALL = "ALL_RUNNING_OR_FINISHED"
 _FINISHED = "ALL_FINISHED"
 #: Removed executors, for resubmissions that Spark reports after the removal.
 _REMEMBERED_EXECUTORS = 1_024
+#: Exceptions of a stage attempt; the task that fails a stage is among the last that failed.
+_REMEMBERED_FAILURES = 16
+
+
+class Outcome(enum.Enum):
+    """How an attempt of a task ended.
+
+    KILLED: Spark ended it, or refused its output, because another attempt of the task won or the stage is over.
+    """
+
+    SUCCEEDED = enum.auto()
+    FAILED = enum.auto()
+    KILLED = enum.auto()
+
+
+class TaskFailures:
+    """Why tasks of a stage attempt failed, to compare with the reason for which Spark fails the stage.
+
+    Attributes:
+        lost_executor: the executor whose shuffle output a task could not fetch last, and its host.
+    """
+
+    __slots__ = ("_traces", "lost_executor", "lost_host")
+
+    def __init__(self) -> None:
+        self.lost_executor: str | None = None
+        self.lost_host: str | None = None
+        # By the messages of their exceptions.
+        self._traces: dict[str, str] = {}
+
+    def note(self, message: str, trace: str) -> None:
+        """Remember the exception of a task."""
+        if self._traces.pop(message, None) is None and len(self._traces) == _REMEMBERED_FAILURES:
+            del self._traces[next(iter(self._traces))]
+        self._traces[message] = trace
+
+    def trace(self, message: str | None) -> str | None:
+        """Return the stack trace of a task that failed with this message."""
+        return None if message is None else self._traces.get(message)
 
 
 class Edge(NamedTuple):
@@ -41,13 +81,14 @@ class _Attempt:
     Attributes:
         running: tasks of which an attempt runs, and that have not finished.
         finished: tasks of which an attempt was successful.
-        failed: attempts of tasks that were not.
+        failed: attempts of tasks that failed; killed ones do not count.
+        failures: why they failed.
         status: where the stage attempt stands.
         lost_executor: the executor whose lost output has changed the counts at a time that is not known yet.
     """
 
     __slots__ = (
-        *("_attempts", "_done", "failed", "finished", "lost_executor"),
+        *("_attempts", "_done", "failed", "failures", "finished", "lost_executor"),
         *("number", "running", "stage_id", "status", "tasks"),
     )
 
@@ -58,6 +99,7 @@ class _Attempt:
         self.running = 0
         self.finished = 0
         self.failed = 0
+        self.failures = TaskFailures()
         self.status = _NOT_ALL
         self.lost_executor: str | None = None
         # How many attempts of a task run, by its index: more than one where Spark speculates.
@@ -74,7 +116,7 @@ class _Attempt:
             if index not in self._done:
                 self.running += 1
 
-    def ended(self, index: int, successful: bool) -> None:
+    def ended(self, index: int, outcome: Outcome) -> None:
         """Count the end of a task's attempt."""
         finished = index in self._done
         attempts = self._attempts.get(index, 0)
@@ -84,12 +126,12 @@ class _Attempt:
             del self._attempts[index]
             if not finished:
                 self.running -= 1
-        if successful and not finished:
+        if outcome is Outcome.SUCCEEDED and not finished:
             if attempts > 1:
                 self.running -= 1
             self._done.add(index)
             self.finished += 1
-        elif not successful:
+        elif outcome is Outcome.FAILED:
             self.failed += 1
 
     def output_lost(self, index: int) -> None:
@@ -142,14 +184,19 @@ class TaskCounts:
         attempt.started(index)
         return _edges(lost, attempt.edge(time))
 
-    def task_ended(self, stage_id: int, number: int, index: int, successful: bool, time: int) -> Sequence[Edge]:
+    def task_ended(self, stage_id: int, number: int, index: int, outcome: Outcome, time: int) -> Sequence[Edge]:
         """Count the end of a task's attempt."""
         attempt = self._attempts.get((stage_id, number))
         if attempt is None or not 0 <= index < attempt.tasks:
             return ()
         lost = attempt.date(time)
-        attempt.ended(index, successful)
+        attempt.ended(index, outcome)
         return _edges(lost, attempt.edge(time))
+
+    def failures(self, stage_id: int, number: int) -> TaskFailures | None:
+        """Where to note why a task of this stage attempt failed."""
+        attempt = self._attempts.get((stage_id, number))
+        return None if attempt is None else attempt.failures
 
     def output_lost(self, stage_id: int, number: int, index: int, executor: str) -> Sequence[Edge]:
         """Take back a finished task whose output went with its executor."""

@@ -161,6 +161,7 @@ def test_a_log_of_spark_2(path: Path) -> None:
         time=T,
         spark_version="2.3.0",
         host="d1",
+        namespaces=["driver"],
     )
     assert job == r.JobStart(at=T + 1, job_id=0, time=T + 1, properties={})
     assert [(edge.status, edge.time) for edge in reading.of(r.StageTasks)] == [

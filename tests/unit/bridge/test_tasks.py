@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_events.bridge.event_log.tasks import Edge, TaskCounts
+from spark_events.bridge.event_log.tasks import Edge, Outcome, TaskCounts, TaskFailures
 
 T = 1_500_000_000_000
 NOT_ALL, ALL, FINISHED = "NOT_ALL_RUNNING_OR_FINISHED", "ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"
@@ -24,8 +24,8 @@ def start(counted: TaskCounts, index: int) -> str | None:
     return only(counted.task_started(0, 0, index, T))
 
 
-def end(counted: TaskCounts, index: int, successful: bool = True) -> str | None:
-    return only(counted.task_ended(0, 0, index, successful, T))
+def end(counted: TaskCounts, index: int, outcome: Outcome = Outcome.SUCCEEDED) -> str | None:
+    return only(counted.task_ended(0, 0, index, outcome, T))
 
 
 def only(edges: Sequence[Edge]) -> str | None:
@@ -47,7 +47,7 @@ def test_edges_are_told_when_the_status_changes_and_not_otherwise() -> None:
 def test_a_failed_task_is_no_longer_running_until_it_is_tried_again() -> None:
     """It counts as a failed attempt."""
     stage = counts(1)
-    assert [start(stage, 0), end(stage, 0, successful=False), start(stage, 0), end(stage, 0)] == [
+    assert [start(stage, 0), end(stage, 0, Outcome.FAILED), start(stage, 0), end(stage, 0)] == [
         ALL,
         NOT_ALL,
         ALL,
@@ -57,13 +57,26 @@ def test_a_failed_task_is_no_longer_running_until_it_is_tried_again() -> None:
 
 
 def test_a_speculative_copy_is_the_same_task() -> None:
-    """Two attempts of one task run as one; the first success finishes it, the other one's end is a failure."""
+    """Two attempts of one task run as one; the first success finishes it, the other one is killed, not failed."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 0), start(stage, 1)] == [None, None, ALL]
     assert end(stage, 0) is None
-    assert end(stage, 0, successful=False) is None
-    assert stage.task_ended(0, 0, 1, True, T) == (Edge(0, 0, T, FINISHED, tasks=2, running=0, finished=2, failed=1),)
-    assert stage.completed(0, 0, T) == ((), 1)
+    assert end(stage, 0, Outcome.KILLED) is None
+    assert stage.task_ended(0, 0, 1, Outcome.SUCCEEDED, T) == (
+        Edge(0, 0, T, FINISHED, tasks=2, running=0, finished=2, failed=0),
+    )
+    assert stage.completed(0, 0, T) == ((), 0)
+
+
+def test_a_stage_remembers_the_exceptions_of_its_latest_failed_tasks() -> None:
+    """The oldest are dropped, and a message that comes again is one of the latest."""
+    failures = TaskFailures()
+    for number in range(16):
+        failures.note(f"row {number}", f"a.B: row {number}")
+    failures.note("row 0", "a.B: row 0 again")
+    failures.note("row 16", "a.B: row 16")
+    found = [failures.trace(f"row {number}") for number in (0, 1, 2, 16, 17)]
+    assert found == ["a.B: row 0 again", None, "a.B: row 2", "a.B: row 16", None]
 
 
 def half_done() -> TaskCounts:
@@ -95,7 +108,7 @@ def test_a_resubmission_that_is_reported_after_the_removal_has_its_time() -> Non
     ("happens", "edges"),
     [
         (lambda s: s.task_started(0, 0, 0, T + 60), [(NOT_ALL, T + 60, 1, 0), (ALL, T + 60, 2, 0)]),
-        (lambda s: s.task_ended(0, 0, 1, False, T + 60), [(NOT_ALL, T + 60, 1, 0)]),
+        (lambda s: s.task_ended(0, 0, 1, Outcome.FAILED, T + 60), [(NOT_ALL, T + 60, 1, 0)]),
         (lambda s: s.completed(0, 0, T + 60)[0], [(NOT_ALL, T + 60, 1, 0)]),
     ],
     ids=["start", "end", "completed"],
@@ -123,7 +136,7 @@ def test_what_belongs_to_no_known_stage_is_left_alone() -> None:
     """A stage that was never submitted, one that is over, an index that cannot be."""
     stage = counts(1)
     assert stage.task_started(1, 0, 0, T) == ()
-    assert stage.task_ended(0, 1, 0, True, T) == ()
+    assert stage.task_ended(0, 1, 0, Outcome.SUCCEEDED, T) == ()
     assert stage.output_lost(0, 1, 0, "7") == ()
     assert start(stage, 1) is None
     assert start(stage, -1) is None
@@ -139,12 +152,12 @@ def test_a_stage_of_very_many_tasks_costs_what_it_uses() -> None:
     assert end(stage, 30_000) is None
 
 
-STEPS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["start", "success", "failure", "resubmitted"])))
+STEPS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["start", "resubmitted", *Outcome])))
 
 
 @settings(deadline=None)
 @given(tasks=st.integers(1, 4), steps=STEPS)
-def test_the_counts_are_those_of_a_plain_model(tasks: int, steps: list[tuple[int, str]]) -> None:
+def test_the_counts_are_those_of_a_plain_model(tasks: int, steps: list[tuple[int, str | Outcome]]) -> None:
     """However starts and ends come, in whatever order, lost or twice."""
     counted = counts(tasks)
     running = [0] * tasks
@@ -158,7 +171,8 @@ def test_the_counts_are_those_of_a_plain_model(tasks: int, steps: list[tuple[int
         elif step == "resubmitted":
             edges = counted.output_lost(0, 0, index, "7")
         else:
-            edges = counted.task_ended(0, 0, index, step == "success", T)
+            assert isinstance(step, Outcome)
+            edges = counted.task_ended(0, 0, index, step, T)
         if index < tasks:
             if step == "start":
                 running[index] += 1
@@ -166,8 +180,8 @@ def test_the_counts_are_those_of_a_plain_model(tasks: int, steps: list[tuple[int
                 finished[index] = False
             else:
                 running[index] = max(0, running[index] - 1)
-                finished[index] |= step == "success"
-                failed += step == "failure"
+                finished[index] |= step is Outcome.SUCCEEDED
+                failed += step is Outcome.FAILED
         busy = sum(1 for one, done in zip(running, finished, strict=True) if one and not done)
         done = sum(finished)
         now = FINISHED if done == tasks else ALL if busy + done == tasks else NOT_ALL

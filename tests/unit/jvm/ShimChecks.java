@@ -13,7 +13,11 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.stream.Collectors;
+import org.apache.spark.ExceptionFailure;
+import org.apache.spark.FetchFailed;
 import org.apache.spark.SparkConf;
+import org.apache.spark.storage.BlockManagerId;
+import scala.Option;
 
 /** The shim's smaller parts. */
 public final class ShimChecks {
@@ -24,15 +28,39 @@ public final class ShimChecks {
     is(said(stages.taskStarted(1, 0, 0, 10)), "");
     is(said(stages.taskStarted(1, 0, 1, 11)), "ALL_RUNNING_OR_FINISHED@11 2+0");
     is(said(stages.taskStarted(1, 0, 1, 12)), ""); // speculation
-    is(said(stages.taskEnded(1, 0, 1, true, 13)), "");
-    is(said(stages.taskEnded(1, 0, 1, false, 14)), ""); // the other attempt is killed
-    is(said(stages.taskEnded(1, 0, 0, true, 15)), "ALL_FINISHED@15 0+2");
+    is(said(stages.taskEnded(1, 0, 1, Stages.Outcome.SUCCEEDED, 13)), "");
+    is(said(stages.taskEnded(1, 0, 1, Stages.Outcome.KILLED, 14)), ""); // the other attempt
+    is(said(stages.taskEnded(1, 0, 0, Stages.Outcome.SUCCEEDED, 15)), "ALL_FINISHED@15 0+2");
     stages.executorRemoved("7", 20);
     is(said(stages.outputLost(1, 0, 0, "7")), "NOT_ALL_RUNNING_OR_FINISHED@20 0+1");
     is(said(stages.taskStarted(1, 0, 0, 21)), "ALL_RUNNING_OR_FINISHED@21 1+1");
-    is(said(stages.taskEnded(1, 0, 0, true, 22)), "ALL_FINISHED@22 0+2");
+    is(said(stages.taskEnded(1, 0, 0, Stages.Outcome.SUCCEEDED, 22)), "ALL_FINISHED@22 0+2");
     is(said(stages.taskStarted(1, 0, 2, 23)), ""); // no such task
     is(said(stages.taskStarted(1, 1, 0, 24)), ""); // no such attempt
+    is(stages.completed(1, 0).failedTasks, 0);
+  }
+
+  /** A stage attempt knows the exceptions of the tasks that failed last, and whose output was missing. */
+  public static void checkTaskFailures() {
+    Stages stages = new Stages();
+    stages.submitted(1, 0, 1);
+    for (int number = 0; number < 17; number++) {
+      stages.taskFailed(1, 0, failure("row " + number));
+    }
+    stages.taskFailed(1, 1, failure("row 17")); // no such attempt
+    stages.taskFailed(1, 0, new FetchFailed(BlockManagerId.apply("2", "host-2", 7337, Option.empty()), 0, 0, 0, 0, ""));
+    stages.taskFailed(1, 0, new FetchFailed(null, 0, 0, 0, 0, "")); // the map output itself is missing
+    TaskFailures failures = stages.completed(1, 0).failures;
+    is(failures.trace("row 0"), null);
+    is(failures.trace("row 1"), "a.B: row 1");
+    is(failures.trace("row 16"), "a.B: row 16");
+    is(failures.trace("row 17"), null);
+    is(failures.lostExecutor() + " on " + failures.lostHost(), "2 on host-2");
+  }
+
+  private static ExceptionFailure failure(String message) {
+    return new ExceptionFailure(
+        "a.B", message, new StackTraceElement[0], "a.B: " + message, Option.empty(), null, null, null);
   }
 
   /** Output that is lost changes the status when the executor was lost, not when the task had finished. */
@@ -43,7 +71,7 @@ public final class ShimChecks {
       stages.submitted(2, 0, 2);
       stages.taskStarted(1, 0, 0, 10);
       stages.taskStarted(1, 0, 1, 10);
-      stages.taskEnded(1, 0, 0, true, 11);
+      stages.taskEnded(1, 0, 0, Stages.Outcome.SUCCEEDED, 11);
       is(said(stages.outputLost(1, 0, 0, "7")), "");
       is(said(stages.executorRemoved("8", 49)), ""); // another one
       is(said(stages.taskStarted(2, 0, 0, 50)), ""); // another stage
@@ -55,7 +83,7 @@ public final class ShimChecks {
         is(said(stages.taskStarted(1, 0, 0, 60)), lost + ", ALL_RUNNING_OR_FINISHED@60 2+0");
         is(said(stages.executorRemoved("7", 61)), "");
       } else if (rule == 2) {
-        is(said(stages.taskEnded(1, 0, 1, false, 60)), lost);
+        is(said(stages.taskEnded(1, 0, 1, Stages.Outcome.FAILED, 60)), lost);
       } else {
         is(said(stages.ending(1, 0, 60)), lost);
       }

@@ -13,6 +13,7 @@ from spark_events.errors import ConfigError
 from spark_events.translate.config import FailureConfig, read
 from spark_events.translate.enrichers import FailureContext, TypeEnricher
 from spark_events.translate.failures import Diagnostics
+from spark_events.translate.user_code import UserCode
 
 
 class Team:
@@ -140,7 +141,7 @@ def test_sqlstate_decides_where_there_is_one(state: str, label: str) -> None:
 
 
 def test_the_user_s_own_code_on_the_jvm_is_the_user_s_fault_and_the_place() -> None:
-    """The innermost call that is neither Java's, Scala's nor Spark's, if Spark had called it."""
+    """The innermost call of a class of the main class's organisation, if Spark had called it."""
     trace = (
         "org.apache.spark.SparkException: Job aborted\n\tat org.apache.spark.A.b(A.scala:1)\n"
         "Caused by: java.util.NoSuchElementException: None.get\n"
@@ -150,7 +151,9 @@ def test_the_user_s_own_code_on_the_jvm_is_the_user_s_fault_and_the_place() -> N
         "\tat com.acme.Orders$.main(Orders.scala:5)\n"
         "\tat org.apache.spark.executor.Executor.run(Executor.scala:1)\n"
     )
-    attributes = Diagnostics([TypeEnricher()]).of_text(trace).attributes
+    diagnostics = Diagnostics([TypeEnricher()])
+    diagnostics.code = UserCode(main_class="com.acme.jobs.Main")
+    attributes = diagnostics.of_text(trace).attributes
     assert attributes["failure.label.type"] == "USER"
     assert attributes["failure.location"] == "Orders.scala:12 in com.acme.Orders$.parse"
 
@@ -160,7 +163,9 @@ def test_what_spark_itself_has_called_last_is_not_the_user_s() -> None:
     trace = (
         "java.lang.NullPointerException\n\tat org.apache.spark.A.b(A.scala:1)\n\tat com.acme.Main.main(Main.java:3)\n"
     )
-    attributes = Diagnostics([TypeEnricher()]).of_text(trace).attributes
+    diagnostics = Diagnostics([TypeEnricher()])
+    diagnostics.code = UserCode(main_class="com.acme.Main")
+    attributes = diagnostics.of_text(trace).attributes
     assert attributes["failure.label.type"] == "SYSTEM"
     assert "failure.location" not in attributes
 
@@ -182,3 +187,85 @@ def test_of_a_chain_of_exceptions_the_class_and_its_sqlstate_belong_together() -
     ]
     found = Diagnostics().of(Failure(chain))
     assert (found.error_type, found.attributes["error.sql_state"]) == ("DIVIDE_BY_ZERO", "22012")
+
+
+GPU = (
+    "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most "
+    "recent failure: Lost task 0.3 in stage 3.0 (TID 7) (10.0.0.9 executor 2): {type}: {message}\n"
+    "\tat {type}.raise(Memory.java:1)\n"
+    "\tat com.nvidia.spark.rapids.RmmRapidsRetryIterator$.withRetry(RmmRapidsRetryIterator.scala:1)\n"
+    "\tat ai.rapids.cudf.Table.join(Table.java:1)\n"
+    "\tat com.acme.Orders$.parse(Orders.scala:12)\n"
+    "\tat org.apache.spark.rdd.RDD.iterator(RDD.scala:1)\n\nDriver stacktrace:\n"
+    "\tat com.acme.Orders$.main(Orders.scala:5)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "label"),
+    [
+        ("com.nvidia.spark.rapids.jni.GpuSplitAndRetryOOM", "could not split inputs and retry", "RESOURCE"),
+        ("com.nvidia.spark.rapids.jni.GpuRetryOOM", "injected", "RESOURCE"),
+        ("com.nvidia.spark.rapids.jni.CpuRetryOOM", "", "RESOURCE"),
+        ("org.apache.spark.memory.SparkOutOfMemoryError", "Unable to acquire 9 bytes", "RESOURCE"),
+        ("ai.rapids.cudf.CudfException", "std::bad_alloc: out_of_memory: CUDA error", "RESOURCE"),
+        ("io.acme.OutOfMemoryException", "Failure allocating buffer", "RESOURCE"),
+        ("com.acme.ZoomException", "no room", "USER"),
+    ],
+)
+def test_memory_errors_of_plugins_are_known_by_their_names(kind: str, message: str, label: str) -> None:
+    """A plugin's frames are not the user's: the place is the line that called it."""
+    diagnostics = Diagnostics([TypeEnricher()])
+    diagnostics.code = UserCode("org.apache.spark.deploy.SparkSubmit --master yarn --class com.acme.Orders orders.jar")
+    attributes = diagnostics.of_text(GPU.format(type=kind, message=message)).attributes
+    assert attributes["failure.label.type"] == label
+    if not kind.startswith(("org.apache.spark.", "com.acme.")):
+        assert attributes["failure.location"] == "Orders.scala:12 in com.acme.Orders$.parse"
+    diagnostics.code = UserCode("org.apache.spark.deploy.SparkSubmit --master yarn orders.py")
+    assert "failure.location" not in diagnostics.of_text(GPU.format(type=kind, message=message)).attributes
+
+
+@pytest.mark.parametrize(
+    ("cause", "error_class"),
+    [
+        ("java.lang.RuntimeException: file:/x.orc is not a Parquet file. Expected magic number at tail", None),
+        ("org.apache.orc.FileFormatException: Malformed ORC file file:/x.parquet. Invalid postscript.", None),
+        ("org.apache.orc.impl.SchemaEvolution$IllegalEvolutionException: ORC does not support type conversion", None),
+        (
+            "org.apache.spark.sql.execution.datasources.SchemaColumnConvertNotSupportedException: column: [id]",
+            "FAILED_READ_FILE.PARQUET_COLUMN_DATA_TYPE_MISMATCH",
+        ),
+    ],
+)
+def test_a_file_of_another_format_or_schema_is_the_user_s_fault(cause: str, error_class: str | None) -> None:
+    """Spark 4 calls it an I/O error by its SQLSTATE, Spark 3 says nothing."""
+    named = f"[{error_class or 'FAILED_READ_FILE.NO_HINT'}] Encountered error while reading file x. SQLSTATE: KD001"
+    for message in (named, "Encountered error while reading file x."):
+        outer = f"org.apache.spark.SparkException: {message}\n\tat a.B.c(B.java:1)\n"
+        text = f"{outer}Caused by: {cause}\n\tat a.D.e(D.java:1)\n"
+        found = Diagnostics([TypeEnricher()]).of_text(text)
+        assert found.attributes["failure.label.type"] == "USER"
+        assert found.attributes["failure.root_cause"] == cause
+
+
+def test_a_file_that_cannot_be_read_is_not_the_user_s_fault() -> None:
+    """The class alone is that of an I/O error."""
+    text = (
+        "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error. SQLSTATE: KD001\n"
+        "\tat a.B.c(B.java:1)\nCaused by: java.io.IOException: Connection reset\n\tat a.D.e(D.java:1)\n"
+    )
+    assert Diagnostics([TypeEnricher()]).of_text(text).attributes["failure.label.type"] == "SYSTEM"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Job 26 cancelled as part of cancellation of all jobs",
+        "Job 26 cancelled part of cancelled job group nightly",
+        "[SPARK_JOB_CANCELLED] Job 26 cancelled as part of cancellation of all jobs SQLSTATE: XXKDA",
+    ],
+)
+def test_a_cancelled_job_is_labelled_as_such(message: str) -> None:
+    """Neither the author nor the operator has to act."""
+    found = Diagnostics([TypeEnricher()]).of_text(f"org.apache.spark.SparkException: {message}\n\tat a.B.c(B.java:1)\n")
+    assert found.attributes["failure.label.type"] == "CANCELLED"

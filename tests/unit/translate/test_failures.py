@@ -21,6 +21,7 @@ from spark_events.bridge.records import (
 from spark_events.translate.enrichers import TypeEnricher
 from spark_events.translate.failures import MESSAGE_LIMIT, SUMMARY_LIMIT, Diagnosis, Diagnostics
 from spark_events.translate.translator import Translator
+from spark_events.translate.user_code import UserCode
 
 FIXTURES = Path(__file__).parent / "fixtures"
 PACKAGE = Path(spark_events.__file__).parent
@@ -291,7 +292,6 @@ def test_all_files_of_this_package_are_known_as_such() -> None:
         "/home/me/spark_events/jobs/enrich.py",
         "/home/me/spark_events/examples/payments.py",
         "/home/me/my_spark_events/event/orders.py",
-        "/home/me/spark_events.zip/orders.py",
         "/home/me/spark_events.py",
     ],
 )
@@ -307,7 +307,9 @@ def test_no_line_of_the_jar_is_the_user_s_own() -> None:
         "\tat io.sparkevents.EventBuilder.severity(EventBuilder.java:43)\n"
         "\tat com.acme.Orders$.main(Orders.scala:5)\n"
     )
-    assert Diagnostics().of_text(trace).attributes["failure.location"] == "Orders.scala:5 in com.acme.Orders$.main"
+    diagnostics = Diagnostics()
+    diagnostics.code = UserCode(main_class="com.acme.Orders")
+    assert diagnostics.of_text(trace).attributes["failure.location"] == "Orders.scala:5 in com.acme.Orders$.main"
 
 
 def test_a_call_of_which_nothing_is_said_is_its_own_cause() -> None:
@@ -365,3 +367,81 @@ def test_of_chained_python_errors_the_first_is_the_root() -> None:
     found = Diagnostics().of_text(text)
     assert found.attributes["failure.root_cause"] == "KeyError: 'k'"
     assert found.attributes["failure.location"] == "/app/a.py:1 in inner"
+
+
+@pytest.mark.parametrize("kind", ["ValueError", "collect.<locals>.PaymentError", "acme.errors.Zahlungsfehler"])
+@pytest.mark.parametrize("frames", ["", "\tat org.apache.spark.A.b(A.scala:1)\n"])
+def test_a_python_message_does_not_take_over_the_root_cause(kind: str, frames: str) -> None:
+    """Whatever its lines look like: the error is the line behind the frames."""
+    message = "payment failed\nCaused by: com.acme.Bank: no money\njava.lang.Error: x\nmore\n"
+    text = (
+        "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        f'  File "/app/job.py", line 18, in pay\n    raise\n    ^^^^^\n{kind}: {message}\n{frames}'
+    )
+    found = Diagnostics().of_text(text)
+    assert found.attributes["failure.root_cause"] == f"{kind}: payment failed"
+    assert found.attributes["failure.location"] == "/app/job.py:18 in pay"
+
+
+def test_a_java_message_does_not_take_over_the_root_cause() -> None:
+    """A cause follows a frame."""
+    text = (
+        "a.B: first\nCaused by: no.Such: thing\n\tat a.B.c(B.java:1)\n"
+        "Caused by: c.D: second\nCaused by: no.Such: thing\n\tat c.D.e(D.java:2)\n\t... 3 more\n"
+    )
+    found = Diagnostics().of_text(text)
+    assert found.attributes["failure.root_cause"] == "c.D: second\nCaused by: no.Such: thing"
+
+
+CRASHED = """org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 failed 2 times, \
+most recent failure: Lost task 0.1 in stage 2.0 (TID 6) (10.0.0.9 executor driver): org.apache.spark.SparkException: \
+Python worker exited unexpectedly (crashed){rest}
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.a(PythonRunner.scala:1136)
+Caused by: java.io.EOFException
+\tat java.base/java.io.DataInputStream.readFully(DataInputStream.java:210)
+
+Driver stacktrace:
+\tat org.apache.spark.scheduler.DAGScheduler.a(DAGScheduler.scala:1)
+Caused by: java.io.EOFException
+\tat java.base/java.io.DataInputStream.readFully(DataInputStream.java:210)
+"""
+HINT = ". Consider setting 'spark.python.worker.faulthandler.enabled' configuration to 'true' for the better traceback."
+FAULT = """: Fatal Python error: Segmentation fault
+
+Current thread 0x00007f20e7e6ab80 (most recent call first):
+  File "/opt/venv/lib/python3.11/site-packages/native/api.py", line 3 in call
+  File "/app/job.py", line 12 in segv
+  File "/opt/spark/python/lib/pyspark.zip/pyspark/worker.py", line 2884 in <listcomp>
+"""
+
+
+@pytest.mark.parametrize(
+    ("rest", "says", "location", "label"),
+    [
+        ("", "", None, "SYSTEM"),
+        (HINT, "", None, "SYSTEM"),
+        (": \n", "", None, "SYSTEM"),
+        (FAULT, ": Fatal Python error: Segmentation fault", "/app/job.py:12 in segv", "SYSTEM"),
+        (", exit code 137", ", exit code 137", None, "RESOURCE"),
+        (", exited with code -9", ", exited with code -9", None, "RESOURCE"),
+        (", exit code: 139", ", exit code: 139", None, "SYSTEM"),
+    ],
+)
+def test_a_python_worker_that_crashed_is_the_root_cause(rest: str, says: str, location: str | None, label: str) -> None:
+    """The end of its socket's stream is not; where the exit code says that it was killed, memory is."""
+    found = Diagnostics([TypeEnricher()]).of_text(CRASHED.format(rest=rest))
+    cause = f"org.apache.spark.SparkException: Python worker exited unexpectedly (crashed){says}"
+    assert found.attributes["failure.root_cause"] == cause
+    assert found.attributes.get("failure.location") == location
+    assert found.attributes["failure.label.type"] == label
+
+
+def test_a_wrapper_gives_way_with_its_state() -> None:
+    """Class and SQLSTATE are those of one exception."""
+    text = (
+        "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] reading. SQLSTATE: KD001\n\tat a.B.c(B.java:1)\n"
+        "Caused by: org.apache.spark.SparkRuntimeException: [CANNOT_PARSE_JSON_FIELD] Cannot. SQLSTATE: 2203G\n"
+    )
+    attributes = Diagnostics([TypeEnricher()]).of_text(text).attributes
+    found = [attributes[key] for key in ("error.type", "error.sql_state", "failure.label.type")]
+    assert found == ["CANNOT_PARSE_JSON_FIELD", "2203G", "USER"]

@@ -130,7 +130,8 @@ def test_stages_of_a_micro_batch_are_quiet_unless_switched_on() -> None:
 )
 def test_a_failed_attempt_says_whether_spark_tries_it_again(reason: str, severity: Severity, will_retry: bool) -> None:
     """What is repeated is a warning, the last attempt is an error."""
-    (event,) = translate(stage("stage_submitted"), stage("stage_completed", failure_reason=reason, failed=1))
+    over = stage("stage_completed", failure_reason=reason, task_failure=reason, failed=1)
+    (event,) = translate(stage("stage_submitted"), over)
     assert (event.name, event.severity) == ("JobFailureEvent", severity)
     assert (event.attributes["spark.entity"], event.attributes["failure.will_retry"]) == ("stage", will_retry)
     assert ("Spark tries it again" in event.body) is will_retry
@@ -145,7 +146,11 @@ def test_a_stage_that_others_took_down_is_no_failure(reason: str | None) -> None
 def test_a_lost_executor_is_named_with_its_reason() -> None:
     """Why the executor went is part of why the stage failed."""
     gone = {"kind": "executor_removed", "executor_id": "1", "time": START, "reason": "killed by the kernel"}
-    lost = "ExecutorLostFailure (executor 1 exited caused by one of the running tasks)"
+    lost = (
+        "Job aborted due to stage failure: Task 0 in stage 2.0 failed 4 times, most recent failure: "
+        "Lost task 0.3 in stage 2.0 (TID 7) (10.0.0.9 executor 1): "
+        "ExecutorLostFailure (executor 1 exited caused by one of the running tasks)"
+    )
     (event,) = translate(gone, stage("stage_submitted"), stage("stage_completed", failure_reason=lost, failed=1))
     assert event.attributes["failure.executor.id"] == "1"
     assert event.attributes["failure.executor.reason"] == "killed by the kernel"

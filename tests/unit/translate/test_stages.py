@@ -93,11 +93,16 @@ def test_the_stage_that_brought_the_job_down_is_told_and_its_neighbours_are_not(
 
 
 def test_spark_4_gives_the_bare_message_to_all_of_them() -> None:
-    """There the one whose own tasks failed is the one to tell."""
-    told = translate(submitted(3), submitted(4), completed(BARE, 4, failed=0), completed(BARE, 3))
-    (event,) = told
+    """Of these stages, the one that failed is the one with a task that failed for that reason.
+
+    Another one is healthy, also where an attempt of one of its tasks had failed before.
+    """
+    own = f"org.apache.spark.SparkArithmeticException: {BARE}\tat a.B.c(B.java:1)\n"
+    records = [submitted(3), submitted(4), completed(BARE, 4, failed=1), completed(BARE, 3, task_failure=own)]
+    (event,) = translate(*records)
     assert event.attributes["spark.stage.id"] == 3
     assert (event.attributes["error.type"], event.attributes["error.sql_state"]) == ("DIVIDE_BY_ZERO", "22012")
+    assert event.attributes["exception.type"] == "org.apache.spark.SparkArithmeticException"
 
 
 def test_a_stage_that_fails_without_a_failed_task_is_told() -> None:
@@ -137,6 +142,52 @@ def test_a_lost_executor_is_the_cause_of_the_fetch_failure_that_follows() -> Non
     )
     assert told[0].attributes["failure.executor.id"] == "2"
     assert told[0].attributes["failure.executor.reason"] == "Container killed by YARN for exceeding memory limits"
+
+
+MISSING = (
+    "org.apache.spark.shuffle.FetchFailedException\n\tat org.apache.spark.A.b(A.scala:1)\n"
+    "Caused by: org.apache.spark.SparkException: [INTERNAL_ERROR_NETWORK] x SQLSTATE: XX000\n\tat a.B.c(B.java:1)\n"
+    "Caused by: java.nio.file.NoSuchFileException: /tmp/blockmgr/0c/shuffle_0_0_0.index\n\tat sun.nio.A.b(A.java:1)\n"
+)
+
+
+def test_a_fetch_failure_says_which_executor_was_lost() -> None:
+    """Spark says whose output a task could not fetch; which file of it is missing says less than why."""
+    gone = removed("1", START - 5, "Command exited with code 137")
+    other = removed("2", START + 10, "idle")
+    missed = completed(MISSING, lost_executor="1", lost_host="10.0.0.9")
+    (event,) = translate(gone, submitted(), other, missed)
+    lost = "the shuffle output of executor 1 on 10.0.0.9 is lost: Command exited with code 137"
+    assert event.body == f"Stage 3 [s] failed, Spark tries it again: {lost}"
+    kind = "org.apache.spark.shuffle.FetchFailedException"
+    assert event.attributes["failure.root_cause"] == f"{kind}: {lost}"
+    assert event.attributes["error.type"] == kind
+    assert event.attributes["failure.executor.id"] == "1"
+    assert event.attributes["failure.executor.reason"] == "Command exited with code 137"
+    assert event.attributes["failure.label.type"] == "RESOURCE"
+
+
+def test_a_fetch_failure_before_the_executor_s_removal_is_told_names_it_all_the_same() -> None:
+    """Why it was lost is not known yet; what went wrong with the fetch stays."""
+    (event,) = translate(submitted(), completed(MISSING, lost_executor="1"))
+    assert event.attributes["failure.executor.id"] == "1"
+    assert "cannot fetch the shuffle output of executor 1" in event.body
+    assert "NoSuchFileException" in event.body
+
+
+def test_a_job_that_fails_of_fetch_failures_says_which_executor_was_lost() -> None:
+    """Its exception names the stage that failed too often."""
+    message = (
+        "Job aborted due to stage failure: ResultStage 3 (count at job.py:9) has failed the maximum allowable number "
+        f"of times: 4. Most recent failure reason:\n{MISSING}"
+    )
+    link = {"type": "org.apache.spark.SparkException", "message": message}
+    end = {"kind": "job_end", "job_id": 4, "time": START + 60, "failure": {"chain": [link]}}
+    gone = removed("1", START, "Command exited with code 137")
+    told = translate(gone, submitted(), completed(MISSING, lost_executor="1", most_failures=1), end)
+    job = told[-1]
+    assert job.body == "Job 4 failed: the shuffle output of executor 1 is lost: Command exited with code 137"
+    assert job.attributes["failure.executor.id"] == "1"
 
 
 def test_an_executor_that_was_gone_before_is_no_cause() -> None:

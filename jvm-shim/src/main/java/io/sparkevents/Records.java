@@ -15,11 +15,13 @@ final class Records {
   private final Redaction redaction;
   private final JobProperties properties;
   private final String host;
+  private final Submission submission;
 
   Records(SparkConf conf, Redaction redaction, JobProperties properties) {
     this.redaction = redaction;
     this.properties = properties;
     host = conf.get("spark.driver.host", "");
+    submission = new Submission(conf);
   }
 
   Record applicationStart(SparkListenerApplicationStart event) {
@@ -51,6 +53,7 @@ final class Records {
           json.writeNumberField("time", time);
           json.writeStringField("spark_version", version);
           json.writeStringField("host", host);
+          submission.write(json);
         });
   }
 

@@ -7,6 +7,9 @@ import java.util.Collections;
 import java.util.List;
 import org.apache.spark.Resubmitted$;
 import org.apache.spark.SparkConf;
+import org.apache.spark.TaskCommitDenied;
+import org.apache.spark.TaskEndReason;
+import org.apache.spark.TaskKilled;
 import org.apache.spark.scheduler.SparkListenerExecutorRemoved;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
 import org.apache.spark.scheduler.SparkListenerStageSubmitted;
@@ -73,10 +76,24 @@ final class StageRecords {
     }
     int stage = event.stageId();
     int attempt = event.stageAttemptId();
-    return records(
-        event.reason() == Resubmitted$.MODULE$
-            ? stages.outputLost(stage, attempt, task.index(), task.executorId())
-            : stages.taskEnded(stage, attempt, task.index(), task.successful(), task.finishTime()));
+    TaskEndReason reason = event.reason();
+    if (reason == Resubmitted$.MODULE$) {
+      return records(stages.outputLost(stage, attempt, task.index(), task.executorId()));
+    }
+    Stages.Outcome outcome = outcome(task, reason);
+    if (outcome == Stages.Outcome.FAILED) {
+      stages.taskFailed(stage, attempt, reason);
+    }
+    return records(stages.taskEnded(stage, attempt, task.index(), outcome, task.finishTime()));
+  }
+
+  private static Stages.Outcome outcome(TaskInfo task, TaskEndReason reason) {
+    if (task.successful()) {
+      return Stages.Outcome.SUCCEEDED;
+    }
+    return reason instanceof TaskKilled || reason instanceof TaskCommitDenied
+        ? Stages.Outcome.KILLED
+        : Stages.Outcome.FAILED;
   }
 
   private static List<Record> records(List<Stages.Edge> edges) {
@@ -118,6 +135,8 @@ final class StageRecords {
     Stages.Attempt counted = stages.completed(id, attempt);
     int failed = counted == null ? 0 : counted.failedTasks;
     String reason = stage.failureReason().isDefined() ? stage.failureReason().get() : null;
+    TaskFailures failures = reason == null || counted == null ? new TaskFailures() : counted.failures;
+    String taskFailure = failures.trace(reason);
     Record completed = new Record(
         "stage_completed",
         reason == null ? Record.Worth.ROUTINE : Record.Worth.LIFECYCLE,
@@ -127,6 +146,9 @@ final class StageRecords {
           json.writeNumberField("time", time);
           json.writeNumberField("failed", failed);
           json.writeStringField("failure_reason", Text.cut(reason));
+          json.writeStringField("task_failure", taskFailure);
+          json.writeStringField("lost_executor", failures.lostExecutor());
+          json.writeStringField("lost_host", failures.lostHost());
           json.writeNumberField("most_failures", mostFailures);
         });
     return with(lost, completed);

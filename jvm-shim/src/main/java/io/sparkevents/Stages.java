@@ -8,6 +8,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.TaskEndReason;
 
 /**
  * Counts the tasks of every stage attempt, so that thousands of starts and ends become a handful of
@@ -30,6 +31,14 @@ final class Stages {
     NOT_ALL_RUNNING_OR_FINISHED,
     ALL_RUNNING_OR_FINISHED,
     ALL_FINISHED
+  }
+
+  /** How an attempt of a task ended. */
+  enum Outcome {
+    SUCCEEDED,
+    FAILED,
+    /** Spark ended it, or refused its output, because another attempt of the task won or the stage is over. */
+    KILLED
   }
 
   /** A change of a stage attempt's status, and its counts at that moment. */
@@ -56,6 +65,7 @@ final class Stages {
     final int stageId;
     final int number;
     final int tasks;
+    final TaskFailures failures = new TaskFailures();
     int failedTasks;
 
     private Status status = Status.NOT_ALL_RUNNING_OR_FINISHED;
@@ -93,17 +103,17 @@ final class Stages {
       }
     }
 
-    private void ended(int index, boolean successful) {
+    private void ended(int index, Outcome outcome) {
       if (running[index] > 0 && --running[index] == 0 && !finished.get(index)) {
         runningTasks--;
       }
-      if (successful && !finished.get(index)) {
+      if (outcome == Outcome.SUCCEEDED && !finished.get(index)) {
         if (running[index] > 0) {
           runningTasks--;
         }
         finished.set(index);
         finishedTasks++;
-      } else if (!successful) {
+      } else if (outcome == Outcome.FAILED) {
         failedTasks++;
       }
     }
@@ -159,14 +169,22 @@ final class Stages {
   }
 
   /** Returns the edges that the end of a task's attempt makes, mostly none. */
-  List<Edge> taskEnded(int stageId, int number, int index, boolean successful, long time) {
+  List<Edge> taskEnded(int stageId, int number, int index, Outcome outcome, long time) {
     Attempt attempt = find(stageId, number);
     if (attempt == null || index >= attempt.tasks) {
       return Collections.emptyList();
     }
     Edge lost = attempt.date(time);
-    attempt.ended(index, successful);
+    attempt.ended(index, outcome);
     return edges(lost, attempt.edge(time));
+  }
+
+  /** Notes why an attempt of a task did not succeed. */
+  void taskFailed(int stageId, int number, TaskEndReason reason) {
+    Attempt attempt = find(stageId, number);
+    if (attempt != null) {
+      attempt.failures.note(reason);
+    }
   }
 
   /** A finished task's output went with its executor; returns the edge where the time of the loss is known. */

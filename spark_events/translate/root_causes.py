@@ -1,0 +1,153 @@
+"""The root cause of a failure, read out of Java's and Python's stack traces.
+
+A Python error reaches Spark as a traceback inside the message of a ``PythonException`` inside the message of a
+``SparkException``. The idea of a root cause with a place is Flink's exception history; the texts are Spark's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+from spark_events.translate.user_code import UserCode
+
+__all__ = ["Cause", "outermost", "root_cause"]
+
+_JAVA_HEADER = re.compile(r"((?:[A-Za-z_$][\w$]*\.)+[A-Z][\w$]*)(?:: (.*))?", re.DOTALL)
+_JAVA_FRAME = re.compile(r"^\s+(?:at \S+\(|\.\.\. \d+ more)", re.MULTILINE)
+# A message may have a line that begins so; a cause follows a frame, or the mark of a cut.
+_CAUSED_BY = re.compile(
+    r"(?:^\s+(?:at \S.*|\.\.\. \d+ .*)|^\.\.\. \[\d+ characters cut\] \.\.\.)\s*\nCaused by: ", re.MULTILINE
+)
+_FRAMELESS_CAUSE = "\nCaused by: "
+_SPARK_EXCEPTION = "org.apache.spark.SparkException"
+_ABORTED = "Job aborted due to stage failure: "
+_TASK_FAILURE = re.compile(
+    r"most recent failure: .*?\(TID \d+[^)]*\)(?: \([^)]*\))?: (.*)|Most recent failure reason:\s+(.*)", re.DOTALL
+)
+_DRIVER_STACK = "\nDriver stacktrace:"
+_LOST_EXECUTOR = re.compile(r"(ExecutorLostFailure) (\(executor .*)", re.DOTALL)
+_JAVA_CALL = re.compile(r"^\s+at (?:\S+/)?([\w$.]+)\((.*?)\)$", re.MULTILINE)
+# What could not be fetched says less than from whom.
+_FETCH_FAILED = re.compile(r"^(?:Caused by: )?((?:\w+\.)+\w*FetchFailedException)(?:: (.*))?$", re.MULTILINE)
+
+_TRACEBACK = "Traceback (most recent call last):"
+_GROUP = f"Exception Group {_TRACEBACK}"
+_MARGIN = re.compile(r"^ *[|+](?:-\+)?-* ?", re.MULTILINE)
+_PYTHON_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+# Frames, their source and its marks are indented; the error is the first line that is not.
+_PYTHON_ERROR = re.compile(r"^((?:\w+|<\w+>)(?:\.(?:\w+|<\w+>))*)(?:: (.*))?$", re.MULTILINE)
+_DIRECT_CAUSE = "The above exception was the direct cause of the following exception:"
+# A worker that crashed closes its socket: the end of that stream is what Java names as the cause.
+_WORKER_CRASHED = re.compile(r"(?:\A|^(?:.*?: )?((?:\w+\.)+\w+): )(Python worker exited unexpectedly.*)$", re.MULTILINE)
+_HINT = re.compile(r"\. Consider setting .*")
+# As faulthandler prints it.
+_CRASH_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cause:
+    """One exception of a chain.
+
+    Attributes:
+        place: the innermost line of the user's own code.
+        is_own: it was raised at that place, or by what was called from there.
+    """
+
+    type: str
+    message: str
+    place: str | None = None
+    is_own: bool = True
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.type, self.message) if part)
+
+
+def root_cause(text: str, code: UserCode) -> Cause:
+    """Return what went wrong first, with its place in the user's own code."""
+    return _worker_crash(text, code) or _python_root(text, code) or _java_root(text, code)
+
+
+def outermost(text: str) -> Cause:
+    """Return the exception that a trace begins with: everything up to its first frame."""
+    frame = _JAVA_FRAME.search(text)
+    header = text[: frame.start()] if frame else text.partition(_FRAMELESS_CAUSE)[0]
+    match = _JAVA_HEADER.match(header.strip())
+    if match is None:
+        # Some reasons come without the exception's type; this one has only one.
+        return Cause(_SPARK_EXCEPTION if header.startswith(_ABORTED) else "", header.strip())
+    return Cause(match[1], (match[2] or "").strip())
+
+
+def _java_root(text: str, code: UserCode) -> Cause:
+    fetch = _FETCH_FAILED.search(text)
+    section = _last_cause(text)
+    if section is not None:
+        root = outermost(section)
+    else:
+        section = text
+        root = outermost(text)
+        in_task = _TASK_FAILURE.search(root.message)
+        if in_task is not None:
+            inner = (in_task[1] or in_task[2]).partition(_DRIVER_STACK)[0]
+            lost = _LOST_EXECUTOR.match(inner)
+            innermost = Cause(lost[1], lost[2].strip()) if lost else outermost(inner)
+            root = innermost if innermost.type else root
+    if fetch is not None:
+        return Cause(fetch[1], fetch[2] or ("" if root.type == fetch[1] else str(root)))
+    return Cause(root.type, root.message, _java_place(section.partition(_DRIVER_STACK)[0], code))
+
+
+def _last_cause(text: str) -> str | None:
+    found = list(_CAUSED_BY.finditer(text))
+    if found:
+        return text[found[-1].end() :]
+    if _FRAMELESS_CAUSE in text and not _JAVA_FRAME.search(text):
+        return text.rpartition(_FRAMELESS_CAUSE)[2]
+    return None
+
+
+def _java_place(section: str, code: UserCode) -> str | None:
+    """The innermost call of the user's own code, if Spark had called it."""
+    for call in _JAVA_CALL.finditer(section):
+        if code.is_own_class(call[1]):
+            return f"{call[2]} in {call[1]}"
+        if call[1].startswith("org.apache.spark."):
+            return None
+    return None
+
+
+def _worker_crash(text: str, code: UserCode) -> Cause | None:
+    """A Python worker that is gone: nothing is known but what faulthandler wrote, where it is switched on."""
+    crashed = _WORKER_CRASHED.search(text)
+    if crashed is None:
+        return None
+    end = _JAVA_FRAME.search(text, crashed.end())
+    frames = list(_CRASH_FRAME.finditer(text, crashed.end(), end.start() if end else len(text)))
+    # The innermost comes first here.
+    frames.reverse()
+    index = code.innermost([frame[1] for frame in frames])
+    place = None if index is None else "{}:{} in {}".format(*frames[index].groups())
+    message = _HINT.sub("", crashed[2]).strip().removesuffix(":")
+    return Cause(crashed[1] or _SPARK_EXCEPTION, message, place, is_own=False)
+
+
+def _python_root(text: str, code: UserCode) -> Cause | None:
+    """The error that a Python traceback ends with; of a chain, the one that caused the others."""
+    if _GROUP in text:
+        # Each exception of a group stands in a margin of its own.
+        text = _MARGIN.sub("", text)
+    # Python tells the cause first; a worker's traceback stands inside the driver's, so the last is the inner one.
+    _, found, traceback = text.partition(_DIRECT_CAUSE)[0].rpartition(_TRACEBACK)
+    error = _PYTHON_ERROR.search(traceback) if found else None
+    if error is None:
+        return None
+    frames = [frame for frame in _PYTHON_FRAME.finditer(traceback) if frame.start() < error.start()]
+    index = code.innermost([frame[1] for frame in frames])
+    place = None if index is None else "{}:{} in {}".format(*frames[index].groups())
+    if error[1].endswith("Py4JJavaError"):
+        # Python has called the JVM: what went wrong there stands behind the sentence that something did.
+        _, found, java = traceback[error.end() :].partition("\n: ")
+        if found and (inner := _java_root(java, code)).type:
+            return Cause(inner.type, inner.message, place, is_own=False)
+    return Cause(error[1], error[2] or "", place)

@@ -1,0 +1,91 @@
+"""Real failures, live and replayed: what is said of the cause, and whose fault it was."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark.harness import PATIENT, Lab, Run, file_reporter, line_of, two_lines
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+
+CRASHED = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
+#: By the description of a job: how its root cause begins, and its label.
+FAILURES = {
+    "segfault": (CRASHED, "SYSTEM"),
+    "killed": (CRASHED, "SYSTEM"),
+    "misleading": ("misleading.<locals>.PaymentError: payment failed", "USER"),
+    "orc as parquet": ("java.lang.RuntimeException: file:", "USER"),
+    "parquet as orc": ("org.apache.orc.FileFormatException: Malformed ORC file", "USER"),
+    "another schema": ("org.apache.spark.sql.execution.datasources.SchemaColumnConvertNotSupportedException", "USER"),
+    "cancelled": ("org.apache.spark.SparkException: ", "CANCELLED"),
+    "beside a healthy stage": ("ZeroDivisionError: integer division or modulo by zero", "USER"),
+}
+PLACES = {"misleading": "# the misleading error", "beside a healthy stage": "# the broken error"}
+#: Each task is tried twice, and there are slots for the tasks of two stages.
+SPARK = {
+    "spark.master": "local[4,2]",
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.dir": "{folder}",
+    "spark.eventLog.compress": "false",
+    "spark.eventLog.rolling.enabled": "false",
+}
+
+
+@pytest.fixture(scope="module")
+def run(lab: Lab) -> Run:
+    """The finished job."""
+    defaults = {**two_lines(), **PATIENT, **SPARK, **file_reporter(Path("{folder}/events.jsonl"))}
+    found = lab.run("failures.py", defaults=defaults)
+    assert found.process.returncode == 0, found.tail()
+    assert "succeeded" not in found.truth().values()
+    return found
+
+
+@pytest.fixture(scope="module", params=["live", "replayed"])
+def events(request: pytest.FixtureRequest, run: Run) -> list[dict[str, Any]]:
+    """As the listener reported them, and as the event log gives them."""
+    if request.param == "live":
+        return run.events()
+    (log,) = [path for path in run.folder.glob("local-*") if path.suffix != ".crc"]
+    program = "import sys; from spark_events.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "replay", str(log)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def failures(events: list[dict[str, Any]], entity: str, description: str) -> list[dict[str, Any]]:
+    return [
+        event["attributes"]
+        for event in events
+        if event["name"] == "JobFailureEvent"
+        and event["attributes"]["spark.entity"] == entity
+        and event["attributes"].get("spark.job.description") == description
+    ]
+
+
+@pytest.mark.parametrize("description", FAILURES)
+def test_a_failed_job_has_its_root_cause_and_label(events: list[dict[str, Any]], description: str) -> None:
+    """What went wrong first, where in the user's own code, and who has to act."""
+    cause, label = FAILURES[description]
+    found = failures(events, "job", description)
+    says = found[0]
+    assert says["failure.root_cause"].startswith(cause)
+    assert says["failure.label.type"] == label
+    if description in PLACES:
+        assert f"failures.py:{line_of('failures.py', PLACES[description])} in " in says["failure.location"]
+    else:
+        assert "failure.location" not in says
+
+
+@pytest.mark.parametrize("description", [name for name in FAILURES if name != "cancelled"])
+def test_only_the_stage_that_failed_is_reported(events: list[dict[str, Any]], description: str) -> None:
+    """One stage a job, with the job's cause; a stage beside it is healthy, also where one of its tasks had failed."""
+    cause, label = FAILURES[description]
+    (says,) = failures(events, "stage", description)
+    assert says["failure.root_cause"].startswith(cause)
+    assert says["failure.label.type"] == label
