@@ -15,9 +15,9 @@ from typing import Any
 
 import aiostream
 
-from spark_events.enrich.engine.chunk import Chunk
-from spark_events.enrich.engine.engine import Definition, Engine
-from spark_events.enrich.plan import Plan
+from spark_events.enrichment.engine.chunk import Chunk
+from spark_events.enrichment.engine.engine import Definition, Engine
+from spark_events.enrichment.plan import Plan
 
 __all__ = ["RECIPES", "Job"]
 

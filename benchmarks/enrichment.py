@@ -23,10 +23,10 @@ from typing import Any
 import aiohttp
 
 from benchmarks._recipes import RECIPES, Job
-from spark_events.enrich.engine.chunk import Chunk
-from spark_events.enrich.engine.engine import Definition, Engine
-from spark_events.enrich.engine.loop import BackgroundLoop
-from spark_events.enrich.plan import Plan
+from spark_events.enrichment.engine.chunk import Chunk
+from spark_events.enrichment.engine.engine import Definition, Engine
+from spark_events.enrichment.engine.loop import BackgroundLoop
+from spark_events.enrichment.plan import Plan
 
 _ROUNDS = int(os.environ.get("ENRICHMENT_ROUNDS", "3"))
 _LATENCY = 0.01

@@ -22,7 +22,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from spark_events import Retry, enrich_batch
-from spark_events.enrich import Context
+from spark_events.enrichment import Context
 
 ORDERS = 200
 

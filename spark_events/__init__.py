@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from spark_events._version import __version__
 
 if TYPE_CHECKING:
-    from spark_events.enrich import Cache, CircuitBreaker, Retry, enrich, enrich_batch
+    from spark_events.enrichment import Cache, CircuitBreaker, Context, Retry, enrich, enrich_batch
     from spark_events.errors import (
         ConfigError,
         EnrichmentError,
@@ -31,6 +31,7 @@ __all__ = [
     "Cache",
     "CircuitBreaker",
     "ConfigError",
+    "Context",
     "EnrichmentError",
     "Event",
     "EventBuilder",
@@ -62,7 +63,9 @@ __all__ = [
 ]
 
 _PLACES = {
-    **dict.fromkeys(("Cache", "CircuitBreaker", "Retry", "enrich", "enrich_batch"), "spark_events.enrich"),
+    **dict.fromkeys(
+        ("Cache", "CircuitBreaker", "Context", "Retry", "enrich", "enrich_batch"), "spark_events.enrichment"
+    ),
     **dict.fromkeys(("Event", "EventBuilder", "Severity"), "spark_events.event"),
     "MemoryReporter": "spark_events.reporters.memory",
     **dict.fromkeys(("Reporter", "ReporterFactory"), "spark_events.reporters.reporter"),
@@ -76,9 +79,7 @@ def __getattr__(name: str) -> Any:
     # On executors there is no msgspec, which events are made of; and nobody should pay for what he does not use.
     if name not in __all__:
         raise AttributeError(f"module 'spark_events' has no attribute {name!r}")
-    place = import_module(_PLACES.get(name, "spark_events.errors"))
-    # The package ``enrich`` can be called: it is what the name stands for from then on, so it is at once.
-    return place if place.__name__ == f"{__name__}.{name}" else getattr(place, name)
+    return getattr(import_module(_PLACES.get(name, "spark_events.errors")), name)
 
 
 def __dir__() -> list[str]:

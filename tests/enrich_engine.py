@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
-from spark_events.enrich.engine.chunk import Chunk
-from spark_events.enrich.engine.engine import Definition, Engine
-from spark_events.enrich.plan import Plan
+from spark_events.enrichment.engine.chunk import Chunk
+from spark_events.enrichment.engine.engine import Definition, Engine
+from spark_events.enrichment.plan import Plan
 
 __all__ = ["Run", "chunks_of", "definition"]
 

@@ -19,8 +19,8 @@ from enrich_service import EnrichService, limit, rule
 from fakes import eventually
 from lateness import Witness
 
-from spark_events.enrich.engine.failure import Failure
-from spark_events.enrich.plan import CircuitBreaker, Retry
+from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.plan import CircuitBreaker, Retry
 
 pytestmark = pytest.mark.faults
 
@@ -144,7 +144,7 @@ def test_what_will_not_pass_is_called_once(
     """A refusal of the row, and an answer that is no JSON."""
     service.script(rules=[rule("user-1", forever=step)])
     answers = looked_up(client, service).of(range(3))
-    assert isinstance(answers[1], Failure)
+    assert isinstance(answers[1], RowFailure)
     assert type_ in answers[1].type
     assert [answers[0], answers[2]] == ["user-0", "user-2"]
     assert Counter(call.key for call in service.calls())["user-1"] == 1
@@ -235,7 +235,7 @@ def test_a_service_that_is_gone_fails_the_batch_in_seconds(
         run = looked_up(client, service, max_in_flight=50, circuit_breaker=breaker)
         answers = run.of(range(5_000))
         assert witness.took(began) < 10
-        assert all(isinstance(answer, Failure) for answer in answers)
+        assert all(isinstance(answer, RowFailure) for answer in answers)
         assert run.numbers["kinds"]["circuit-open"] > 4_000
         assert run.numbers["attempts"] < 400
     finally:
@@ -254,7 +254,7 @@ def test_a_service_that_freezes_fails_the_batch_soon_after_the_first_timeout(
         run = looked_up(Aiohttp, service, max_in_flight=20, timeout=1, circuit_breaker=breaker)
         answers = run.of(range(2_000))
         assert witness.took(began) < 6
-        assert all(isinstance(answer, Failure) for answer in answers)
+        assert all(isinstance(answer, RowFailure) for answer in answers)
     finally:
         service.thaw()
 

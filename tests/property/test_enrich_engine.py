@@ -11,8 +11,8 @@ from enrich_engine import Run, chunks_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_events.enrich.engine.failure import Failure
-from spark_events.enrich.plan import Cache, Retry
+from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.plan import Cache, Retry
 
 _TICK = 0.001
 _ATTEMPTS = 3
@@ -139,7 +139,7 @@ def check(world: World, run: Run, answers: list[Any]) -> None:
         if what == "answer":
             assert answer == row
         else:
-            assert isinstance(answer, Failure)
+            assert isinstance(answer, RowFailure)
             assert answer.type.rpartition(".")[2] == what
             assert answer.attempts == made
         assert world.attempts[row] == made
@@ -149,7 +149,7 @@ def check(world: World, run: Run, answers: list[Any]) -> None:
     assert numbers["attempts"] == sum(world.attempts.values())
     assert numbers["calls"] == numbers["rows"] == len(schedule.rows)
     assert numbers["peak_in_flight"] == world.most
-    assert sum(numbers["failures"].values()) == sum(isinstance(answer, Failure) for answer in answers)
+    assert sum(numbers["failures"].values()) == sum(isinstance(answer, RowFailure) for answer in answers)
     assert numbers["buffer_rows"] < schedule.buffer + schedule.chunk
 
 
@@ -206,7 +206,7 @@ def test_equal_requests_make_one_call_whatever_becomes_of_it(
     answers = run.of(chunks_of(rows, schedule.chunk, request=lambda row: schedule.keys[row]))
     assert calls == Counter(set(schedule.keys))
     for row, answer in zip(rows, answers, strict=True):
-        assert isinstance(answer, Failure) if schedule.keys[row] == 0 else answer == schedule.keys[row]
+        assert isinstance(answer, RowFailure) if schedule.keys[row] == 0 else answer == schedule.keys[row]
     numbers = run.numbers
     assert numbers["coalesced"] == len(rows) - len(set(schedule.keys))
     assert numbers["failures"].get("KeyError", 0) == schedule.keys.count(0)

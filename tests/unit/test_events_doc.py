@@ -24,12 +24,12 @@ from spark_events import Event
 from spark_events.cli.send_test import event_for
 from spark_events.config import Settings
 from spark_events.dispatch.books import Books, account
-from spark_events.enrich.engine.counts import Counts
-from spark_events.enrich.engine.histogram import bucket
-from spark_events.enrich.engine.statistics import counted
-from spark_events.enrich.spark.batches import MicroBatch
-from spark_events.enrich.spark.events import enrichment_event
-from spark_events.enrich.spark.report import Report
+from spark_events.enrichment.driver.micro_batch import MicroBatch
+from spark_events.enrichment.driver.reports import enrichment_event
+from spark_events.enrichment.engine.counts import EngineCounts
+from spark_events.enrichment.engine.histogram import bucket
+from spark_events.enrichment.engine.statistics import counted
+from spark_events.enrichment.worker.report import PartitionReport
 from spark_events.translate.config import BatchCommitConfig, FailureConfig, TranslateConfig, read
 from spark_events.translate.dispatch_reports import final_report, reporter_status
 from spark_events.translate.enrichers import FailureContext, TypeEnricher
@@ -141,8 +141,8 @@ def story() -> list[Event]:
 
 def enriched() -> dict[str, Any]:
     """What the driver's Python posts of an enriched batch."""
-    numbers = counted(Counts(), []) | {"latency": {bucket(0.01): 3}}
-    report = Report(0, 3, 1, (), numbers, {"ConnectionError": 1})
+    numbers = counted(EngineCounts(), []) | {"latency": {bucket(0.01): 3}}
+    report = PartitionReport(0, 3, 1, (), numbers, {"ConnectionError": 1})
     return enrichment_event("lookup", MicroBatch("q1", 4, "r1"), [report], 0.1, None)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
-import subprocess
-import sys
 
 import spark_events
 
@@ -16,8 +15,7 @@ def test_every_name_is_offered_and_there() -> None:
         assert getattr(spark_events, name) is not None
 
 
-def test_enrich_is_the_same_whenever_it_is_asked_for() -> None:
-    """It is the function and the package, for the first who asks as for the second, and in another process."""
-    program = "import spark_events; first = spark_events.enrich; assert first is spark_events.enrich; first.Retry"
-    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+def test_enrich_is_a_plain_function() -> None:
+    """In this process as in another one, and not a module that can be called."""
+    assert inspect.isfunction(spark_events.enrich)
     assert pickle.loads(pickle.dumps(spark_events.enrich)) is spark_events.enrich

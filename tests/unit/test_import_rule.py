@@ -27,17 +27,17 @@ ALLOWED = {
     "jars": {"errors"},
     "bridge": LEAVES,
     "reporters": LEAVES,
-    "enrich": LEAVES,
+    "enrichment": LEAVES,
     "translate": LEAVES | {"bridge"},
     "dispatch": LEAVES | {"reporters"},
 }
-ALLOWED["pipeline"] = LEAVES | {"bridge", "translate", "dispatch", "reporters", "enrich"}
+ALLOWED["pipeline"] = LEAVES | {"bridge", "translate", "dispatch", "reporters", "enrichment"}
 ALLOWED["conversation"] = ALLOWED["pipeline"] | {"pipeline"}
 ALLOWED["sidecar"] = ALLOWED["conversation"] | {"conversation"}
 ALLOWED["session"] = ALLOWED["sidecar"] | {"jars"}
 ALLOWED["cli"] = ALLOWED["session"] | {"sidecar", "session"}
 # The façade shows what a user needs; it must stay light, which is tested below.
-ALLOWED["__init__"] = LEAVES | {"reporters", "enrich", "session"}
+ALLOWED["__init__"] = LEAVES | {"reporters", "enrichment", "session"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
@@ -90,6 +90,31 @@ def test_imports_point_one_way(module: Path) -> None:
 def test_the_rule_sees_every_form_of_import(source: str, parts: set[str]) -> None:
     """The check itself is not blind."""
     assert imports_of(source) == parts
+
+
+# Room of the enrichment -> the rooms that it may import, itself apart: what runs where.
+ROOMS: dict[str, set[str]] = {"engine": set(), "worker": {"engine"}, "driver": {"engine", "worker"}}
+ROOMS["api"] = {"engine", "worker", "driver"}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_of_the_enrichment_import_one_way(room: str) -> None:
+    """What runs in a worker imports nothing of the driver, and the engine knows neither."""
+    package = PACKAGE / "enrichment"
+    for module in sorted((package / room).rglob("*.py")):
+        source = module.read_text(encoding="utf-8")
+        wrong = {other for other in ROOMS if f"spark_events.enrichment.{other}." in source} - ROOMS[room] - {room}
+        assert not wrong, f"{module.relative_to(package)} imports {', '.join(sorted(wrong))}"
+        if room in {"engine", "worker"}:
+            heads = {name for node in ast.parse(source).body for name in modules_named(node)}
+            assert "pyspark" not in heads, module
+
+
+def modules_named(node: ast.stmt) -> set[str]:
+    """Top-level packages that a statement imports."""
+    names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+    return {name.partition(".")[0] for name in names}
 
 
 def module_of(path: Path) -> str:

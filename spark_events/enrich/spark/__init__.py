@@ -1,1 +1,0 @@
-"""Enrichment on Spark: Arrow in and out of the engine, settling a batch, and what must be known around it."""

@@ -1,0 +1,11 @@
+"""Ordered, stateless, asynchronous calls to the outside world for every row of a DataFrame.
+
+``api`` checks a request on the driver, ``driver`` accompanies a batch there, ``worker`` runs in Spark's Python workers,
+and ``engine`` makes the calls; it knows neither Spark nor Arrow. Each imports only those that are named after it.
+"""
+
+from spark_events.enrichment.api.enrich import enrich, enrich_batch
+from spark_events.enrichment.engine.context import Context
+from spark_events.enrichment.plan import Cache, CircuitBreaker, Retry
+
+__all__ = ["Cache", "CircuitBreaker", "Context", "Retry", "enrich", "enrich_batch"]

@@ -1,0 +1,1 @@
+"""What the user calls: options, schema and requests, checked on the driver before a task runs."""

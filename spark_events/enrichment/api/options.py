@@ -1,0 +1,104 @@
+"""What may be said of an enrichment, and how it becomes a plan for a DataFrame."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from spark_events.enrichment.api.schema import existing
+from spark_events.enrichment.plan import Cache, CircuitBreaker, OnFailure, Plan, Retry
+from spark_events.errors import InvalidPlanError, MissingExtraError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from pyspark.sql import DataFrame
+
+__all__ = ["BatchOptions", "Options", "check_libraries", "plan_of"]
+
+#: What both forms have as arguments of their own, and what only a whole batch has.
+_NAMED = (
+    "output",
+    "input_cols",
+    "sort_within_key",
+    "failure_column",
+    "idempotency_cols",
+    "concurrent_tasks",
+    "tell_workers",
+)
+_OF_A_BATCH = frozenset({"storage", "replay_store", "batch_id", "query", "max_failure_ratio"})
+
+
+class BatchOptions(TypedDict, total=False):
+    """What both forms take besides their own arguments: see :class:`Plan` for the meaning."""
+
+    resource: Callable[[], AbstractAsyncContextManager[Any]] | None
+    max_in_flight: int
+    timeout: float | None
+    total_timeout: float | None
+    retry: Retry | None
+    rate_limit: float | None
+    circuit_breaker: CircuitBreaker | None
+    key: str | Sequence[str] | None
+    coalesce_by: str | Sequence[str] | None
+    cache: Cache | None
+    batch_size: int | None
+    max_failure_ratio: float | None
+    buffer_rows: int
+    buffer_bytes: int
+
+
+class Options(BatchOptions, total=False):
+    """The same, and what :func:`enrich_batch` has as an argument of its own."""
+
+    on_failure: OnFailure
+
+
+def plan_of(df: DataFrame, fn: Any, options: Options) -> Plan:
+    """The plan, with columns by the names that the DataFrame has for them.
+
+    Raises:
+        InvalidPlanError: an option that there is not, a value that cannot be, a column that is not there.
+    """
+    allowed = {field.name for field in dataclasses.fields(Plan) if field.name != "fn"}
+    unknown = [name for name in options if name not in allowed]
+    if unknown:
+        both, of_a_batch = ", ".join(sorted({*allowed, *_NAMED} - _OF_A_BATCH)), ", ".join(sorted(_OF_A_BATCH))
+        raise InvalidPlanError(
+            f"there is no option {unknown[0]!r}; allowed: {both}; with enrich_batch also: {of_a_batch}"
+        )
+    _check_names(df)
+    plan = Plan(fn, **options)  # type: ignore[arg-type]  # names become tuples there
+    found: dict[str, Any] = {}
+    for name in ("key", "coalesce_by"):
+        if getattr(plan, name) is not None:
+            found[name] = existing(df, name, getattr(plan, name))
+    return dataclasses.replace(plan, **found)
+
+
+def _check_names(df: DataFrame) -> None:
+    """That each column can be told from the others by its name, as Spark reads names."""
+    twice = sorted({name for name in df.columns if df.columns.count(name) > 1})
+    if twice:
+        raise InvalidPlanError(f"the DataFrame has several columns {twice[0]!r}: rename one")
+    seen: dict[str, str] = {}
+    for name in df.columns:
+        twin = seen.setdefault(name.lower(), name)
+        if twin != name and str(df.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() != "true":
+            raise InvalidPlanError(
+                f"the DataFrame has columns {twin!r} and {name!r}, which are one name to Spark: rename one, or set "
+                "spark.sql.caseSensitive"
+            )
+
+
+def check_libraries() -> None:
+    """That the driver has what ``mapInArrow`` insists on.
+
+    Raises:
+        MissingExtraError: it has not.
+    """
+    for library in ("pyarrow", "pandas"):
+        if importlib.util.find_spec(library) is None:
+            raise MissingExtraError(f"enrichment needs {library}: pip install 'spark-events[enrich]'")

@@ -1,0 +1,153 @@
+"""From what was asked for to the DataFrame that does it, not yet computed."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from spark_events.enrichment.api.closures import definition_of, pickled
+from spark_events.enrichment.api.key_order import arranged
+from spark_events.enrichment.api.options import Options, plan_of
+from spark_events.enrichment.api.schema import (
+    Output,
+    check_carried,
+    check_collation,
+    check_failure_column,
+    existing,
+    output_of,
+)
+from spark_events.enrichment.driver.package_distribution import ship
+from spark_events.enrichment.driver.rate import rate_of_a_task, tasks_at_a_time
+from spark_events.enrichment.driver.warnings import caution
+from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.worker.map_in_arrow import Mapper
+from spark_events.enrichment.worker.report import COLUMN
+from spark_events.enrichment.worker.task import Task
+from spark_events.errors import InvalidPlanError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+    from spark_events.enrichment.worker.driver_channel import ChannelAddress
+    from spark_events.enrichment.worker.replay import ReplayStore
+
+__all__ = ["Request", "mapped"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for, checked, and the DataFrame in the order in which it will be called."""
+
+    df: DataFrame
+    plan: Plan
+    output: Output
+    input_cols: tuple[str, ...]
+    identity: tuple[str, ...]
+    failure_column: str
+    rate: float | None
+
+    @classmethod
+    def of(
+        cls,
+        df: DataFrame,
+        fn: Any,
+        output: str | StructType,
+        input_cols: str | Sequence[str] | None,
+        sort_within_key: str | Column | Sequence[str | Column] | None,
+        failure_column: str,
+        idempotency_cols: str | Sequence[str] | None,
+        concurrent_tasks: int | None,
+        options: Options,
+    ) -> Request:
+        """Checks everything that can be checked before a task runs.
+
+        Raises:
+            InvalidPlanError: what was asked for cannot be.
+        """
+        plan = plan_of(df, fn, options)
+        takes_column = plan.on_failure in ("column", "dead_letter")
+        if not df.columns:
+            raise InvalidPlanError("the DataFrame has no columns, so Spark passes none of its rows on: give it one")
+        check_carried(df)
+        if takes_column:
+            check_failure_column(df, failure_column)
+        made = output_of(df, output, [COLUMN], failure_column if takes_column else "")
+        inputs = existing(df, "input_cols", input_cols)
+        identity = existing(df, "idempotency_cols", idempotency_cols)
+        check_collation(df, "key", plan.key or ())
+        check_collation(df, "coalesce_by", plan.coalesce_by or ())
+        if plan.cache is not None and plan.coalesce_by is None:
+            check_collation(df, "cache", inputs)
+        caution(df, plan)
+        ordered = arranged(df, plan.key, sort_within_key)
+        rate = rate_of_a_task(plan, tasks_at_a_time(ordered, plan, concurrent_tasks))
+        return cls(ordered, plan, made, inputs, identity, failure_column, rate)
+
+    def task(
+        self,
+        *,
+        scope: str | None,
+        settles: bool,
+        replay: ReplayStore | None = None,
+        channel: ChannelAddress | None = None,
+    ) -> Task:
+        """What the executors do."""
+        with_column = not settles and self.plan.on_failure == "column"
+        return Task(
+            pickled=pickled(self.plan),
+            definition=pickle.dumps(definition_of(self.plan, self.output, self.df.schema, self.input_cols)),
+            output=self.output.serialised(),
+            input_cols=self.input_cols,
+            identity=self.identity,
+            scope=scope,
+            settles=settles,
+            failure_column=self.failure_column if with_column else "",
+            rate=self.rate,
+            replay=replay,
+            channel=channel,
+            names=tuple(self.df.columns) if _is_awkward(self.df) else (),
+        )
+
+
+def mapped(request: Request, task: Task) -> DataFrame:
+    """The DataFrame with the answers, and with what the task adds besides."""
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    # A row that has failed has nulls, so to Spark no column of the answers is NOT NULL; it is checked all the same.
+    answers = [StructField(field.name, field.dataType, True, field.metadata) for field in request.output.spark.fields]
+    fields = [*request.df.schema.fields, *answers]
+    failure = _failure_type()
+    if task.settles:
+        hidden = StructType([StructField("failure", failure), StructField("report", BinaryType())])
+        fields.append(StructField(COLUMN, hidden))
+    elif task.failure_column:
+        fields.append(StructField(task.failure_column, failure))
+    ship(request.df)
+    df = request.df
+    if task.names:
+        df = df.toDF(*(f"c{place}" for place in range(len(task.names))))
+    return df.mapInArrow(Mapper(task), StructType(fields))
+
+
+def _is_awkward(df: DataFrame) -> bool:
+    """Whether ``mapInArrow`` would not find a column: it takes their names for expressions, and does not quote them."""
+    return any("." in name or "`" in name for name in df.columns)
+
+
+def _failure_type() -> StructType:
+    from pyspark.sql.types import BooleanType, DoubleType, IntegerType, StringType, StructField, StructType
+
+    return StructType(
+        [
+            StructField("kind", StringType()),
+            StructField("type", StringType()),
+            StructField("message", StringType()),
+            StructField("attempts", IntegerType()),
+            StructField("elapsed", DoubleType()),
+            StructField("retryable", BooleanType()),
+            StructField("where", StringType()),
+        ]
+    )

@@ -1,0 +1,1 @@
+"""The part that runs in the driver beside a batch: checkpoint, reports, cancellation, replay, rate."""

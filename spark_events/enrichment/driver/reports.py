@@ -1,0 +1,138 @@
+"""What the driver makes of the partitions' reports: the error with which a batch fails, and its event."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from spark_events.enrichment.driver.micro_batch import MicroBatch, is_connect
+from spark_events.enrichment.engine.statistics import merged, summary
+from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.worker.report import PartitionReport, Sample, described, place_of
+from spark_events.errors import EnrichmentError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["enrichment_event", "judged", "post"]
+
+_LOG = logging.getLogger(__name__)
+_SCOPE = "spark_events.enrich"
+_TYPES_NAMED = 5
+_SAMPLES_NAMED = 3
+_TYPES_TOLD = 20
+
+
+def judged(plan: Plan, batch: MicroBatch, reports: Sequence[PartitionReport]) -> EnrichmentError | None:
+    """The error with which the batch fails; None when it does not."""
+    failed = sum(report.failed for report in reports)
+    rows = sum(report.rows for report in reports)
+    if not failed:
+        return None
+    if plan.on_failure == "fail":
+        rule = ""
+    elif plan.max_failure_ratio is not None and failed > _as_written(plan.max_failure_ratio) * rows:
+        rule = f", over max_failure_ratio={plan.max_failure_ratio}"
+    else:
+        return None
+    samples = _varied([sample for report in reports for sample in report.samples])
+    types = sum((Counter(report.types) for report in reports), Counter[str]()).most_common(_TYPES_NAMED)
+    counts = ", ".join(f"{name} {number:,}" for name, number in types)
+    told = "; ".join(
+        f"{place_of(one.partition, one.row)}: {described(one.failure)}" for one in samples[:_SAMPLES_NAMED]
+    )
+    return EnrichmentError(
+        f"{failed:,} of {rows:,} rows have no answer{rule}, in {batch} ({counts}). For example {told}",
+        failed=failed,
+        rows=rows,
+        batch_id=batch.batch,
+        query=batch.query,
+        samples=samples,
+    )
+
+
+def enrichment_event(
+    name: str, batch: MicroBatch, reports: Sequence[PartitionReport], seconds: float, error: EnrichmentError | None
+) -> dict[str, Any]:
+    """What is told of a batch that has settled, well or not.
+
+    Args:
+        name: of the function.
+        batch: which one.
+        reports: of its partitions.
+        seconds: from the first call to the last, as the driver saw it.
+        error: with which the batch fails.
+    """
+    numbers = summary(merged([dict(report.statistics) for report in reports]))
+    rows = sum(report.rows for report in reports)
+    failed = sum(report.failed for report in reports)
+    types = sum((Counter(report.types) for report in reports), Counter[str]())
+    attributes: dict[str, Any] = {
+        **{f"enrich.{key}": value for key, value in numbers.items()},
+        "enrich.rows": rows,
+        "enrich.failures": failed,
+        "enrich.function": name,
+        "enrich.partitions": len(reports),
+        "enrich.duration_ms": round(seconds * 1000),
+        "enrich.outcome": "settled" if error is None else "failed",
+        **{f"enrich.failures.{kind}": count for kind, count in types.most_common(_TYPES_TOLD)},
+    }
+    if query := batch.spark_query or batch.query:
+        attributes["spark.streaming.query.id"] = query
+    if batch.run:
+        attributes["spark.streaming.query.run_id"] = batch.run
+    if batch.batch is not None:
+        attributes["spark.streaming.batch.id"] = batch.batch
+    what = f"{name} on {batch}: {rows:,} rows, {numbers['calls']:,} calls, {failed:,} failed"
+    return {
+        "id": uuid.uuid4().hex,
+        "name": "EnrichmentEvent",
+        "class_scope": _SCOPE,
+        "body": f"Enriched with {what}" if error is None else f"Enrichment failed with {what}",
+        "severity": "INFO" if error is None else "ERROR",
+        "time": time.time_ns() // 1_000_000,
+        "attributes": attributes,
+    }
+
+
+def post(df: DataFrame, event: dict[str, Any]) -> bool:
+    """Puts an event on Spark's listener bus, behind what Spark has put there before.
+
+    Returns:
+        Whether it was put there: with Connect, and without the listener's jar, there is no way.
+    """
+    if is_connect(df):
+        return False
+    try:
+        jvm: Any = df.sparkSession.sparkContext._jvm
+        door = jvm.io.sparkevents.Events
+        if type(door).__name__ != "JavaClass":
+            return False
+        door.add(json.dumps(event))
+    except Exception as error:
+        # The batch is settled; that nobody hears of it is no reason to fail it.
+        _LOG.warning("the EnrichmentEvent was not posted: %s", error)
+        return False
+    return True
+
+
+def _as_written(ratio: float) -> Fraction:
+    """Exactly: as a float, 0.29 of 100 rows is a little less than 29 of them."""
+    return Fraction(str(float(ratio)))
+
+
+def _varied(samples: list[Sample]) -> list[Sample]:
+    """One of each type first."""
+    seen: set[str] = set()
+    first: list[Sample] = []
+    rest: list[Sample] = []
+    for sample in samples:
+        (rest if sample.failure.type in seen else first).append(sample)
+        seen.add(sample.failure.type)
+    return first + rest

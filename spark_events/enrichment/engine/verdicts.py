@@ -1,0 +1,264 @@
+"""What a failed attempt means: whether trying again may help, and what it says about the destination.
+
+Clients are told by their names, not by their classes, for none of them need be installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import datetime
+import email.utils
+import errno
+import math
+import re
+import socket
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from spark_events.enrichment.plan import Retry
+
+__all__ = ["NotAcceptedError", "Verdict", "essence_of", "judge", "verdict_on"]
+
+
+class NotAcceptedError(Exception):
+    """``on_result`` says of what the call returned that it is to be tried again."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """On one failed attempt.
+
+    Attributes:
+        retryable: another attempt may work.
+        timeout: no answer came in time.
+        throttled: the destination refuses because it is asked too much.
+        outage: it is out of reach, out of order or silent: what a circuit breaker counts.
+        answered: it did answer, so it is not down.
+        retry_after: seconds for which it asks to be left alone, a day at most.
+    """
+
+    retryable: bool
+    timeout: bool = False
+    throttled: bool = False
+    outage: bool = False
+    answered: bool = False
+    retry_after: float | None = None
+
+
+_TOO_MANY = 429
+_UNAVAILABLE = 503
+_TIMEOUT_STATUS = 408
+_SERVER_ERRORS = range(500, 600)
+_STATUSES = range(100, 600)
+#: Seconds. Nobody means a longer Retry-After; a worker outlives its batches, and would be held back in all of them.
+_LONGEST_PAUSE = 86_400.0
+_RESETS = "x-ratelimit-reset"
+#: Seconds. A larger number is no duration but a moment, in seconds since 1970 (this one is in 2001).
+_FIRST_EPOCH = 1e9
+#: As Go writes durations: ``6m0s``, ``20ms``.
+_DURATION = re.compile(r"(?=.)(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
+_DURATION_UNITS = (3600.0, 60.0, 1.0, 0.001)
+
+# Top-level package and class name; subclasses count as well.
+_TIMEOUTS = {
+    ("httpx", "TimeoutException"),
+    ("httpcore", "TimeoutException"),
+    ("aiohttp", "ServerTimeoutError"),
+    ("requests", "Timeout"),
+    ("urllib3", "TimeoutError"),
+}
+_CONNECTIONS = {
+    ("httpx", "NetworkError"),
+    ("httpx", "ProxyError"),
+    ("httpx", "RemoteProtocolError"),
+    ("httpcore", "NetworkError"),
+    ("httpcore", "ProxyError"),
+    ("httpcore", "RemoteProtocolError"),
+    ("aiohttp", "ClientConnectionError"),
+    ("aiohttp", "ClientPayloadError"),
+    ("requests", "ConnectionError"),
+    ("requests", "ChunkedEncodingError"),
+    ("urllib3", "ProtocolError"),
+    ("urllib3", "NewConnectionError"),
+    ("urllib3", "MaxRetryError"),
+}
+# Connection errors by their class, mistakes by their nature: no other attempt will find another certificate or name.
+_MISTAKES = {("aiohttp", "ClientConnectorCertificateError"), ("requests", "SSLError")}
+_NETWORK_ERRNOS = {
+    getattr(errno, name)
+    for name in (
+        "EADDRNOTAVAIL", "ECONNABORTED", "ECONNREFUSED", "ECONNRESET", "EHOSTDOWN", "EHOSTUNREACH", "EMFILE",
+        "ENETDOWN", "ENETRESET", "ENETUNREACH", "ENOBUFS", "EPIPE", "ETIMEDOUT",
+    )
+    if hasattr(errno, name)
+}  # fmt: skip
+
+
+def verdict_on(error: BaseException, retry: Retry | None) -> tuple[BaseException, Verdict]:
+    """What an attempt has raised, of a group the exception that decides, and the verdict on that."""
+    error = essence_of(error, retry)
+    return error, judge(error, retry)
+
+
+def essence_of(error: BaseException, retry: Retry | None) -> BaseException:
+    """Of a group, as ``asyncio.TaskGroup`` raises it, the exception that decides; of any other, that one itself.
+
+    The first that no other attempt will mend, else one that says when to come again, or else the first. A group that
+    the user's ``on`` wants to be tried again stays whole.
+    """
+    if not any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__):
+        return error
+    if retry is not None and retry.on is not None and judge(error, retry).retryable:
+        return error
+    parts: tuple[BaseException, ...] = error.exceptions  # type: ignore[attr-defined]
+    inner = [essence_of(part, retry) for part in parts]
+    verdicts = [judge(one, retry) for one in inner]
+    final = (one for one, verdict in zip(inner, verdicts, strict=True) if not verdict.retryable)
+    asked = (one for one, verdict in zip(inner, verdicts, strict=True) if verdict.retry_after is not None)
+    return next(final, next(asked, inner[0]))
+
+
+def judge(error: BaseException, retry: Retry | None, wall: Callable[[], float] = time.time) -> Verdict:
+    """The verdict on what an attempt raised.
+
+    Args:
+        error: what it raised.
+        retry: the user's policy; None: nothing is tried again.
+        wall: seconds since 1970, for a Retry-After that is a date.
+    """
+    if isinstance(error, NotAcceptedError):
+        return Verdict(retryable=True, answered=True)
+    nature = _nature(error, wall)
+    if retry is None or not isinstance(error, Exception):
+        # CancelledError, SystemExit, KeyboardInterrupt: somebody wants an end, not another beginning.
+        return dataclasses.replace(nature, retryable=False)
+    if retry.on is None:
+        return nature
+    wanted = isinstance(error, tuple(retry.on)) if isinstance(retry.on, Sequence) else bool(retry.on(error))
+    return dataclasses.replace(nature, retryable=wanted)
+
+
+def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
+    if isinstance(error.__cause__, Exception) and ("aiohttp", "HttpProcessingError") in _families(error.__cause__):
+        # What came was no HTTP; aiohttp calls that a status of 400, which nobody sent.
+        return Verdict(retryable=True, outage=True)
+    status = _status(error)
+    if status is not None:
+        asked = _asked(error, status, wall)
+        throttled = status == _TOO_MANY or asked is not None
+        return Verdict(
+            retryable=throttled or status == _TIMEOUT_STATUS or status in _SERVER_ERRORS,
+            timeout=status == _TIMEOUT_STATUS,
+            throttled=throttled,
+            outage=status in _SERVER_ERRORS and not throttled,
+            answered=status not in _SERVER_ERRORS or throttled,
+            retry_after=asked,
+        )
+    families = _families(error)
+    if families & _MISTAKES or isinstance(error, ssl.SSLCertVerificationError):
+        return Verdict(retryable=False)
+    if isinstance(error, (TimeoutError, asyncio.TimeoutError)) or families & _TIMEOUTS:
+        # Waiting for a connection of one's own pool says nothing about the destination.
+        return Verdict(retryable=True, timeout=True, outage=("httpx", "PoolTimeout") not in families)
+    if families & _CONNECTIONS or _is_connection_error(error):
+        return Verdict(retryable=True, outage=True)
+    asked = getattr(error, "retry_after", None)
+    if isinstance(asked, (int, float)) and asked >= 0:
+        return Verdict(retryable=True, throttled=True, answered=True, retry_after=float(min(asked, _LONGEST_PAUSE)))
+    return Verdict(retryable=False)
+
+
+def _families(error: BaseException) -> set[tuple[str, str]]:
+    return {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__}
+
+
+def _is_connection_error(error: BaseException) -> bool:
+    if isinstance(error, (ConnectionError, socket.gaierror, ssl.SSLError, asyncio.IncompleteReadError)):
+        return True
+    if not isinstance(error, OSError):
+        return False
+    # asyncio joins the failures of a name's addresses in one OSError that has no number.
+    return error.errno in _NETWORK_ERRNOS or str(error).startswith("Multiple exceptions: [Errno")
+
+
+def _status(error: BaseException) -> int | None:
+    """The HTTP status that an exception carries: itself (aiohttp, urllib), or in its response (httpx, requests)."""
+    for holder in (getattr(error, "response", None), error):
+        for name in ("status_code", "status", "code"):
+            value = getattr(holder, name, None)
+            if isinstance(value, int) and value in _STATUSES:
+                return int(value)
+    return None
+
+
+def _asked(error: BaseException, status: int, wall: Callable[[], float]) -> float | None:
+    """Return the seconds for which a response asks to be left alone; None: no header says that legibly.
+
+    Services send their rate-limit headers with every response, so these count with 429 only.
+    """
+    if status not in {_TOO_MANY, _UNAVAILABLE}:
+        return None
+    headers = _headers(error)
+    said = [_number(headers.get("retry-after-ms"), 0.001), _moment(headers.get("retry-after"), wall)]
+    if status == _TOO_MANY:
+        said += [_moment(headers.get("ratelimit-reset"), wall), _reset(headers, wall)]
+    asked = next((seconds for seconds in said if seconds is not None), None)
+    return None if asked is None else min(max(0.0, asked), _LONGEST_PAUSE)
+
+
+def _headers(error: BaseException) -> dict[str, str]:
+    """Return the response's headers by their names in small letters."""
+    for holder in (getattr(error, "response", None), error):
+        headers: Any = getattr(holder, "headers", None)
+        if hasattr(headers, "items"):
+            return {str(name).lower(): str(value) for name, value in headers.items()}
+    return {}
+
+
+def _reset(headers: Mapping[str, str], wall: Callable[[], float]) -> float | None:
+    """Return when a limit of the ``x-ratelimit-reset`` family is reset: the last of the exhausted ones, or the first.
+
+    A service has several limits, of requests and of tokens, say. Which one refused, only the remainders tell.
+    """
+    exhausted: list[float] = []
+    others: list[float] = []
+    for name, value in headers.items():
+        if name.startswith(_RESETS) and (seconds := _moment(value, wall)) is not None:
+            left = _number(headers.get(name.replace("reset", "remaining")))
+            (exhausted if left is not None and left <= 0 else others).append(seconds)
+    return max(exhausted) if exhausted else min(others, default=None)
+
+
+def _moment(said: str | None, wall: Callable[[], float]) -> float | None:
+    """Return the seconds until a moment, written as seconds, a duration, a date, or seconds since 1970."""
+    number = _number(said)
+    if number is not None:
+        if number < _FIRST_EPOCH:
+            return number
+        # A year number of seconds is a moment; a thousand times as much is one in milliseconds.
+        return (number if number < 1000 * _FIRST_EPOCH else number / 1000) - wall()
+    if not said:
+        return None
+    if (duration := _DURATION.fullmatch(said)) is not None:
+        parts = zip(duration.groups(default="0"), _DURATION_UNITS, strict=True)
+        return sum(float(part) * unit for part, unit in parts)
+    for parse in (email.utils.parsedate_to_datetime, _of_iso_date):
+        with contextlib.suppress(TypeError, ValueError):
+            return parse(said).timestamp() - wall()
+    return None
+
+
+def _of_iso_date(said: str) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(said.replace("Z", "+00:00"))  # Python 3.10 knows no Z
+
+
+def _number(said: str | None, unit: float = 1.0) -> float | None:
+    try:
+        number = float(said or "")
+    except ValueError:
+        return None
+    return number * unit if math.isfinite(number) else None

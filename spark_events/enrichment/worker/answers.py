@@ -1,0 +1,234 @@
+"""Answers to Arrow columns; an answer that does not fit the output is a failure of its row, not of the task."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from spark_events.enrichment.engine.failure import RowFailure, type_of
+from spark_events.enrichment.worker.nulls import has_required, null_below
+from spark_events.enrichment.worker.structs import by_name
+from spark_events.enrichment.worker.type_checks import check_of, described, listed, surely_fits
+
+__all__ = ["AnswerWriter"]
+
+#: A record batch of answers: one of 2 GiB is more than Arrow's 32-bit offsets and Spark's reader can address, and
+#: whatever writes or reads one needs room for all of it.
+_MOST_BYTES = 64 << 20
+
+
+class AnswerWriter:
+    """Checks answers against the output, and makes columns of them.
+
+    Args:
+        schema: of the output; a field that is not nullable takes no None.
+        most_bytes: of the columns of one part, see :meth:`parts`; one row alone may have more.
+    """
+
+    def __init__(self, schema: pa.Schema, most_bytes: int = _MOST_BYTES) -> None:
+        self._schema = schema
+        self._most_bytes = most_bytes
+        self._names = list(schema.names)
+        self._fields = list(schema)
+        self._required = [place for place, field in enumerate(self._fields) if not field.nullable]
+        self._checks = [check_of(field.type, field.name) for field in self._fields]
+        self._strict = [has_required(field.type) for field in self._fields]
+        single = len(self._names) == 1
+        get = operator.itemgetter(*self._names)
+        self._get: Callable[[Any], tuple[Any, ...]] = (lambda answer: (get(answer),)) if single else get
+        self._getters = [operator.itemgetter(name) for name in self._names]
+        self._nothing = (None,) * len(self._names)
+        self._sure = [surely_fits(field.type) for field in self._fields]
+        for field in self._fields:
+            # The first array of a process imports what pyarrow needs for it: not in the middle of the calls.
+            pa.array([], field.type)
+
+    def write(self, answers: Sequence[Any]) -> tuple[list[pa.Array], dict[int, RowFailure]]:
+        """The output's columns, and by row the failures: those among the answers, and those found here.
+
+        A row that failed has nulls.
+
+        Raises:
+            ArrowCapacityError: several answers are together more than one array can hold.
+        """
+        failures: dict[int, RowFailure] = {}
+        columns = self._columns(answers)
+        if columns is None:
+            rows = self._rows(answers, failures)
+            columns = list(zip(*rows, strict=True)) if rows else [()] * len(self._names)
+        arrays = []
+        for place, field in enumerate(self._fields):
+            arrays.append(self._array(place, field, columns[place], failures))
+        if failures:
+            # One that was found in a later column has left its values in the earlier ones.
+            cleared = [[None if row in failures else value for row, value in enumerate(column)] for column in columns]
+            arrays = [_array_of(column, field.type) for column, field in zip(cleared, self._fields, strict=True)]
+        return arrays, failures
+
+    def misfit(self, answer: Any) -> RowFailure | None:
+        """Why one answer does not fit; None: it does. Where that is plain, no array is made to find out."""
+        return None if self._is_plain(answer) else self.write([answer])[1].get(0)
+
+    def _is_plain(self, answer: Any) -> bool:
+        if type(answer) is not dict or len(answer) != len(self._names):
+            return False
+        try:
+            values = self._get(answer)
+        except KeyError:
+            return False
+        fit = all(value is None or sure(value) for sure, value in zip(self._sure, values, strict=True))
+        return fit and not any(values[place] is None for place in self._required)
+
+    def parts(
+        self, answers: list[Any], mean: float | None
+    ) -> Iterator[tuple[int, list[pa.Array], dict[int, RowFailure]]]:
+        """The same in parts of a bounded size: the place of the first row, and columns and failures of its part.
+
+        Most often that is one part. Where it is not, the list lets go of what has become columns.
+
+        Args:
+            answers: what was answered.
+            mean: what an answer weighs, about; None: nobody knows.
+        """
+        rows = len(answers)
+        step = rows if not mean else max(1, min(rows, int(self._most_bytes / mean)))
+        todo = [(start, min(start + step, rows)) for start in range(0, rows, step or 1)] or [(0, 0)]
+        todo.reverse()
+        while todo:
+            start, stop = todo.pop()
+            try:
+                arrays, failures = self.write(answers if stop - start == rows else answers[start:stop])
+                fits = stop - start <= 1 or sum(array.nbytes for array in arrays) <= self._most_bytes
+            except pa.ArrowCapacityError:
+                fits = False
+            if not fits:
+                middle = (start + stop) // 2
+                todo += [(middle, stop), (start, middle)]
+                continue
+            if stop - start < rows:
+                answers[start:stop] = [None] * (stop - start)
+            yield start, arrays, failures
+
+    def _columns(self, answers: Sequence[Any]) -> list[Sequence[Any]] | None:
+        """The values by column, taken by C code alone, where every answer is just as it should be."""
+        if operator.countOf(map(type, answers), dict) != len(answers):
+            return None
+        try:
+            columns: list[Sequence[Any]] = [list(map(get, answers)) for get in self._getters]
+        except KeyError:
+            return None
+        # Nobody has less than the columns.
+        if sum(map(len, answers)) != len(answers) * len(columns):
+            return None
+        missing = any(value is None for place in self._required for value in columns[place])
+        return None if missing else columns
+
+    def _rows(self, answers: Sequence[Any], failures: dict[int, RowFailure]) -> list[tuple[Any, ...]]:
+        wanted = len(self._names)
+        rows = []
+        for row, answer in enumerate(answers):
+            if type(answer) is dict and len(answer) == wanted:
+                try:
+                    values = self._get(answer)
+                except KeyError:
+                    values = None
+            else:
+                values = None
+            if values is None:
+                values = self._slow(row, answer, failures)
+            for place in self._required:
+                if values[place] is None and row not in failures:
+                    failures[row] = _misfit(_not_null(self._names[place]))
+            rows.append(values)
+        return rows
+
+    def _slow(self, row: int, answer: Any, failures: dict[int, RowFailure]) -> tuple[Any, ...]:
+        if isinstance(answer, RowFailure):
+            failures[row] = answer
+            return self._nothing
+        try:
+            return self._values(row, answer, failures)
+        except Exception as error:
+            # A mapping of somebody's own; what it says may hold what it was to give.
+            kind = type(answer).__name__
+            failures[row] = _misfit(f"the function returned {kind}, whose values cannot be taken: {type_of(error)}")
+            return self._nothing
+
+    def _values(self, row: int, answer: Any, failures: dict[int, RowFailure]) -> tuple[Any, ...]:
+        if not isinstance(answer, Mapping):
+            wanted = ", ".join(self._names)
+            failures[row] = _misfit(f"the function returned {type(answer).__name__}, not a mapping with {wanted}")
+        elif set(answer) != set(self._names):
+            missing = [name for name in self._names if name not in answer]
+            extra = sorted(str(name) for name in set(answer) - set(self._names))
+            said = [f"without {listed(missing)}"] if missing else []
+            said += [f"with {listed(extra)}, which the output does not have"] if extra else []
+            failures[row] = _misfit(f"the function returned a mapping {' and '.join(said)}")
+        else:
+            return self._get(answer)
+        return self._nothing
+
+    def _array(self, place: int, field: pa.Field, values: Sequence[Any], failures: dict[int, RowFailure]) -> pa.Array:
+        check = self._checks[place]
+        try:
+            if check is None or check.all_fit(values):
+                array = _array_of(values, field.type)
+                if self._null_below(place, array) is None:
+                    return array
+        except pa.ArrowCapacityError:
+            # Of several, each may fit.
+            if len(values) > 1:
+                raise
+        except Exception:
+            # What Arrow says, or what a value raises that is of somebody's own class.
+            pass
+        # Somebody does not fit: who?
+        fitting = list(values)
+        for row, value in enumerate(values):
+            wrong = self._wrong(place, field, value)
+            if wrong is not None:
+                fitting[row] = None
+                if row not in failures:
+                    failures[row] = _misfit(wrong)
+        return _array_of(fitting, field.type)
+
+    def _wrong(self, place: int, field: pa.Field, value: Any) -> str | None:
+        """Why a value does not fit. The library's message would show the value, which may be a secret."""
+        check = self._checks[place]
+        try:
+            complaint = None if check is None else check.complaint(value)
+            if complaint is not None:
+                return complaint
+            path = self._null_below(place, _array_of([value], field.type))
+        except Exception:
+            return f"column {field.name!r} is {field.type}, and the function gave {described(value)}"
+        return None if path is None else _not_null(path)
+
+    def _null_below(self, place: int, array: pa.Array) -> str | None:
+        return null_below(array, self._names[place]) if self._strict[place] else None
+
+
+def _array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    try:
+        array = pa.array(values, kind)
+    except pa.ArrowTypeError:
+        # Each may fit: it takes tuples for structs or dictionaries, whichever comes first.
+        turn = by_name(kind)
+        if turn is None:
+            raise
+        array = pa.array([None if value is None else turn(value) for value in values], kind)
+    if isinstance(array, pa.ChunkedArray):
+        # Of text and bytes beyond 2 GiB pyarrow makes several, of what they are nested in it says that it cannot.
+        raise pa.ArrowCapacityError("more than one array holds")
+    return array
+
+
+def _misfit(message: str) -> RowFailure:
+    return RowFailure(kind="error", type="OutputError", message=message, attempts=1)
+
+
+def _not_null(path: str) -> str:
+    return f"column {path!r} is NOT NULL, and the function gave None"

@@ -1,0 +1,225 @@
+"""One partition through the engine, in the worker."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from spark_events.enrichment.engine.chunk import Chunk
+from spark_events.enrichment.engine.engine import Definition, Engine
+from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.process import current_process
+from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.worker.answers import AnswerWriter
+from spark_events.enrichment.worker.identity import answer_keys, idempotency_keys
+from spark_events.enrichment.worker.report import (
+    COLUMN,
+    FAILURE_TYPE,
+    HIDDEN_TYPE,
+    Tally,
+    described,
+    failure_values,
+    place_of,
+)
+from spark_events.enrichment.worker.rows import BatchSlice, RowReader
+from spark_events.enrichment.worker.values import hashable, identities_of
+from spark_events.errors import EnrichmentError
+
+if TYPE_CHECKING:
+    from spark_events.enrichment.worker.driver_channel import TaskAttempt
+    from spark_events.enrichment.worker.replay import Recording
+    from spark_events.enrichment.worker.task import Task
+
+__all__ = ["Partition"]
+
+#: Rows that are handed to the engine together, at most: for every such chunk two threads wake each other, which costs
+#: as much as to call some hundred rows.
+_MOST_ROWS = 4_000
+#: The buffer counts whole chunks, so they are smaller where it would not hold so many of them; by rows, not below this.
+_CHUNKS, _LEAST_ROWS = 8, 1_000
+
+
+class Partition:
+    """The rows of one partition, from Spark to the engine and back.
+
+    Args:
+        task: what is to be done.
+        plan: the same, for the engine.
+        definition: what of the process may be used again.
+        attempt: of the partition's, which this one is.
+        scope: query and batch, as the task's properties tell it.
+        began: when Spark began with it, of ``time.monotonic``; None: now.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        plan: Plan,
+        definition: Definition,
+        attempt: TaskAttempt,
+        scope: str,
+        began: float | None = None,
+    ) -> None:
+        self._task = task
+        self._plan = plan
+        self._attempt = attempt
+        self._number = attempt.partition
+        self._scope = scope if task.scope is None else task.scope
+        self._rows = RowReader(task.input_cols)
+        self._writer = AnswerWriter(task.output_schema())
+        self._engine = Engine(plan, definition, task.rate, self._writer.misfit, began=began)
+        self._tally = Tally(attempt.partition, attempt.stage)
+        self._recording: Recording | None = None
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches with their answers, in order. The last one is held back until it can carry the report."""
+        held: pa.RecordBatch | None = None
+        with contextlib.ExitStack() as stack:
+            if self._task.replay is not None:
+                self._recording = stack.enter_context(self._task.replay.recording(self._number))
+            if self._task.channel is not None:
+                background = current_process().background
+                stack.enter_context(self._task.channel.listening(background, self._attempt, self._engine.cancel))
+            answered = self._engine.run(self._chunks(batches))
+            if self._recording is not None:
+                stack.enter_context(self._recording.looking_at(self._engine.unfinished, self._write_early))
+            stack.callback(answered.close)  # type: ignore[attr-defined]  # it is a generator
+            for chunk, answers in answered:
+                for batch in self._enriched(chunk, answers):
+                    if held is not None:
+                        yield held
+                    held = batch
+        if held is not None:
+            yield self._with_report(held) if self._task.settles else held
+
+    def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Chunk]:
+        for given in batches:
+            batch = self._with_names(given)
+            start = 0
+            while start < batch.num_rows:
+                # What answers weigh is known better each time.
+                rows = _together(self._plan, batch, self._engine.answer_size)
+                chunk = batch.slice(start, max(1, min(rows, self._engine.room)))
+                start += chunk.num_rows
+                yield self._chunk(chunk)
+
+    def _with_names(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        names = self._task.names
+        if not names:
+            return batch
+        fields = [field.with_name(name) for field, name in zip(batch.schema, names, strict=True)]
+        return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
+
+    def _chunk(self, batch: pa.RecordBatch) -> Chunk:
+        rows, failed = self._rows.read(batch)
+        plan = self._plan
+        keys = None if plan.key is None else _tuples(batch, plan.key)
+        requests = None
+        if plan.coalesce_by is not None:
+            requests = _tuples(batch, plan.coalesce_by)
+        elif plan.cache is not None:
+            requests = [hashable(tuple(row)) for row in rows]
+        key_of = idempotency_keys(self._scope, self._task.identity, batch)
+        if self._recording is None:
+            return Chunk(rows, key_of, batch.nbytes, keys, requests, None, failed, BatchSlice(batch))
+        # The function's answer depends on what it gets, which may be other values for the same row.
+        asked = dict.fromkeys([*self._task.identity, *self._task.input_cols, *(plan.coalesce_by or ())])
+        tag = BatchSlice(batch, answer_keys(list(asked), batch))
+        known = self._recording.known(tag.answer_keys)
+        return Chunk(rows, key_of, batch.nbytes, keys, requests, known, failed, tag)
+
+    def _enriched(self, chunk: Chunk, answers: list[Any]) -> Iterator[pa.RecordBatch]:
+        """The chunk's rows with their answers: one batch, or several where the answers are large."""
+        batch: pa.RecordBatch = chunk.tag.batch
+        parts, recording = self._writer.parts(answers, self._engine.answer_size), self._recording
+        try:
+            for start, arrays, failures in parts:
+                if recording is not None:
+                    recording.add(chunk, arrays, failures, start)
+                yield self._joined(batch.slice(start, len(arrays[0])), arrays, failures)
+        finally:
+            # The task may end between two of them, and has the answers of all.
+            if recording is not None:
+                for start, arrays, failures in parts:
+                    recording.add(chunk, arrays, failures, start)
+
+    def _write_early(self, answers: Sequence[Any]) -> tuple[list[pa.Array], Mapping[int, object]]:
+        """For the recording, of chunks that are not complete."""
+        try:
+            return self._writer.write(answers)
+        except pa.ArrowCapacityError:
+            # They are recorded when they go out, in parts.
+            nothing = [pa.nulls(len(answers), field.type) for field in self._task.output_schema()]
+            return nothing, dict.fromkeys(range(len(answers)))
+
+    def _joined(
+        self, batch: pa.RecordBatch, arrays: Sequence[pa.Array], failures: Mapping[int, RowFailure]
+    ) -> pa.RecordBatch:
+        if failures and not self._task.settles and self._plan.on_failure == "fail":
+            row, failure = min(failures.items())
+            place = place_of(self._number, self._tally.rows + row)
+            raise EnrichmentError(f"no answer for {place}: {described(failure)}")
+        self._tally.add(batch.num_rows, failures)
+        # As they came: Spark may look whether a column that has no nulls says so (validateSchema, since 4.1).
+        fields = [*batch.schema, *(field.with_nullable(True) for field in self._task.output_schema())]
+        columns = [*batch.columns, *arrays]
+        if self._task.settles:
+            fields.append(pa.field(COLUMN, HIDDEN_TYPE))
+            columns.append(_hidden(_failure_array(batch.num_rows, failures)))
+        elif self._task.failure_column:
+            fields.append(pa.field(self._task.failure_column, FAILURE_TYPE))
+            columns.append(_failure_array(batch.num_rows, failures))
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+    def _with_report(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same batch; the hidden column of its last row carries the report."""
+        troubles = () if self._recording is None else self._recording.troubles
+        report = self._tally.report(self._engine.statistics(), troubles).to_bytes()
+        place = batch.schema.names.index(COLUMN)
+        hidden = batch.column(place)
+        reports = pa.array([None] * (batch.num_rows - 1) + [report], pa.binary())
+        columns = list(batch.columns)
+        columns[place] = _struct(hidden.field("failure"), reports, last_is_there=True)
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _together(plan: Plan, batch: pa.RecordBatch, answer: float | None) -> int:
+    """How many rows of a batch a chunk gets, where an answer weighs so much.
+
+    While nobody knows what answers weigh, as many as are in flight: their answers will be held, whatever they weigh.
+    """
+    least = min(_LEAST_ROWS, plan.buffer_rows)
+    by_rows = min(_MOST_ROWS, max(least, plan.buffer_rows // _CHUNKS))
+    if answer is None:
+        by_rows = min(by_rows, plan.max_in_flight * (plan.batch_size or 1))
+    by_size = plan.buffer_bytes / _CHUNKS / max(1, batch.nbytes / len(batch) + (answer or 0))
+    return max(1, min(by_rows, int(by_size)))
+
+
+def _tuples(batch: pa.RecordBatch, names: Sequence[str]) -> list[Any]:
+    columns = identities_of(batch, names)
+    if len(columns) == 1:
+        return [hashable(value) for value in columns[0]]
+    return [hashable(values) for values in zip(*columns, strict=True)]
+
+
+def _failure_array(rows: int, failures: Mapping[int, RowFailure]) -> pa.Array:
+    if not failures:
+        return pa.nulls(rows, FAILURE_TYPE)
+    return pa.array([failure_values(failures[row]) if row in failures else None for row in range(rows)], FAILURE_TYPE)
+
+
+def _hidden(failures: pa.Array) -> pa.Array:
+    return _struct(failures, pa.nulls(len(failures), pa.binary()), last_is_there=False)
+
+
+def _struct(failures: pa.Array, reports: pa.Array, *, last_is_there: bool) -> pa.Array:
+    fields = [HIDDEN_TYPE.field(0), HIDDEN_TYPE.field(1)]
+    # Null where there is nothing to tell, so that what tells something is found by a glance at the struct.
+    nothing = failures.is_null()
+    if last_is_there:
+        nothing = pa.concat_arrays([nothing.slice(0, len(nothing) - 1), pa.array([False])])
+    return pa.StructArray.from_arrays([failures, reports], fields=fields, mask=nothing)

@@ -1,0 +1,250 @@
+"""Whether values fit a type, where Arrow would bend them until they do: a float for an integer loses its fraction."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from spark_events.enrichment.worker.nulls import has_required
+from spark_events.enrichment.worker.values import hashable
+
+__all__ = ["Check", "check_of", "described", "listed", "surely_fits"]
+
+_NAMES_SHOWN = 5
+_BYTES = (bytes, bytearray, memoryview)
+_NOTHING = type(None)
+
+
+class Check(Protocol):
+    """For one column, or for what is nested in one. Either method may raise what Arrow would say of such values."""
+
+    def all_fit(self, values: Sequence[Any]) -> bool:
+        """Whether nobody complains: many at once, which is quick."""
+
+    def complaint(self, value: Any) -> str | None:
+        """What is wrong with one, without its content; None when nothing is."""
+
+
+def check_of(kind: pa.DataType, path: str) -> Check | None:
+    """The check of a type; None where Arrow takes nothing that does not fit.
+
+    Args:
+        kind: the type.
+        path: of the column or field, as messages name it.
+    """
+    told = f"column {path!r} is {kind}, and the function gave"
+    if pa.types.is_list(kind):
+        return _List(told, check_of(kind.value_type, f"{path}.element"))
+    if pa.types.is_map(kind):
+        key, value = check_of(kind.key_type, f"{path}.key"), check_of(kind.item_type, f"{path}.value")
+        return _Map(told, key, value)
+    if pa.types.is_struct(kind):
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        checks = {field.name: check_of(field.type, f"{path}.{field.name}") for field in fields}
+        below = {name: check for name, check in checks.items() if check is not None}
+        return _Struct(told, [field.name for field in fields], below)
+    fit = _fit_of(kind)
+    return None if fit is None else _Plain(told, fit)
+
+
+def surely_fits(kind: pa.DataType) -> Callable[[Any], bool]:
+    """Whether one value fits, told by its own type; False where only Arrow knows."""
+    if pa.types.is_integer(kind):
+        least, most = (-(1 << (kind.bit_width - 1)), (1 << (kind.bit_width - 1)) - 1)
+        return lambda value: type(value) is int and least <= value <= most
+    if pa.types.is_float64(kind):
+        return lambda value: type(value) is float
+    if pa.types.is_boolean(kind):
+        return lambda value: type(value) is bool
+    if pa.types.is_string(kind):
+        return lambda value: type(value) is str and _is_text(value)
+    if pa.types.is_binary(kind):
+        return lambda value: type(value) is bytes
+    if pa.types.is_list(kind) and not has_required(kind):
+        element = surely_fits(kind.value_type)
+        return lambda value: type(value) is list and all(one is None or element(one) for one in value)
+    return lambda _: False
+
+
+def described(value: Any) -> str:
+    """What it is, never what it says."""
+    kind = type(value).__name__
+    if isinstance(value, datetime.datetime):
+        return f"{kind} {'with' if value.tzinfo else 'without'} a time zone"
+    if isinstance(value, int | float):
+        return f"{kind} that does not fit"
+    if isinstance(value, str) and not _is_text(value):
+        return f"{kind} with a lone surrogate, which UTF-8 cannot hold"
+    return kind
+
+
+def listed(names: Sequence[str]) -> str:
+    """A few names, quoted."""
+    shown = ", ".join(map(repr, names[:_NAMES_SHOWN]))
+    return shown + (f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else "")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Plain:
+    told: str
+    fit: Callable[[Sequence[Any]], bool]
+
+    def all_fit(self, values: Sequence[Any]) -> bool:
+        return self.fit(values)
+
+    def complaint(self, value: Any) -> str | None:
+        return None if self.fit([value]) else f"{self.told} {described(value)}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _List:
+    told: str
+    element: Check | None
+
+    def all_fit(self, values: Sequence[Any]) -> bool:
+        # To Arrow, a text is the list of its letters.
+        if not _none_is(values, (str, bytes)):
+            return False
+        element = self.element
+        return element is None or all(element.all_fit(list(value)) for value in values if value is not None)
+
+    def complaint(self, value: Any) -> str | None:
+        if isinstance(value, str | bytes):
+            return f"{self.told} {described(value)}"
+        return None if value is None or self.element is None else _first(self.element, value)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Map:
+    told: str
+    key: Check | None
+    value: Check | None
+
+    def all_fit(self, values: Sequence[Any]) -> bool:
+        if any(kind not in (dict, _NOTHING) for kind in set(map(type, values))) and any(map(_has_twins, values)):
+            return False
+        return all(check.all_fit(parts) for value in values if value is not None for check, parts in self._parts(value))
+
+    def complaint(self, value: Any) -> str | None:
+        if _has_twins(value):
+            return f"{self.told} {described(value)} that has a key twice"
+        found = [] if value is None else [_first(check, parts) for check, parts in self._parts(value)]
+        return next((one for one in found if one is not None), None)
+
+    def _parts(self, value: Any) -> list[tuple[Check, list[Any]]]:
+        if self.key is None and self.value is None:
+            return []
+        pairs = list(value.items() if isinstance(value, Mapping) else value)
+        parts = [(self.key, [key for key, _ in pairs]), (self.value, [one for _, one in pairs])]
+        return [(check, values) for check, values in parts if check is not None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Struct:
+    told: str
+    names: Sequence[str]
+    below: Mapping[str, Check]
+
+    def all_fit(self, values: Sequence[Any]) -> bool:
+        there = [self._named(value) for value in values if value is not None]
+        known = frozenset(self.names)
+        if not all(value.keys() <= known for value in there):
+            return False
+        return all(check.all_fit([value.get(name) for value in there]) for name, check in self.below.items())
+
+    def complaint(self, value: Any) -> str | None:
+        if value is None:
+            return None
+        named = self._named(value)
+        extra = sorted(str(name) for name in named.keys() - frozenset(self.names))
+        if extra:
+            return f"{self.told} a mapping with {listed(extra)}, which it does not have"
+        found = [check.complaint(named.get(name)) for name, check in self.below.items()]
+        return next((one for one in found if one is not None), None)
+
+    def _named(self, value: Any) -> dict[Any, Any]:
+        if isinstance(value, dict):
+            return value
+        if isinstance(value, tuple):
+            return dict(zip(self.names, value, strict=True))
+        raise TypeError
+
+
+def _first(check: Check, values: Any) -> str | None:
+    return next((one for one in map(check.complaint, values) if one is not None), None)
+
+
+def _has_twins(value: Any) -> bool:
+    """Whether pairs have a key twice, which Spark takes for a map all the same, and finds the first or the last."""
+    if value is None or isinstance(value, Mapping):
+        return False
+    keys = [hashable(key) for key, _ in value]
+    return len(set(keys)) < len(keys)
+
+
+def _fit_of(kind: pa.DataType) -> Callable[[Sequence[Any]], bool] | None:
+    if pa.types.is_integer(kind):
+        return _are_whole
+    if pa.types.is_float32(kind):
+        return lambda values: _none_is(values, (bool,)) and _are_in_range(values)
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return lambda values: _none_is(values, (bool,))
+    if pa.types.is_string(kind):
+        # Arrow takes bytes for text where they are UTF-8, and text for its bytes.
+        return lambda values: _none_is(values, _BYTES)
+    if pa.types.is_binary(kind):
+        return lambda values: _none_is(values, (str,))
+    if pa.types.is_date(kind):
+        # A datetime would lose its time; whatever has an __int__, numpy's numbers too, would be days since 1970.
+        return lambda values: _none_is(values, (datetime.datetime,)) and _all_are(values, (datetime.date, pa.Scalar))
+    if pa.types.is_duration(kind):
+        return lambda values: _all_are(values, (datetime.timedelta, pa.Scalar))
+    if pa.types.is_timestamp(kind):
+        # Arrow takes a time without a zone for one in UTC, which is nobody's time.
+        aware = kind.tz is not None
+        return lambda values: all(
+            value is None or (isinstance(value, datetime.datetime) and (value.tzinfo is not None) is aware)
+            for value in values
+        )
+    return None
+
+
+def _are_whole(values: Sequence[Any]) -> bool:
+    """Integers of Python and numpy, and None; Arrow would cut floats and decimals."""
+    # First, for Arrow looks into these, and one that contains itself would end the process.
+    if not _none_is(values, (list, tuple, dict, set, frozenset)):
+        return False
+    kind = pa.infer_type(values)
+    return bool(pa.types.is_integer(kind) or pa.types.is_null(kind))
+
+
+def _are_in_range(values: Sequence[Any]) -> bool:
+    """Numbers that 32 bits hold, infinity and NaN among them, and None; Arrow would make infinity of the others."""
+    there = [value for value in values if value is not None]
+    try:
+        # With "<", for in the machine's own format Python does not look.
+        struct.pack(f"<{len(there)}f", *there)
+    except (struct.error, OverflowError):
+        return False
+    return True
+
+
+def _none_is(values: Sequence[Any], refused: tuple[type, ...]) -> bool:
+    return not any(issubclass(kind, refused) for kind in set(map(type, values)))
+
+
+def _all_are(values: Sequence[Any], allowed: tuple[type, ...]) -> bool:
+    return all(kind is _NOTHING or issubclass(kind, allowed) for kind in set(map(type, values)))
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

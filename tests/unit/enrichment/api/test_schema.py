@@ -1,0 +1,149 @@
+"""The output as it is written, by a Spark that cannot read it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import types as spark_types
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    CharType,
+    DataType,
+    DateType,
+    DayTimeIntervalType,
+    DecimalType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VarcharType,
+)
+
+from spark_events.enrichment.api.schema import check_carried, output_of
+from spark_events.errors import InvalidPlanError
+
+_INTERNAL = "org.apache.spark.SparkException: [INTERNAL_ERROR] no output of that type"
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("\n[UNSUPPORTED_DATATYPE] lnog\n\n== SQL ==\nx", "[UNSUPPORTED_DATATYPE] lnog"),
+        (f"An error occurred while calling o36.applySchema.\n: {_INTERNAL}\n\tat org.apache.A.b(A.scala)", _INTERNAL),
+        ("An error occurred while calling o36.applySchema.", "An error occurred while calling o36.applySchema."),
+        ("", "RuntimeError"),
+    ],
+)  # fmt: skip
+def test_what_spark_cannot_read_is_told_with_spark_s_own_reason(said: str, reason: str) -> None:
+    """Not with what Py4J says before it."""
+
+    def refuse(rows: list[Any], schema: str) -> None:
+        raise RuntimeError(said)
+
+    df: Any = SimpleNamespace(sparkSession=SimpleNamespace(createDataFrame=refuse), columns=[])
+    with pytest.raises(InvalidPlanError) as caught:
+        output_of(df, "c char(3)")
+    assert str(caught.value) == f"output is 'c char(3)', which Spark cannot read: {reason}"
+
+
+_CHARS = "[INTERNAL_ERROR] Logical plan should not have output of char/varchar type"
+
+
+def _spark_that(answer: Any) -> Any:
+    def create(rows: list[Any], schema: str) -> Any:
+        if isinstance(answer, str):
+            raise RuntimeError(answer)
+        return SimpleNamespace(schema=answer)
+
+    return SimpleNamespace(sparkSession=SimpleNamespace(createDataFrame=create), columns=["id"])
+
+
+_TWINS = StructType([StructField("a", StringType()), StructField("b", StringType()), StructField("a", StringType())])
+
+
+@pytest.mark.parametrize(
+    ("output", "read", "message"),
+    [
+        ("c char(3)", _CHARS, "output is 'c char(3)', with a char or varchar; allowed for text: string"),
+        (None, StructType([StructField("c", CharType(3))]), "'c' of the type char(3); allowed for text: string"),
+        (
+            None, StructType([StructField("c", ArrayType(VarcharType(3)))]),
+            "'c.element' of the type varchar(3); allowed for text: string",
+        ),
+        (None, StructType([StructField("", StringType())]), "output has a column '', which no answer can name"),
+        ("x", StructType([StructField("s", _TWINS)]), "output has 's', a struct with several fields 'a'"),
+        (
+            None, StructType([StructField("m", MapType(StringType(), _TWINS))]),
+            "output has 'm.value', a struct with several fields 'a'",
+        ),
+    ],
+)  # fmt: skip
+def test_an_output_that_cannot_be_is_refused_with_what_is_allowed(output: Any, read: Any, message: str) -> None:
+    """By its place, before a task dies of it; and no argument is named that nobody gave."""
+    with pytest.raises(InvalidPlanError) as caught:
+        output_of(_spark_that(read), output or read)
+    assert message in str(caught.value)
+
+
+class UnknownType(DataType):
+    """What PySpark may bring some day."""
+
+
+#: Not every PySpark has these.
+YearMonthIntervalType = getattr(spark_types, "YearMonthIntervalType", UnknownType)
+CalendarIntervalType = getattr(spark_types, "CalendarIntervalType", UnknownType)
+
+
+@pytest.mark.parametrize("kind", [UnknownType(), ArrayType(StructType([StructField("i", UnknownType())]))], ids=str)
+def test_a_type_that_output_cannot_have_is_named_with_those_that_it_can(kind: DataType) -> None:
+    """Some that newer Sparks have pass through as columns of the DataFrame all the same."""
+    fields = [StructField("id", StringType())]
+    df: Any = SimpleNamespace(schema=StructType(fields), columns=["id"])
+    with pytest.raises(InvalidPlanError) as caught:
+        output_of(df, StructType([StructField("c", kind)]))
+    assert "output cannot be: unknown is not allowed; allowed are decimals, bigint, binary," in str(caught.value)
+    assert "timestamp_ntz, tinyint, void, and arrays, maps and structs of these" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (UnknownType(), "'c', unknown,"),
+        (YearMonthIntervalType(), "'c', interval year to month,"),
+        (CalendarIntervalType(), "'c', interval,"),
+        (ArrayType(YearMonthIntervalType()), "'c.element', interval year to month,"),
+        (MapType(StringType(), CalendarIntervalType()), "'c.value', interval,"),
+        (StructType([StructField("i", ArrayType(CalendarIntervalType()))]), "'c.i.element', interval,"),
+        (CharType(5), "'c', char(5),"),
+        (ArrayType(VarcharType(5)), "'c.element', varchar(5),"),
+        (_TWINS, "'c', a struct with several fields 'a',"),
+        (MapType(_TWINS, StringType()), "'c.key', a struct with several fields 'a',"),
+    ],
+    ids=str,
+)
+def test_a_column_that_arrow_does_not_carry_is_named_with_its_type(kind: DataType, told: str) -> None:
+    """And with what to do about it."""
+    df: Any = SimpleNamespace(schema=StructType([StructField("id", StringType()), StructField("c", kind)]))
+    with pytest.raises(InvalidPlanError) as caught:
+        check_carried(df)
+    if UnknownType in (YearMonthIntervalType, CalendarIntervalType):
+        told = told.replace("interval year to month", "unknown").replace("interval", "unknown")
+    assert f"the DataFrame has {told} which Arrow does not carry" in str(caught.value)
+    assert "cast that column to another type, or drop it" in str(caught.value)
+
+
+def test_what_arrow_carries_is_not_refused() -> None:
+    """Fields whose names differ in capitals among it."""
+    kinds: list[DataType] = [
+        StringType(), DayTimeIntervalType(), NullType(), TimestampNTZType(), DecimalType(38, 3),
+        StructType([StructField("a", StringType()), StructField("A", BinaryType())]), StructType([]),
+        MapType(DateType(), ArrayType(TimestampType())),
+    ]  # fmt: skip
+    df: Any = SimpleNamespace(schema=StructType([StructField(f"c{n}", kind) for n, kind in enumerate(kinds)]))
+    check_carried(df)

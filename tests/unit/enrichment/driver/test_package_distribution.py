@@ -1,0 +1,75 @@
+"""What travels to executors works where nothing but pyarrow is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from spark_events.enrichment.driver import package_distribution as shipping
+from spark_events.enrichment.driver.package_distribution import archive
+
+
+def test_the_archive_holds_the_package_and_tenacity_and_nothing_compiled() -> None:
+    """As any zip on a path."""
+    names = zipfile.ZipFile(archive()).namelist()
+    assert {f"spark_events/enrichment/worker/{name}.py" for name in ("map_in_arrow", "task", "partition")} <= set(names)
+    assert "spark_events_vendored/tenacity/__init__.py" in names
+    assert all(name.endswith(".py") for name in names)
+    assert archive() == archive()
+
+
+def test_the_engine_and_the_shipped_tenacity_import_from_the_archive_alone() -> None:
+    """In a Python without site-packages: no msgspec, no tenacity of its own."""
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from spark_events.enrichment.worker.shipped import find_tenacity\n"
+        "find_tenacity()\n"
+        "import spark_events.enrichment.engine.engine, tenacity\n"
+        "print(tenacity.__file__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-E", "-c", program, str(archive())], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(archive()))
+
+
+def test_the_same_files_are_the_same_archive_whenever_they_were_installed(tmp_path: Path) -> None:
+    """Two installations may share a Connect session, where a name is taken again only with the same content."""
+    package = Path(shipping.__file__).parents[2]
+    one, another = tmp_path / "one", tmp_path / "another"
+    for copy in (one, another):
+        shutil.copytree(package, copy, ignore=shutil.ignore_patterns("*.jar", "__pycache__"))
+    for file in another.rglob("*.py"):
+        os.utime(file, (1, 1))
+    content = shipping._zipped(package)
+    assert shipping._zipped(one) == shipping._zipped(another) == content
+    assert shipping._digest(content) in archive().name
+    (another / "_version.py").write_text('__version__ = "another"\n', "utf-8")
+    assert shipping._digest(shipping._zipped(another)) not in archive().name
+
+
+def test_half_an_archive_is_never_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full when it is written, and no longer when a restarted query asks for it."""
+    monkeypatch.setattr(shipping, "_archive", None)
+    monkeypatch.setattr(shipping, "_folder", None)
+    write = Path.write_bytes
+
+    def half(path: Path, content: bytes) -> int:
+        write(path, content[: len(content) // 2])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_bytes", half)
+        with pytest.raises(OSError, match="No space"):
+            archive()
+    assert zipfile.ZipFile(archive()).testzip() is None
+    folder = shipping._folder
+    assert folder is not None
+    folder.cleanup()

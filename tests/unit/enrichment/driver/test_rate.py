@@ -1,0 +1,249 @@
+"""How many tasks share a rate, by what a cluster and a plan tell; without Spark."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_events.enrichment.driver.rate import rate_of_a_task, tasks_at_a_time
+from spark_events.enrichment.plan import Plan
+from spark_events.errors import InvalidPlanError
+
+DYNAMIC = {"spark.dynamicAllocation.enabled": "true"}
+MOST = {**DYNAMIC, "spark.dynamicAllocation.maxExecutors": "10"}
+TEN = {"spark.executor.instances": "10"}
+CORES = {"spark.cores.max": "14"}
+FOUR = {"spark.executor.cores": "4"}
+STANDALONE = "spark://host:7077"
+APPLICATIONS = itertools.count()
+
+
+class Conf:
+    """Java's."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self._settings = settings
+
+    def getBoolean(self, key: str, default: bool) -> bool:
+        return self._settings.get(key, str(default)).lower() == "true"
+
+    def getInt(self, key: str, default: int) -> int:
+        return int(self._settings.get(key, default))
+
+
+def named(kind: str, **methods: Any) -> Any:
+    return SimpleNamespace(getClass=lambda: SimpleNamespace(getSimpleName=lambda: kind), **methods)
+
+
+def moment(second: int) -> Any:
+    return SimpleNamespace(getTime=lambda: 1000 * second)
+
+
+def executor(came: int, went: int | None = None, *, slots: int = 4) -> Any:
+    """As Spark remembers it."""
+    removed = SimpleNamespace(isDefined=lambda: went is not None, get=lambda: moment(went or 0))
+    return SimpleNamespace(addTime=lambda: moment(came), removeTime=lambda: removed, maxTasks=lambda: slots)
+
+
+def frame(
+    settings: dict[str, str], *, now: int, partitions: int | None, master: str = "yarn", ever: list[Any] | None = None
+) -> Any:
+    """Of an application that there has not been yet; partitions None: Spark decides on them while it runs.
+
+    Executors have four cores on YARN and Kubernetes; on other clusters it is not known unless it is set.
+    """
+    is_known = master == "yarn" or master.startswith("k8s://") or "spark.executor.cores" in settings
+    settings = {"spark.app.id": f"app-{next(APPLICATIONS)}", **(FOUR if is_known else {}), **settings}
+    each = int(settings["spark.executor.cores"]) // int(settings.get("spark.task.cpus", 1)) if is_known else 1
+    profile = SimpleNamespace(maxTasksPerExecutor=lambda _: each, isCoresLimitKnown=lambda: is_known)
+    remembered = [executor(0, slots=0), *(ever or [])]  # the driver is among them
+    executors = SimpleNamespace(size=lambda: len(remembered), apply=lambda place: remembered[place])
+
+    def status_store() -> Any:
+        if ever is None:
+            raise AttributeError("statusStore")
+        return SimpleNamespace(executorList=lambda _: executors)
+
+    scala = SimpleNamespace(
+        getConf=lambda: Conf(settings),
+        resourceProfileManager=lambda: SimpleNamespace(defaultResourceProfile=lambda: profile),
+        maxNumConcurrentTasks=lambda _: now,
+        statusStore=status_store,
+    )
+    context = SimpleNamespace(master=master, _jsc=SimpleNamespace(sc=lambda: scala))
+    plan = (
+        named("AdaptiveSparkPlanExec")
+        if partitions is None
+        else named(
+            "AnyExec",
+            subqueries=lambda: SimpleNamespace(isEmpty=lambda: True),
+            children=lambda: SimpleNamespace(size=lambda: 0),
+            outputPartitioning=lambda: SimpleNamespace(numPartitions=lambda: partitions),
+        )
+    )
+    execution = SimpleNamespace(executedPlan=lambda: plan)
+    return SimpleNamespace(
+        isStreaming=False,
+        sparkSession=SimpleNamespace(sparkContext=context, conf=settings),
+        _jdf=SimpleNamespace(queryExecution=lambda: execution),
+    )
+
+
+@pytest.mark.parametrize(
+    ("df", "tasks"),
+    [
+        (frame({}, now=8, partitions=None), 8),
+        (frame({}, now=8, partitions=3), 3),
+        # Executors that were idle have been ended, and come again for this very batch.
+        (frame(MOST, now=0, partitions=None), 40),
+        (frame(MOST, now=8, partitions=None), 40),
+        (frame(MOST, now=44, partitions=None), 44),
+        (frame(MOST, now=0, partitions=100), 40),
+        (frame(MOST, now=0, partitions=6), 6),
+        # There is no most, or nobody knows how large an executor will be.
+        (frame(DYNAMIC, now=4, partitions=6), 6),
+        (frame(DYNAMIC, now=4, partitions=None), None),
+        (frame(MOST, now=4, partitions=None, master=STANDALONE), None),
+        # A standalone cluster has another bound.
+        (frame({**MOST, **FOUR, "spark.cores.max": "12"}, now=4, partitions=None, master=STANDALONE), 12),
+        (
+            frame(
+                {**MOST, **FOUR, "spark.cores.max": "12", "spark.task.cpus": "2"},
+                now=4,
+                partitions=None,
+                master=STANDALONE,
+            ),
+            6,
+        ),
+        (frame({**DYNAMIC, **CORES}, now=4, partitions=None, master=STANDALONE), 14),
+        (frame({**DYNAMIC, **CORES}, now=4, partitions=9, master=STANDALONE), 9),
+        (frame({**MOST, **FOUR, "spark.cores.max": "80"}, now=4, partitions=None, master=STANDALONE), 40),
+        (frame({**MOST, "spark.cores.max": "12"}, now=4, partitions=None), 40),
+        # Spark does not heed it there.
+        (frame(DYNAMIC, now=2, partitions=None, master="local[2]"), 2),
+    ],
+)
+def test_all_executors_that_may_come_count(df: Any, tasks: int | None) -> None:
+    assert tasks_at_a_time(df, Plan(fn), None) == tasks
+    assert tasks_at_a_time(df, Plan(fn), 5) == 5
+
+
+@pytest.mark.parametrize(
+    ("df", "tasks"),
+    [
+        # One was lost and is being replaced, or most have not registered yet.
+        (frame(TEN, now=36, partitions=None), 40),
+        (frame(TEN, now=0, partitions=None, master="k8s://https://host"), 40),
+        (frame({**TEN, "spark.task.cpus": "3"}, now=1, partitions=None), 10),
+        (frame(TEN, now=4, partitions=100), 40),
+        # Not more than the batch has room for, nor fewer than there are.
+        (frame(TEN, now=4, partitions=3), 3),
+        (frame(TEN, now=44, partitions=None), 44),
+        # Two is what Spark itself asks for.
+        (frame({}, now=4, partitions=None), 8),
+        # Where it heeds neither.
+        (frame({**CORES}, now=4, partitions=None), 8),
+        (frame(TEN, now=4, partitions=None, master=STANDALONE, ever=[]), 4),
+        (frame({**TEN, **CORES}, now=2, partitions=None, master="local[2]"), 2),
+        # Cores that may be had; where it is known, only as many as make whole executors, and whole tasks.
+        (frame(CORES, now=4, partitions=None, master=STANDALONE), 14),
+        (frame({**CORES, **FOUR}, now=4, partitions=None, master=STANDALONE), 12),
+        (frame({**CORES, "spark.task.cpus": "4"}, now=1, partitions=None, master=STANDALONE), 3),
+        (frame({**CORES, **FOUR, "spark.task.cpus": "3"}, now=1, partitions=None, master=STANDALONE), 3),
+        (frame(CORES, now=4, partitions=5, master=STANDALONE), 5),
+        (frame({"spark.cores.max": "3", **FOUR}, now=0, partitions=None, master=STANDALONE), 1),
+        # A cluster in the driver.
+        (frame({}, now=1, partitions=None, master="local-cluster[2,1,1024]"), 2),
+        (frame({}, now=1, partitions=None, master="local-cluster[ 3 , 6 , 1024 ]"), 18),
+        (frame(FOUR, now=1, partitions=None, master="local-cluster[3,6,1024]"), 12),
+        (frame(CORES, now=1, partitions=None, master="local-cluster[3,6,1024]"), 14),
+        (frame({**DYNAMIC, **FOUR}, now=1, partitions=None, master="local-cluster[3,6,1024]"), 12),
+    ],
+)
+def test_executors_that_are_asked_for_count_before_they_are_there(df: Any, tasks: int) -> None:
+    """The batch that begins meanwhile would exceed its rate with each that comes."""
+    assert tasks_at_a_time(df, Plan(fn), None) == tasks
+
+
+@pytest.mark.parametrize(
+    ("ever", "slots"),
+    [
+        ([], 4),
+        ([executor(1), executor(1)], 8),
+        # Lost, and not replaced yet.
+        ([executor(1), executor(1), executor(1, 90)], 12),
+        # They have replaced each other.
+        ([executor(1), executor(1, 50), executor(50, 90), executor(95)], 8),
+        ([executor(1, 5, slots=16), executor(7)], 16),
+        ([executor(1, slots=1)], 4),
+    ],
+)
+def test_where_nobody_knows_it_counts_what_there_has_been(
+    ever: list[Any], slots: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A standalone cluster gives all that it has, and workers may join it at any time: this is said, once."""
+    caplog.set_level("WARNING")
+    df = frame({}, now=4, partitions=None, master=STANDALONE, ever=ever)
+    # Without a rate, nothing depends on it: nobody looks back.
+    assert tasks_at_a_time(df, Plan(fn), None) == 4
+    assert caplog.messages == []
+    for _ in range(2):
+        assert tasks_at_a_time(df, Plan(fn, rate_limit=10), None) == slots
+    assert caplog.messages == [
+        "Spark does not tell how many executors may yet come: rate_limit is shared by as many tasks as could run at a "
+        "time so far, and is exceeded where executors are added after this; set spark.cores.max on a "
+        "standalone cluster, or give concurrent_tasks"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("df", "tasks"),
+    [
+        # No more of the batch's tasks can run than there are, whoever comes.
+        (frame({}, now=4, partitions=4, master=STANDALONE, ever=[executor(1)]), 4),
+        (frame({}, now=4, partitions=8, master=STANDALONE, ever=[executor(1), executor(1, 2)]), 8),
+        (frame(CORES, now=4, partitions=None, master=STANDALONE), 14),
+        (frame(DYNAMIC, now=4, partitions=6), 6),
+        (frame({}, now=2, partitions=None, master="local[2]"), 2),
+        (frame({}, now=4, partitions=None), 8),
+    ],
+)
+def test_a_rate_that_is_not_exceeded_is_not_warned_of(df: Any, tasks: int, caplog: pytest.LogCaptureFixture) -> None:
+    assert tasks_at_a_time(df, Plan(fn, rate_limit=10), None) == tasks
+    assert caplog.messages == []
+
+
+def test_executors_that_are_forgotten_do_not_count() -> None:
+    """What Spark remembers of them is not a part of it that anybody has promised."""
+    df = frame({}, now=4, partitions=None, master=STANDALONE)
+    assert tasks_at_a_time(df, Plan(fn, rate_limit=10), None) == 4
+
+
+def test_a_rate_of_which_nobody_knows_the_shares_is_refused() -> None:
+    """It would be exceeded as many times as executors come."""
+    df = frame(DYNAMIC, now=4, partitions=None)
+    plan = Plan(fn, rate_limit=10)
+    with pytest.raises(InvalidPlanError, match="does not tell how many tasks run at a time: give concurrent_tasks"):
+        rate_of_a_task(plan, tasks_at_a_time(df, plan, None))
+    assert rate_of_a_task(plan, tasks_at_a_time(df, plan, 5)) == 2
+    assert rate_of_a_task(Plan(fn), tasks_at_a_time(df, Plan(fn), None)) is None
+
+
+@pytest.mark.parametrize(("tasks", "warns"), [(200, False), (201, True), (20_000, True)])
+def test_tasks_that_wait_for_long_before_they_call_are_said(
+    tasks: int, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They look as if they hung: where maxExecutors is only a great number, say."""
+    caplog.set_level("WARNING")
+    assert rate_of_a_task(Plan(fn, rate_limit=20), tasks) == 20 / tasks
+    said = [
+        f"with rate_limit=20 shared by {tasks} tasks at a time, each task waits {tasks / 20:.0f} s before its first"
+        " call; where fewer run at a time, give concurrent_tasks"
+    ]
+    assert caplog.messages == (said if warns else [])
+
+
+async def fn(row: Any) -> None: ...

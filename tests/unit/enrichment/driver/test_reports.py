@@ -1,0 +1,38 @@
+"""Whether a batch has failed, judged by what its tasks report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_events.enrichment.driver.micro_batch import MicroBatch
+from spark_events.enrichment.driver.reports import judged
+from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.worker.report import PartitionReport
+
+
+async def lookup(row: Any) -> Any:
+    """Never called here."""
+
+
+def fails(ratio: float, failed: int, rows: int) -> bool:
+    plan = Plan(lookup, on_failure="null", max_failure_ratio=ratio)
+    report = PartitionReport(partition=0, rows=rows, failed=failed, types={}, samples=(), statistics={})
+    return judged(plan, MicroBatch("q", 1), [report]) is not None
+
+
+@pytest.mark.parametrize("percent", range(1, 100))
+def test_a_batch_fails_above_its_ratio_and_not_at_it(percent: int) -> None:
+    """As the ratio is written: 0.29 * 100 is 28.999999999999996."""
+    assert not fails(percent / 100, percent, 100)
+    assert fails(percent / 100, percent + 1, 100)
+
+
+def test_ratios_at_both_ends() -> None:
+    """None of the rows may fail, or all of them."""
+    assert not fails(0.0, 0, 3)
+    assert fails(0.0, 1, 3)
+    assert not fails(1, 3, 3)
+    assert fails(1e-7, 2, 10_000_000)
+    assert not fails(1e-7, 1, 10_000_000)

@@ -1,0 +1,164 @@
+"""Warnings of settings of Spark's; without Spark."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_events.enrichment.driver.warnings import caution, caution_of_storage
+from spark_events.enrichment.plan import Cache, CircuitBreaker, Plan, Retry
+
+APPLICATIONS = itertools.count()
+
+
+class Conf:
+    """A session's settings, without any defaults; some may be out of reach."""
+
+    def __init__(self, settings: Mapping[str, str], hidden: str = "") -> None:
+        self._settings = settings
+        self._hidden = hidden
+
+    def get(self, key: str, default: str | None) -> str | None:
+        if key == self._hidden:
+            raise PermissionError(key)
+        return self._settings.get(key, default)
+
+
+def frame(settings: Mapping[str, str], hidden: str = "") -> Any:
+    """Of an application that there has not been yet."""
+    settings = {"spark.app.id": f"local-{next(APPLICATIONS)}", **settings}
+    return SimpleNamespace(sparkSession=SimpleNamespace(conf=Conf(settings, hidden)))
+
+
+async def fn(row: Any) -> None: ...
+
+
+def opener() -> Any: ...
+
+
+NO_REUSE = {"spark.python.worker.reuse": "False"}
+NOTHING_KEPT: dict[str, Any] = {"circuit_breaker": None, "retry": None}
+
+
+def test_usual_settings_are_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    caution(frame({}), Plan(fn, cache=Cache(), resource=opener, rate_limit=1))
+    caution(frame({"spark.speculation": "false", "spark.python.worker.reuse": "true"}), Plan(fn))
+    assert caplog.messages == []
+
+
+def test_speculation_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    caution(frame({"spark.speculation": "true"}), Plan(fn))
+    assert caplog.messages == ["spark.speculation is on: Spark may run a task twice, with all its calls; switch it off"]
+
+
+@pytest.mark.parametrize(
+    ("plan", "named"),
+    [
+        ({"circuit_breaker": CircuitBreaker()}, "circuit_breaker"),
+        ({"cache": Cache()}, "cache"),
+        ({"resource": opener}, "resource"),
+        ({"retry": Retry()}, "Retry-After"),
+        ({"resource": opener, "cache": Cache(), "rate_limit": 5}, "cache, resource"),
+    ],
+)
+def test_workers_that_are_not_used_again_are_warned_of_with_what_they_would_have_kept(
+    caplog: pytest.LogCaptureFixture, plan: dict[str, Any], named: str
+) -> None:
+    caution(frame(NO_REUSE), Plan(fn, **{**NOTHING_KEPT, **plan}))
+    assert caplog.messages == [
+        "spark.python.worker.reuse is off: every task has a Python of its own, and begins anew with "
+        f"{named}; switch it on"
+    ]
+
+
+def test_workers_that_would_have_kept_nothing_are_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """A rate holds in any process."""
+    retry = Retry(honor_retry_after=False)
+    caution(frame(NO_REUSE), Plan(fn, rate_limit=5, **{**NOTHING_KEPT, "retry": retry}))
+    assert caplog.messages == []
+
+
+SESSION, APPLICATION = "spark.sql.execution.pyspark.udf", "spark.python.worker"
+
+
+@pytest.mark.parametrize(
+    ("kills", "idle", "total", "told"),
+    [
+        ("true", "60", 120.0, "60 s (idleTimeoutSeconds), and total_timeout is 120 s;"),
+        ("TRUE", "2min", 120.0, "120 s (idleTimeoutSeconds), and total_timeout is 120 s;"),
+        ("true", "120000ms", 120.0, "120 s (idleTimeoutSeconds), and total_timeout is 120 s;"),
+        ("true", "1h", None, "3600 s (idleTimeoutSeconds), and total_timeout is None;"),
+        ("true", "121s", 120.0, None),
+        ("true", "0", 120.0, None),
+        ("true", "0ms", None, None),
+        ("true", "soon", 120.0, None),
+        ("true", None, 120.0, None),
+        ("false", "60", 120.0, None),
+        (None, "60", 120.0, None),
+    ],
+)
+@pytest.mark.parametrize("prefix", [SESSION, APPLICATION])
+def test_workers_that_are_killed_while_they_wait_for_calls_are_warned_of(
+    caplog: pytest.LogCaptureFixture, prefix: str, kills: str | None, idle: str | None, total: float, told: str | None
+) -> None:
+    given = {f"{prefix}.killOnIdleTimeout": kills, f"{prefix}.idleTimeoutSeconds": idle}
+    caution(frame({key: value for key, value in given.items() if value is not None}), Plan(fn, total_timeout=total))
+    assert bool(caplog.messages) == (told is not None)
+    assert told is None or told in caplog.text
+
+
+def test_what_the_session_says_of_idle_workers_wins(caplog: pytest.LogCaptureFixture) -> None:
+    """As to Spark."""
+    killed = {f"{APPLICATION}.killOnIdleTimeout": "true", f"{APPLICATION}.idleTimeoutSeconds": "5"}
+    for own in ({f"{SESSION}.killOnIdleTimeout": "false"}, {f"{SESSION}.idleTimeoutSeconds": "600s"}):
+        caution(frame({**killed, **own}), Plan(fn))
+    assert caplog.messages == []
+
+
+def test_each_is_told_once_an_application(caplog: pytest.LogCaptureFixture) -> None:
+    """A stream asks again in every micro-batch."""
+    df = frame({**NO_REUSE, "spark.speculation": "true"})
+    for _ in range(3):
+        caution(df, Plan(fn))
+    assert len(caplog.messages) == 2
+    caution(frame(NO_REUSE), Plan(fn))
+    assert len(caplog.messages) == 3
+
+
+def test_a_setting_that_is_out_of_reach_is_no_reason_to_fail(caplog: pytest.LogCaptureFixture) -> None:
+    """As with Connect, and the others are looked at all the same."""
+    caution(frame({"spark.speculation": "true"}, hidden="spark.python.worker.reuse"), Plan(fn))
+    assert len(caplog.messages) == 1
+
+
+REMOVED = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
+
+
+def test_executors_that_are_ended_with_what_they_store_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Once an application; where the batch is stored elsewhere, nothing is said."""
+    df = frame({"spark.dynamicAllocation.enabled": "true", REMOVED: "60s"})
+    caution_of_storage(df, "reliable")
+    assert caplog.messages == []
+    for storage in ("local", "replicated"):
+        caution_of_storage(df, storage)
+    (text,) = caplog.messages
+    assert text.startswith(f"{REMOVED} is 60s: Spark removes an executor that is idle for so long with what it has")
+    assert text.endswith("do not set it, or give storage='reliable'")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"spark.dynamicAllocation.enabled": "true"},
+        {REMOVED: "60s"},
+        {"spark.dynamicAllocation.enabled": "false", REMOVED: "1s"},
+        {"spark.dynamicAllocation.enabled": "true", REMOVED: "1s", "spark.master": "local[2]"},
+    ],
+)
+def test_executors_that_spark_leaves_alone_are_not(settings: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
+    caution_of_storage(frame(settings), "local")
+    assert caplog.messages == []

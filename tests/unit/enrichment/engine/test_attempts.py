@@ -1,0 +1,542 @@
+"""Retries, timeouts and cancellation of single calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import sys
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from enrich_engine import Run, chunks_of
+from fakes import PATIENCE, eventually
+from lateness import Witness
+
+from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.plan import Retry
+
+AT_ONCE = Retry(initial=0, jitter=0)
+pytestmark = pytest.mark.usefixtures("each_loop")
+
+
+class Scripted:
+    """Raises what is in the script, an attempt each, and then answers with the row. Exceptions by row."""
+
+    def __init__(self, *script: BaseException | Any) -> None:
+        self._script = script
+        self.attempts: dict[Any, int] = {}
+
+    async def __call__(self, row: Any) -> Any:
+        number = self.attempts.get(row, 0)
+        self.attempts[row] = number + 1
+        if number < len(self._script):
+            step = self._script[number]
+            if isinstance(step, BaseException):
+                raise step
+            return step
+        return row
+
+
+def failure_of(answers: list[Any]) -> RowFailure:
+    (failure,) = answers
+    assert isinstance(failure, RowFailure)
+    return failure
+
+
+def test_a_failure_that_may_pass_is_tried_again() -> None:
+    """Attempts are in total: with four, three failures are forgiven."""
+    fn = Scripted(ConnectionError(), TimeoutError(), ConnectionResetError())
+    run = Run(fn, retry=AT_ONCE)
+    assert run.of([1, 2]) == [1, 2]
+    assert fn.attempts == {1: 4, 2: 4}
+    assert (run.numbers["calls"], run.numbers["attempts"], run.numbers["retries"]) == (2, 8, 6)
+
+
+def test_the_last_failure_is_the_row_s() -> None:
+    """With the number of attempts, and that it might have passed."""
+    fn = Scripted(*[ConnectionError(f"attempt {n}") for n in range(1, 9)])
+    failure = failure_of(Run(fn, retry=Retry(attempts=3, initial=0, jitter=0)).of([1]))
+    assert (failure.type, failure.message, failure.attempts, failure.retryable) == (
+        "ConnectionError", "attempt 3", 3, True,
+    )  # fmt: skip
+    assert fn.attempts == {1: 3}
+
+
+@pytest.mark.parametrize(
+    "error", [TypeError("x"), KeyError("x"), AttributeError("x"), ValueError("x"), ZeroDivisionError()]
+)
+def test_a_programming_error_is_not_tried_again(error: Exception) -> None:
+    """It would be the same the next time."""
+    fn = Scripted(error)
+    assert failure_of(Run(fn, retry=AT_ONCE).of([1])).attempts == 1
+
+
+def test_calls_side_by_side_are_tried_again_as_one_is() -> None:
+    """What ``asyncio.TaskGroup`` makes of a connection that was refused."""
+    group = type("BaseExceptionGroup", (Exception,), {"exceptions": (ConnectionRefusedError("no"),)})()
+    fn = Scripted(group)
+    assert Run(fn, retry=AT_ONCE).of([1]) == [1]
+    failure = failure_of(Run(Scripted(group), retry=None).of([1]))
+    assert (failure.type, failure.message) == ("ConnectionRefusedError", "no")
+
+
+def test_retry_none_means_one_attempt() -> None:
+    """Whatever it was."""
+    fn = Scripted(ConnectionError())
+    failure = failure_of(Run(fn, retry=None).of([1]))
+    assert (failure.attempts, failure.retryable) == (1, False)
+
+
+def test_on_says_what_is_tried_again() -> None:
+    """Types, or a function of the exception; one that raises is what is to be seen."""
+    one_type = Retry(initial=0, jitter=0, on=ValueError)
+    assert Run(Scripted(ValueError()), retry=one_type).of([1]) == [1]
+    assert Run(Scripted(ValueError("a")), retry=Retry(initial=0, jitter=0, on=lambda e: "a" in str(e))).of([1]) == [1]
+    by_type = Run(Scripted(ConnectionError()), retry=one_type).of([1])
+    assert failure_of(by_type).type == "ConnectionError"
+    broken = Run(Scripted(ValueError()), retry=Retry(initial=0, jitter=0, on=lambda e: e.status)).of([1])  # type: ignore[attr-defined]
+    assert failure_of(broken).type == "AttributeError"
+
+
+class _Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+class _Unreadable(Exception):
+    @property
+    def response(self) -> Any:
+        raise KeyboardInterrupt
+
+
+def _exits(_: Any) -> bool:
+    sys.exit("asked")
+
+
+@pytest.mark.parametrize(
+    ("error", "asked", "told"),
+    [
+        (ValueError(), {"on": _exits}, "SystemExit: asked"),
+        (None, {"on_result": _exits}, "SystemExit: asked"),
+        (_Unreadable(), {}, "KeyboardInterrupt: "),
+        (_Unspeakable(), {}, "_Unspeakable: (its __str__ raised SystemExit)"),
+    ],
+    ids=["on", "on_result", "response", "str"],
+)
+@pytest.mark.parametrize("bulk", [False, True])
+def test_what_exits_while_a_failure_is_looked_at_fails_the_row(
+    error: Exception | None, asked: dict[str, Any], told: str, bulk: bool
+) -> None:
+    """It ended the worker instead, and nothing has a deadline for a row whose call is over."""
+
+    async def one(row: int) -> int:
+        if error is not None and row == 1:
+            raise error
+        return row
+
+    async def several(rows: list[int]) -> list[Any]:
+        return [error if error is not None and row == 1 else row for row in rows]
+
+    run = Run(several if bulk else one, retry=Retry(initial=0, jitter=0, **asked), batch_size=3 if bulk else None)
+    failed = run.of([0, 1, 2])[1]
+    assert isinstance(failed, RowFailure)
+    assert f"{failed.type.rpartition('.')[2]}: {failed.message}" == told
+    # And for whoever comes next.
+    assert Run(Scripted()).of([1]) == [1]
+
+
+def test_on_that_exits_when_it_is_asked_of_the_resource_fails_the_rows() -> None:
+    """The loop is the process's."""
+
+    def opener() -> Any:
+        raise ValueError
+
+    async def fn(row: int) -> int:
+        return row
+
+    failure = failure_of(Run(fn, resource=opener, retry=Retry(on=_exits)).of([1]))
+    assert (failure.kind, failure.type) == ("resource", "SystemExit")
+
+
+def test_on_result_says_which_answers_are_none() -> None:
+    """Until one is accepted; else the row has failed, and says why."""
+    policy = Retry(attempts=3, initial=0, jitter=0, on_result=lambda answer: answer is None)
+    assert Run(Scripted(None, None), retry=policy).of([7]) == [7]
+    failure = failure_of(Run(Scripted(None, None, None), retry=policy).of([7]))
+    assert (failure.kind, failure.attempts) == ("result", 3)
+
+
+def test_pauses_grow_from_initial_to_max(witness: Witness) -> None:
+    """Doubling, and counted against nobody else: other rows go on."""
+    times: list[float] = []
+
+    async def fn(row: int) -> int:
+        if row:
+            return row
+        times.append(time.monotonic())
+        raise ConnectionError
+
+    Run(fn, retry=Retry(attempts=5, initial=0.05, max=0.1, jitter=0)).of([0, 1])
+    for (before, after), least in zip(itertools.pairwise(times), [0.05, 0.1, 0.1, 0.1], strict=True):
+        assert least - 0.005 <= after - before  # timers may be early by their resolution
+        assert witness.took(before, after) < least + 0.2
+
+
+def test_an_attempt_is_cancelled_at_its_timeout_and_tried_again(witness: Witness) -> None:
+    """The call itself is told, with CancelledError, and a later attempt may still answer."""
+    ends: list[str] = []
+
+    async def fn(row: int, ctx: Any) -> int:
+        if ctx.attempt > 1:
+            return row
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ends.append("cancelled")
+            raise
+        return -1
+
+    run = Run(fn, timeout=0.1, retry=AT_ONCE)
+    began = time.monotonic()
+    assert run.of([5]) == [5]
+    assert time.monotonic() - began >= 0.1
+    assert witness.took(began) < 1
+    assert ends == ["cancelled"]
+    assert run.numbers["timeouts"] == 1
+
+
+def test_total_timeout_ends_a_call_with_all_its_attempts(witness: Witness) -> None:
+    """Attempts and pauses together, however many attempts are left."""
+
+    async def never(row: int) -> None:
+        await asyncio.sleep(60)
+
+    began = time.monotonic()
+    run = Run(never, timeout=0.1, total_timeout=0.35, retry=Retry(attempts=100, initial=0.01, jitter=0))
+    failure = failure_of(run.of([1]))
+    assert time.monotonic() - began > 0.2
+    assert witness.took(began) < 1.5
+    assert failure.kind == "timeout"
+    # One alone only where the machine has stood still for most of that time.
+    assert 2 <= failure.attempts <= 4 or (failure.attempts == 1 and witness.took(began) < 0.35)
+    assert failure.type == "TimeoutError"
+
+
+def test_a_pause_that_ends_behind_total_timeout_is_not_waited_for(witness: Witness) -> None:
+    """The row fails at once, with what went wrong, not with a timeout that was only expected."""
+    began = time.monotonic()
+    policy = Retry(initial=30, max=30)
+    failure = failure_of(Run(Scripted(ConnectionError("refused")), retry=policy, total_timeout=5).of([1]))
+    assert witness.took(began) < 2
+    assert (failure.type, failure.message, failure.attempts) == ("ConnectionError", "refused", 1)
+
+
+def test_a_timeout_of_the_client_s_own_counts_as_one() -> None:
+    """asyncio.wait_for inside the function."""
+
+    async def fn(row: int) -> None:
+        await asyncio.wait_for(asyncio.sleep(60), 0.01)
+
+    run = Run(fn, retry=None)
+    assert failure_of(run.of([1])).kind == "timeout"
+    assert run.numbers["timeouts"] == 1
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is new in Python 3.11")
+def test_after_a_timeout_the_worker_is_as_new() -> None:
+    """A cancellation that was dealt with must not leak into the next call's own asyncio.timeout."""
+
+    async def fn(row: int) -> int:
+        if row == 0:
+            await asyncio.sleep(60)
+        async with asyncio.timeout(10):  # type: ignore[attr-defined]
+            task = asyncio.current_task()
+            assert task is not None
+            await asyncio.sleep(0)
+            return int(task.cancelling())  # type: ignore[attr-defined]
+
+    answers = Run(fn, max_in_flight=1, timeout=0.05, retry=None).of([0, 1])
+    assert answers[1] == 0
+
+
+def test_a_function_that_answers_its_cancellation_is_late_all_the_same() -> None:
+    """It swallowed CancelledError: that is counted, and what it returned is not taken for an answer."""
+
+    async def fn(row: int) -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return "fallback"
+        return "never"
+
+    run = Run(fn, timeout=0.05, retry=None)
+    assert failure_of(run.of([1])).kind == "timeout"
+    assert run.numbers["swallowed"] == 1
+
+
+def test_a_function_that_cannot_be_cancelled_does_not_wedge_the_pool(caplog: pytest.LogCaptureFixture) -> None:
+    """It is given up after a moment, named and not tried again; its place is filled, and its late answer ignored."""
+    release: list[asyncio.Event] = []
+
+    async def stubborn(row: int) -> int:
+        if row == 0:
+            release.append(asyncio.Event())
+            while not release[0].is_set():
+                try:
+                    await release[0].wait()
+                except asyncio.CancelledError:
+                    continue
+        return row
+
+    run = Run(stubborn, max_in_flight=1, timeout=0.1, retry=AT_ONCE)
+    with caplog.at_level(logging.ERROR):
+        failure, *others = run.of([0, 1, 2])
+    assert isinstance(failure, RowFailure)
+    assert (failure.kind, failure.attempts) == ("timeout", 1)
+    assert "stubborn" in failure.message
+    assert "stubborn" in caplog.text
+    assert others == [1, 2]
+    assert (run.numbers["abandoned"], run.numbers["timeouts"]) == (1, 1)
+    assert run.numbers["attempts"] == 3
+    # It ends in peace when it ends at last.
+    from spark_events.enrichment.engine.process import current_process
+
+    loop = current_process().background.loop
+    loop.call_soon_threadsafe(release[0].set)
+    pool = run.engine._pool
+    assert pool is not None
+    eventually(lambda: not pool._lost)
+
+
+def test_when_as_many_calls_as_may_run_cannot_be_cancelled_the_rest_fails_at_once(witness: Witness) -> None:
+    """Else each row would leave another call running behind it. That is what rows say, and nothing of a destination."""
+    running = 0
+
+    async def stubborn(row: int) -> None:
+        nonlocal running
+        if row == 0:
+            raise ConnectionError("once")
+        running += 1
+        end = time.monotonic() + 8
+        while time.monotonic() < end:
+            try:
+                await asyncio.sleep(1)
+            except asyncio.CancelledError:
+                continue
+
+    began = time.monotonic()
+    # The first is between two attempts when the others are given up.
+    run = Run(stubborn, max_in_flight=3, timeout=0.05, total_timeout=None, retry=Retry(initial=60, max=60))
+    answers = run.of(range(1000))
+    assert all(isinstance(answer, RowFailure) for answer in answers)
+    assert running <= 8
+    assert witness.took(began) < 6
+    assert run.numbers["kinds"] == {"timeout": 1000}
+    for answer, attempts in ((answers[0], 1), (answers[-1], 0)):
+        assert (answer.type, answer.attempts) == ("TimeoutError", attempts)
+        assert "given up: 4 calls of test_when_as_many" in answer.message
+
+
+def test_stopping_waits_for_what_unwinds_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that cleans up is given time; one that ignores its cancellation is not."""
+    monkeypatch.setattr("spark_events.enrichment.engine.engine._STOP_SECONDS", PATIENCE)
+    begun: list[int] = []
+    cleaned: list[int] = []
+
+    async def fn(row: int) -> int:
+        if row == 0:
+            return row
+        begun.append(row)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.1)
+            cleaned.append(row)
+        return row
+
+    run = Run(fn, max_in_flight=4)
+    answers = run.begin(chunks_of(range(4), 1))
+    next(answers)
+    eventually(lambda: len(begun) == 3)
+    answers.close()
+    assert sorted(cleaned) == [1, 2, 3]
+
+
+def test_no_attempt_follows_one_that_the_run_s_end_has_cut_off() -> None:
+    """Whatever it makes of its cancellation."""
+    begun: list[int] = []
+
+    async def fn(row: int, ctx: Any) -> int:
+        if row == 0:
+            return row
+        begun.append(ctx.attempt)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectionError("closed") from None
+        return row
+
+    answers = Run(fn, retry=AT_ONCE).begin(chunks_of(range(2), 1))
+    next(answers)
+    eventually(lambda: begun)
+    answers.close()
+    assert begun == [1]
+
+
+def test_messages_keep_no_secret_of_an_address() -> None:
+    """Users, passwords, query strings and fragments of addresses are left out, long messages are cut."""
+    said = "401 for url 'https://joe:pw@api.example/users/7?token=abc#x' " + "z" * 1000
+    failure = failure_of(Run(Scripted(ValueError(said))).of([1]))
+    assert "https://api.example/users/7'" in failure.message
+    assert "abc" not in failure.message
+    assert "pw" not in failure.message
+    assert len(failure.message) < 520
+
+
+def _others() -> list[asyncio.Task[Any]]:
+    return [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"rate": 200.0}, {"batch_size": 3}, {"max_in_flight": 1}, {"key": "k"}, {"resource": True}],
+    ids=str,
+)
+def test_a_call_that_cancels_all_tasks_of_its_loop_ends_calls_and_not_the_run(options: dict[str, Any]) -> None:
+    """Those in flight have failed; those that wait for their turn too, or are called; the rest is called."""
+    options = dict(options)
+    opened: list[int] = []
+
+    @contextlib.asynccontextmanager
+    async def open_it() -> AsyncIterator[int]:
+        opened.append(1)
+        yield 1
+
+    if options.pop("resource", False):
+        options["resource"] = open_it
+
+    async def one(row: int) -> int:
+        if row % 50 == 20:
+            for task in _others():
+                task.cancel()
+            return row
+        await asyncio.sleep(0.002)
+        return row
+
+    async def several(rows: list[int]) -> list[int]:
+        return [await one(row) for row in rows]
+
+    fn = several if "batch_size" in options else one
+    run = Run(fn, **{"max_in_flight": 10, "retry": AT_ONCE, **options})
+    chunks = chunks_of(range(200), 10, key=lambda row: row % 7) if "key" in options else range(200)
+    answers = run.of(chunks)
+    failures = [answer for answer in answers if isinstance(answer, RowFailure)]
+    assert [a for a in answers if not isinstance(a, RowFailure)] == [
+        row for row, a in enumerate(answers) if not isinstance(a, RowFailure)
+    ]
+    assert {failure.type.rpartition(".")[2] for failure in failures} <= {"CancelledError", "SkippedError"}
+    cancelled = [failure for failure in failures if failure.type.endswith("CancelledError")]
+    assert all("cancelled by the function itself, or by other code" in failure.message for failure in cancelled)
+    assert len(cancelled) <= 4 * 10 * options.get("batch_size", 1)
+    assert len(opened) == ("resource" in options)
+    # The process is none the worse for it.
+    assert Run(one).of([1, 2]) == [1, 2]
+
+
+@pytest.mark.timeout(30)
+def test_a_cancellation_between_two_attempts_fails_the_row() -> None:
+    """While it waits for the next one."""
+
+    async def fn(row: int) -> int:
+        if row == 1:
+            raise ConnectionError
+        await asyncio.sleep(0.05)
+        for task in _others():
+            task.cancel()
+        return row
+
+    first, second = Run(fn, retry=Retry(initial=60, max=60, jitter=0), max_in_flight=2).of([1, 2])
+    assert second == 2
+    assert (first.type, first.attempts) == ("asyncio.exceptions.CancelledError", 1)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("step", ["returns", "raises", "swallows", "awaits"])
+def test_a_call_that_cancels_itself_does_so_for_itself_alone(step: str) -> None:
+    """The next row of the same worker does not suffer, whatever this one does after that."""
+
+    async def fn(row: int) -> int:
+        if row == 3:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            if step == "raises":
+                raise ValueError("3")
+            if step == "awaits":
+                await asyncio.sleep(0)
+            if step == "swallows":
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return row
+
+    async def at_once(row: int) -> int:
+        if row != 3:
+            return await fn(row)
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if step == "raises":
+            raise ValueError("3")
+        return row
+
+    for function in (fn, at_once) if step in ("returns", "raises") else (fn,):
+        answers = Run(function, max_in_flight=1, retry=AT_ONCE).of(range(8))
+        failed = answers.pop(3)
+        assert answers == [0, 1, 2, 4, 5, 6, 7]
+        if step == "swallows":
+            assert failed == 3
+        else:
+            kind = "ValueError" if step == "raises" else "asyncio.exceptions.CancelledError"
+            assert (failed.type, failed.attempts) == (kind, 1)
+            assert failed.message
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Task.cancelling is of Python 3.11")
+def test_a_call_leaves_none_of_its_cancellations_behind() -> None:
+    """A task group of the next row's would take them for its own."""
+
+    async def fn(row: int) -> int:
+        task = asyncio.current_task()
+        assert task is not None
+        before: int = task.cancelling()  # type: ignore[attr-defined]
+        if row == 1:
+            for _ in range(3):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0)
+        return before
+
+    assert Run(fn, max_in_flight=1).of(range(4)) == [0, 0, 0, 0]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is of Python 3.11")
+def test_a_call_s_own_timeouts_are_its_own() -> None:
+    """They cancel the worker's task, too, and take it back: what it returns then is its answer."""
+
+    async def fn(row: int) -> int:
+        try:
+            async with asyncio.timeout(0.001):  # type: ignore[attr-defined]
+                await asyncio.sleep(10)
+        except TimeoutError:
+            task = asyncio.current_task()
+            assert task is not None
+            return row + int(task.cancelling())  # type: ignore[attr-defined]
+        raise AssertionError
+
+    assert Run(fn, max_in_flight=2).of(range(20)) == list(range(20))

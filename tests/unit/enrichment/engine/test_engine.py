@@ -1,0 +1,544 @@
+"""Chunks in, answers out: order, bounds, failures as data, and stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from enrich_engine import Run, chunks_of
+from fakes import PATIENCE, eventually
+
+from spark_events.enrichment.engine.chunk import Chunk
+from spark_events.enrichment.engine.engine import StoppedError
+from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.plan import Retry
+
+
+class InFlight:
+    """A function that keeps its calls in flight until it is told to let them go."""
+
+    def __init__(self) -> None:
+        self.begun: list[Any] = []
+        self.ended: list[Any] = []
+        self.cancelled: list[Any] = []
+        self.gate: asyncio.Event | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def release(self) -> None:
+        """Lets them all go."""
+        eventually(lambda: self.gate)
+        assert self.loop is not None
+        assert self.gate is not None
+        self.loop.call_soon_threadsafe(self.gate.set)
+
+    async def __call__(self, row: Any) -> Any:
+        self.loop = asyncio.get_running_loop()
+        self.gate = self.gate or asyncio.Event()
+        self.begun.append(row)
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled.append(row)
+            raise
+        self.ended.append(row)
+        return row
+
+
+async def same(row: Any) -> Any:
+    return row
+
+
+def test_answers_come_in_the_order_of_the_rows() -> None:
+    """The slowest call first: the others do not wait for it, and still come after it."""
+    finished: list[int] = []
+    overtaken = asyncio.Event()
+
+    async def slow_first(row: int) -> int:
+        if row == 0:
+            await overtaken.wait()
+        finished.append(row)
+        # Not a sliding window: with ten in flight, far more than nine overtake.
+        if len(finished) > 50:
+            overtaken.set()
+        return row
+
+    assert Run(slow_first, max_in_flight=10, timeout=20).of(range(100)) == list(range(100))
+    assert finished.index(0) > 50
+
+
+def test_calls_go_on_across_chunks() -> None:
+    """A chunk whose last call is slow does not leave the pool idle."""
+    begun: list[int] = []
+    release = asyncio.Event()
+
+    async def fn(row: int) -> int:
+        begun.append(row)
+        if row == 1:
+            await release.wait()
+        if row == 29:
+            release.set()
+        return row
+
+    assert Run(fn, max_in_flight=2).of(chunks_of(range(30), 3)) == list(range(30))
+
+
+def test_no_more_calls_in_flight_than_allowed_and_as_many_as_allowed() -> None:
+    """max_in_flight is a limit, and it is used."""
+    now = most = 0
+
+    async def fn(row: int) -> int:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.002)
+        now -= 1
+        return row
+
+    run = Run(fn, max_in_flight=7)
+    run.of(range(200))
+    assert most == 7
+    assert run.numbers["peak_in_flight"] == 7
+
+
+def test_chunks_are_pulled_only_while_the_buffer_has_room() -> None:
+    """Back-pressure: while the first row has no answer, no more than the buffer and one chunk is taken in."""
+    pulled = 0
+    first = InFlight()
+
+    async def fn(row: int) -> int:
+        return await first(row) if row == 0 else row
+
+    def source() -> Iterator[Chunk]:
+        nonlocal pulled
+        for chunk in chunks_of(range(1_000), 10):
+            pulled += 10
+            yield chunk
+
+    run = Run(fn, max_in_flight=5, buffer_rows=100)
+    answers = run.engine.run(source())
+    part: list[Any] = []
+    reader = threading.Thread(target=lambda: part.extend(next(answers)[1]))
+    reader.start()
+    eventually(lambda: pulled >= 100 and run.engine._news.empty())
+    assert pulled <= 110
+    first.release()
+    reader.join()
+    assert part == list(range(10))
+    assert [answer for _, some in answers for answer in some] == list(range(10, 1_000))
+    assert run.numbers["buffer_rows"] <= 110
+
+
+def test_the_next_chunk_is_fetched_while_just_so_many_calls_wait_as_make_it_needed() -> None:
+    """Whoever is told that few are waiting must find that they are: it is told once."""
+    fn = InFlight()
+    fetched = threading.Event()
+
+    async def second_slow(row: int) -> int:
+        return row if row == 0 else await fn(row)
+
+    def source() -> Iterator[Chunk]:
+        # A quarter of the buffer, and as many as workers look at together.
+        yield from chunks_of(range(40 + 32), 72)
+        fetched.set()
+        yield from chunks_of(range(72, 80))
+
+    run = Run(second_slow, max_in_flight=2, buffer_rows=160)
+    answers: list[int] = []
+    reader = threading.Thread(target=lambda: answers.extend(run.of(source())))
+    reader.start()
+    eventually(lambda: len(fn.begun) == 2)
+    try:
+        assert fetched.wait(PATIENCE)
+    finally:
+        fn.release()
+        reader.join()
+    assert answers == list(range(80))
+
+
+def test_the_buffer_is_measured_in_bytes_as_well() -> None:
+    """Few rows that are large, or whose answers are, fill it as well."""
+
+    def held_up(**plan: Any) -> Run:
+        """Until nothing more comes in, the first row has no answer."""
+        first, ended = InFlight(), threading.Event()
+
+        async def large(row: int) -> dict[str, bytes]:
+            await (first(row) if row == 0 else asyncio.sleep(0))
+            return {"body": b"x" * 10_000}
+
+        def source() -> Iterator[Chunk]:
+            yield from chunks_of(range(2_000), 10)
+            ended.set()
+
+        run = Run(large, max_in_flight=4, **plan)
+        reader = threading.Thread(target=run.of, args=(source(),))
+        reader.start()
+        try:
+            eventually(lambda: ended.is_set() or run.engine._buffer.is_full)
+        finally:
+            first.release()
+            reader.join()
+        return run
+
+    bounded = held_up(buffer_bytes=1_000_000)
+    free = held_up()
+    assert bounded.numbers["buffer_bytes"] < 2_000_000
+    assert free.numbers["buffer_rows"] > 2 * bounded.numbers["buffer_rows"]
+
+
+def test_a_chunk_that_goes_out_while_somebody_looks_is_not_told_with_answers_that_are_gone() -> None:
+    """Who gets it may let go of its answers; to the replay store they would be none."""
+
+    class Held(deque[Any]):
+        """The first of it goes out between the look at what is there and the look at its answers."""
+
+        goes = False
+
+        def __iter__(self) -> Iterator[Any]:
+            seen = list(super().__iter__())
+            if self.goes:
+                self.goes = False
+                next(answers)[1][:] = [None, None]
+            return iter(seen)
+
+    engine = Run(same).engine
+    engine._held = held = Held()
+    answers = engine.run(chunks_of(range(6), 2))
+    next(answers)
+    eventually(lambda: [part for _, part in engine.unfinished()] == [[2, 3], [4, 5]])
+    held.goes = True
+    assert [part for _, part in engine.unfinished()] == [[4, 5]]
+    assert [part for _, part in answers] == [[4, 5]]
+
+
+def test_nothing_in_nothing_out() -> None:
+    """An empty partition makes no call, and an empty chunk comes out as it is."""
+    assert Run(same).of([]) == []
+    empty = Chunk([], str, 0)
+    assert list(Run(same).engine.run([empty])) == [(empty, [])]
+
+
+def test_a_row_that_fails_is_an_answer_of_its_own() -> None:
+    """Its failure says what was raised, and where; the others have their answers."""
+
+    async def fn(row: int) -> int:
+        if row == 3:
+            raise KeyError("no such user")
+        return row
+
+    answers = Run(fn).of(range(5))
+    failure = answers[3]
+    assert isinstance(failure, RowFailure)
+    assert (failure.kind, failure.type, failure.message, failure.attempts) == ("error", "KeyError", "'no such user'", 1)
+    assert "test_engine.py" in failure.where
+    assert failure.where.endswith("fn")
+    assert not failure.retryable
+    assert [*answers[:3], *answers[4:]] == [0, 1, 2, 4]
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit, KeyboardInterrupt, StopIteration, GeneratorExit])
+def test_what_a_function_raises_to_end_things_ends_its_row_only(error: type[BaseException]) -> None:
+    """Its own CancelledError is a failure, neither swallowed nor tried again; SystemExit does not end the loop."""
+    called: list[int] = []
+
+    async def fn(row: int) -> int:
+        called.append(row)
+        if row == 1:
+            raise error
+        await asyncio.sleep(0)
+        return row
+
+    answers = Run(fn, max_in_flight=2).of(range(4))
+    assert [answers[0], *answers[2:]] == [0, 2, 3]
+    assert isinstance(answers[1], RowFailure)
+    assert answers[1].type in {error.__name__, "asyncio.exceptions.CancelledError", "RuntimeError"}
+    assert called.count(1) == 1
+
+
+def test_a_context_tells_the_key_the_attempt_and_the_resource() -> None:
+    """The key is the row's own, in every attempt."""
+    seen: list[tuple[str, int, Any]] = []
+
+    async def fn(row: int, ctx: Any) -> int:
+        seen.append((ctx.idempotency_key, ctx.attempt, ctx.resource))
+        if ctx.attempt == 1 and row == 1:
+            raise ConnectionError
+        return row
+
+    assert Run(fn, max_in_flight=1, retry=Retry(initial=0, jitter=0)).of([0, 1, 2]) == [0, 1, 2]
+    assert seen == [("0", 1, None), ("1", 1, None), ("1", 2, None), ("2", 1, None)]
+
+
+def test_rows_whose_answers_are_known_are_not_called() -> None:
+    """What an earlier run of the batch has answered is used."""
+    called: list[int] = []
+
+    async def fn(row: int) -> str:
+        called.append(row)
+        return "new"
+
+    run = Run(fn)
+    assert run.of(chunks_of(range(4), known={1: "old", 2: None})) == ["new", "old", None, "new"]
+    assert called == [0, 3]
+    assert run.numbers["known"] == 2
+
+
+def test_closing_the_iterator_cancels_what_is_in_flight_and_begins_nothing() -> None:
+    """As when Spark kills a task."""
+    fn = InFlight()
+    run = Run(fn, max_in_flight=3, buffer_rows=10)
+
+    async def quick_then_slow(row: int) -> int:
+        return row if row == 0 else await fn(row)
+
+    run = Run(quick_then_slow, max_in_flight=3, buffer_rows=10)
+    answers = run.begin(chunks_of(range(100), 1))
+    assert next(answers)[1] == [0]
+    eventually(lambda: len(fn.begun) == 3)
+    answers.close()
+    assert sorted(fn.cancelled) == sorted(fn.begun)
+    assert len(fn.begun) == 3
+    assert fn.ended == []
+
+
+def test_cancel_from_another_thread_ends_the_run_although_its_own_thread_waits_for_input() -> None:
+    """The task's thread may wait for Spark for ever; no call begins or goes on in the meantime."""
+    fn = InFlight()
+    run = Run(fn, max_in_flight=2)
+    more = threading.Event()
+
+    def source() -> Iterator[Chunk]:
+        yield from chunks_of([1, 2, 3])
+        more.wait()
+        yield from chunks_of([4])
+
+    raised: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            list(run.engine.run(source()))
+        except StoppedError as error:
+            raised.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    eventually(lambda: len(fn.begun) == 2)
+    run.engine.cancel()
+    eventually(lambda: len(fn.cancelled) == 2)
+    more.set()
+    reader.join()
+    assert len(raised) == 1
+    assert len(fn.begun) == 2
+
+
+def test_an_error_of_the_input_comes_through_and_stops_the_calls() -> None:
+    """What the source raises is raised, once what is in flight is cancelled."""
+    fn = InFlight()
+
+    def source() -> Iterator[Chunk]:
+        yield from chunks_of([1, 2])
+        eventually(lambda: len(fn.begun) == 2)
+        raise OSError("the pipe broke")
+
+    with pytest.raises(OSError, match="the pipe broke"):
+        Run(fn).of(source())
+    assert sorted(fn.cancelled) == [1, 2]
+
+
+def test_an_unhashable_key_ends_the_run_instead_of_hanging_it() -> None:
+    """What goes wrong on the loop reaches the caller."""
+    with pytest.raises(TypeError, match="unhashable"):
+        Run(same, key="k").of(chunks_of([1], key=lambda _: []))  # type: ignore[arg-type, return-value]
+
+
+def test_a_call_that_blocks_the_loop_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """With its line and what it is in; the run goes on."""
+    named = threading.Event()
+
+    async def lookup(row: int) -> int:
+        if row == 1:
+            named.wait(PATIENCE)
+        return row
+
+    run = Run(lookup, max_in_flight=2)
+    with caplog.at_level(logging.WARNING), ThreadPoolExecutor(1) as pool:
+        answers = pool.submit(run.of, range(3))
+        try:
+            eventually(lambda: "blocks the event loop" in caplog.text)
+        finally:
+            named.set()
+        assert answers.result() == [0, 1, 2]
+    (where,) = run.numbers["blocked"]
+    assert "test_engine.py" in where
+    assert "lookup" in where
+    assert run.numbers["blocked"][where] > 0.5
+
+
+def test_calls_that_are_only_many_are_not_accused_of_blocking(caplog: pytest.LogCaptureFixture) -> None:
+    """A loop without a pause between short calls turns slowly, which is no call's fault."""
+
+    async def fn(row: int) -> int:
+        end = time.perf_counter() + 0.0005
+        while time.perf_counter() < end:
+            pass
+        return row
+
+    run = Run(fn, max_in_flight=100)
+    run.of(range(4_000))
+    assert run.numbers["blocked"] == {}
+    assert "blocks" not in caplog.text
+
+
+def test_a_call_that_blocks_the_loop_for_ever_fails_the_rows_and_not_the_process() -> None:
+    """No deadline on the loop could end it; what is answered stays so, and the next task has another loop."""
+    release = threading.Event()
+
+    async def lookup(row: int) -> int:
+        if row == 15:
+            release.wait(60)
+        return row
+
+    run = Run(lookup, max_in_flight=1, timeout=0.7, total_timeout=0.8)
+    answers = run.of(chunks_of(range(40), 10))
+    assert answers[:15] == list(range(15))
+    assert {(answer.kind, answer.type) for answer in answers[15:]} == {("timeout", "BlockedLoopError")}
+    assert "lookup" in answers[15].message
+    assert run.numbers["failures"] == {"BlockedLoopError": 25}
+    # What is still to come has no calls to wait for: it may come in as large chunks as there are.
+    assert (run.engine.room, run.engine.answer_size) == (run.engine._plan.buffer_rows, 0.0)
+    assert Run(same).of(range(3)) == [0, 1, 2]
+    release.set()
+
+
+def test_rows_that_have_failed_behind_a_blocked_loop_are_not_called_when_it_turns_again() -> None:
+    """They have gone out as failed; nor is there another attempt of one that was in flight."""
+    called: list[int] = []
+    blocked = asyncio.Event()
+    release = threading.Event()
+
+    async def lookup(row: int) -> int:
+        called.append(row)
+        if row == 2:
+            await blocked.wait()
+            raise ConnectionError
+        if row == 10:
+            blocked.set()
+            release.wait(60)
+        return row
+
+    plan: dict[str, Any] = {"timeout": 0.7, "total_timeout": None, "retry": Retry(initial=0, jitter=0)}
+    answers = Run(lookup, max_in_flight=2, **plan).engine.run(chunks_of(range(40), 10))
+    _, first = next(answers)
+    release.set()
+    parts = [first, *(part for _, part in answers)]
+    assert called == list(range(11))
+    kinds = [getattr(answer, "type", "") for part in parts for answer in part]
+    assert kinds == ["BlockedLoopError" if row == 2 or row >= 10 else "" for row in range(40)]
+
+
+def test_a_run_that_is_cancelled_waits_for_what_unwinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that is closed."""
+    monkeypatch.setattr("spark_events.enrichment.engine.engine._STOP_SECONDS", PATIENCE)
+    begun: list[int] = []
+    cancelled: list[int] = []
+    cleaned: list[int] = []
+
+    async def fn(row: int) -> int:
+        begun.append(row)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append(row)
+            await asyncio.sleep(0.1)
+            cleaned.append(row)
+        return row
+
+    def source() -> Iterator[Chunk]:
+        yield from chunks_of([1, 2, 3])
+        eventually(lambda: len(begun) == 3)
+        run.engine.cancel()
+        eventually(lambda: len(cancelled) == 3)
+
+    run = Run(fn)
+    with pytest.raises(StoppedError):
+        run.of(source())
+    assert sorted(cleaned) == [1, 2, 3]
+
+
+def test_a_loop_that_stood_still_does_not_make_timeouts_of_answers_that_are_there() -> None:
+    """Other calls' answers came in time; that nobody could read them is not the destination's fault."""
+
+    async def fn(row: int) -> int:
+        if row == 0:
+            await asyncio.sleep(0.01)
+            time.sleep(0.5)  # noqa: ASYNC251
+        else:
+            await asyncio.sleep(0.1)
+        return row
+
+    run = Run(fn, max_in_flight=4, timeout=0.3, retry=None)
+    assert run.of(range(4)) == [0, 1, 2, 3]
+    assert run.numbers["timeouts"] == 0
+
+
+def test_runs_one_after_the_other_leave_nothing_behind() -> None:
+    """Tasks on the loop and threads do not grow from run to run."""
+
+    async def tasks() -> int:
+        return len(asyncio.all_tasks())
+
+    from spark_events.enrichment.engine.process import current_process
+
+    def left() -> tuple[int, set[threading.Thread]]:
+        gc.collect()
+        return current_process().background.submit(tasks()).result(), set(threading.enumerate())
+
+    Run(same).of(range(10))
+    tasks_before, threads_before = left()
+    for _ in range(20):
+        Run(same, max_in_flight=50).of(range(1000))
+    # Those of the tests before this one may end meanwhile.
+    tasks_left, threads_left = left()
+    assert tasks_left <= tasks_before
+    assert threads_left <= threads_before
+
+
+def test_several_engines_run_in_one_process_at_a_time() -> None:
+    """Threads may share a process: each run has its own answers."""
+
+    async def fn(row: int) -> int:
+        await asyncio.sleep(0.001)
+        return row
+
+    found: dict[int, list[int]] = {}
+    threads = [
+        threading.Thread(target=lambda n=n: found.__setitem__(n, Run(fn, max_in_flight=5).of(range(n, n + 300))))
+        for n in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {n: list(range(n, n + 300)) for n in range(4)}
+
+
+def test_a_forked_process_has_a_loop_of_its_own() -> None:
+    """Spark forks its workers: what the parent had is not the child's."""
+    Run(same).of(range(3))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = 0 if Run(same).of(range(3)) == [0, 1, 2] else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0

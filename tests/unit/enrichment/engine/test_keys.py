@@ -1,0 +1,114 @@
+"""Rows of one key, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import defaultdict
+from typing import Any
+
+from enrich_engine import Run, chunks_of
+
+from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.keys import HotKeys
+from spark_events.enrichment.plan import Retry
+
+
+def test_calls_of_a_key_are_in_order_and_never_at_the_same_time() -> None:
+    """Retries included; different keys at the same time, up to the limit."""
+    rng = random.Random(7)
+    flying: defaultdict[int, int] = defaultdict(int)
+    order: defaultdict[int, list[int]] = defaultdict(list)
+    together = most = 0
+
+    async def fn(row: int, ctx: Any) -> int:
+        nonlocal together, most
+        key = row % 13
+        flying[key] += 1
+        together += 1
+        most = max(most, together)
+        assert flying[key] == 1
+        try:
+            await asyncio.sleep(rng.random() / 500)
+            if ctx.attempt == 1 and row % 5 == 0:
+                raise ConnectionError
+        finally:
+            flying[key] -= 1
+            together -= 1
+        order[key].append(row)
+        return row
+
+    run = Run(fn, key="k", max_in_flight=8, retry=Retry(initial=0.001, jitter=0), circuit_breaker=None)
+    assert run.of(chunks_of(range(600), 50, key=lambda row: row % 13)) == list(range(600))
+    assert all(rows == sorted(rows) for rows in order.values())
+    assert sum(map(len, order.values())) == 600
+    assert most == 8
+
+
+def test_rows_behind_a_failed_one_of_their_key_are_not_called_when_the_batch_fails_anyway() -> None:
+    """It will be run again, and then they would have been called before it."""
+    called: list[int] = []
+
+    async def fn(row: int) -> int:
+        called.append(row)
+        if row == 4:
+            raise ValueError
+        return row
+
+    def rows() -> Any:
+        return chunks_of(range(12), 5, key=lambda row: row % 2)
+
+    run = Run(fn, key="k")
+    answers = run.of(rows())
+    assert [row for row in called if row % 2 == 0] == [0, 2, 4]
+    assert [answer.kind for answer in answers if isinstance(answer, RowFailure)] == ["error", *["skipped"] * 3]
+    assert [row for row in called if row % 2] == [1, 3, 5, 7, 9, 11]
+    called.clear()
+    answers = Run(fn, key="k", on_failure="null").of(rows())
+    assert sorted(called) == list(range(12))
+    assert sum(isinstance(answer, RowFailure) for answer in answers) == 1
+
+
+def test_a_call_that_cannot_be_cancelled_is_not_overtaken_by_its_key() -> None:
+    """It may still be running: the rows behind it are skipped."""
+
+    async def fn(row: int) -> int:
+        end = time.monotonic() + 2.5
+        while row == 0 and time.monotonic() < end:
+            try:
+                await asyncio.sleep(0.5)
+            except asyncio.CancelledError:
+                continue
+        return row
+
+    answers = Run(fn, key="k", timeout=0.05, on_failure="null").of(chunks_of(range(6), key=lambda row: row % 2))
+    assert [answer.kind for answer in answers[::2]] == ["timeout", "skipped", "skipped"]
+    assert answers[1::2] == [1, 3, 5]
+
+
+def test_hot_keys_are_those_that_hold_up_the_batch() -> None:
+    """A key whose rows alone take twice as long as the whole batch could; the memory for finding out is bounded."""
+    hot = HotKeys(width=10)
+    rng = random.Random(1)
+    for number in range(10_000):
+        hot.count("hot" if rng.random() < 0.4 else number)
+    (found,) = hot.hot()
+    assert found.key == "hot"
+    assert 3_000 < found.rows <= 4_200
+    assert len(hot._counts) <= 256
+    even = HotKeys(width=10)
+    for number in range(10_000):
+        even.count(number % 100)
+    assert even.hot() == []
+
+
+def test_a_run_names_its_hot_keys() -> None:
+    """In its numbers."""
+
+    async def fn(row: int) -> int:
+        return row
+
+    run = Run(fn, key="k", max_in_flight=50)
+    run.of(chunks_of(range(400), key=lambda row: "big" if row % 2 else row))
+    assert list(run.numbers["hot_keys"]) == ["'big'"]

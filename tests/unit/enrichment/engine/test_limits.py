@@ -1,0 +1,507 @@
+"""Rate limit, Retry-After, and a destination that is down."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import email.utils
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from enrich_engine import Run, chunks_of, definition
+from lateness import Witness
+
+from spark_events.enrichment.engine import assembly, process
+from spark_events.enrichment.engine.chunk import Chunk
+from spark_events.enrichment.engine.engine import StoppedError
+from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.limits import RateLimit
+from spark_events.enrichment.engine.process import current_process
+from spark_events.enrichment.plan import CircuitBreaker, Retry
+
+
+class StatusError(Exception):
+    """As httpx and requests raise it."""
+
+    def __init__(self, status: int, **headers: str) -> None:
+        super().__init__(f"status {status}")
+        self.response = type("Response", (), {"status_code": status, "headers": headers})()
+
+
+def too_many(retry_after: str) -> StatusError:
+    return StatusError(429, **{"Retry-After": retry_after})
+
+
+def assert_not_early(times: list[float], start: float, interval: float) -> None:
+    """Attempts against the moments that were theirs, from the start on.
+
+    Not against each other: on a busy machine one may be late, and the next is not for that.
+    """
+    for place, moment in enumerate(times):
+        # The millionth is for adding up floats.
+        assert moment >= start + place * interval - 1e-6
+
+
+@pytest.fixture
+def passed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The moments at which attempts began, as the rate limit has counted them.
+
+    A call can read the clock only a moment later, and on a busy machine moments differ.
+    """
+    moments: list[float] = []
+
+    class Told(RateLimit):
+        async def wait(self) -> None:
+            await super().wait()
+            moments.append(self._began[-1])
+
+    monkeypatch.setattr(assembly, "RateLimit", Told)
+    return moments
+
+
+def assert_spread(passed: list[float], times: list[float], rate: int) -> None:
+    """No second holds more attempts than the rate, and no call is before its moment."""
+    assert len(passed) == len(times)
+    assert all(moment <= called for moment, called in zip(passed, times, strict=True))
+    for first, last in zip(passed, passed[rate:], strict=False):
+        assert last - first >= 1 - 1e-6
+
+
+def test_no_second_holds_more_attempts_than_the_rate(passed: list[float], witness: Witness) -> None:
+    """Retries count as well; with many workers waiting, none gets ahead."""
+    times: list[float] = []
+
+    async def fn(row: int, ctx: Any) -> int:
+        times.append(time.monotonic())
+        if ctx.attempt == 1 and row % 3 == 0:
+            raise ConnectionError
+        return row
+
+    run = Run(fn, rate=40, max_in_flight=50, retry=Retry(initial=0, jitter=0), circuit_breaker=None)
+    assert run.of(range(75)) == list(range(75))
+    assert len(times) == 100
+    assert_spread(passed, times, 40)
+    assert times[-1] - times[0] > 2.3
+    assert witness.took(times[0], times[-1]) < 5
+
+
+def test_attempts_that_were_held_up_do_not_come_all_at_once(passed: list[float]) -> None:
+    """A loop that stood still for longer than a second does not make up for it in the next one."""
+    times: list[float] = []
+
+    async def fn(row: int) -> int:
+        times.append(time.monotonic())
+        if row == 5:
+            time.sleep(1.2)  # noqa: ASYNC251
+        return row
+
+    Run(fn, rate=20, max_in_flight=60, circuit_breaker=None).of(range(60))
+    assert_spread(passed, times, 20)
+
+
+def test_the_tasks_of_a_process_share_one_rate(witness: Witness) -> None:
+    """Many small tasks one after the other make no more attempts than one large one; another rate is another limit."""
+    times: list[float] = []
+
+    async def fn(row: int) -> int:
+        times.append(time.monotonic())
+        return row
+
+    made = definition()
+    starts: list[float] = []
+    for row in range(11):
+        starts.append(time.monotonic())
+        assert Run(fn, made=made, rate=10).of([row]) == [row]
+    for first, start in enumerate(starts):
+        assert_not_early(times[first:], start, 0.1)
+    began = time.monotonic()
+    Run(fn, made=made, rate=1).of([0])
+    assert time.monotonic() - began >= 1
+    assert witness.took(began) < 5
+
+
+@pytest.mark.parametrize("processes", [1, 2, 9])
+def test_tasks_that_follow_each_other_are_spaced_whichever_processes_they_run_in(
+    monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    """The same one, two in turn, or each in a new one: none of them knows what the others have done."""
+    workers: list[process.Process] = []
+    for _ in range(processes):
+        monkeypatch.setattr(process, "_process", None)
+        workers.append(process.current_process())
+    times: list[float] = []
+
+    async def fn(row: int) -> int:
+        times.append(time.monotonic())
+        return row
+
+    made = definition()
+    for task in range(9):
+        monkeypatch.setattr(process, "_process", workers[task % processes])
+        before = len(times)
+        start = time.monotonic()
+        assert Run(fn, made=made, rate=20).of([1, 2]) == [1, 2]
+        # From its beginning on, which was after the last attempt of the task before.
+        assert_not_early(times[before:], start + 0.05, 0.05)
+    for worker in workers:
+        worker.close()
+
+
+def test_what_a_task_does_before_its_first_call_counts_as_waiting_for_the_rate(witness: Witness) -> None:
+    """To start its process, to open its resource and to read its first rows takes a while anyhow."""
+
+    async def fn(row: int) -> int:
+        return row
+
+    began = time.monotonic()
+    Run(fn, rate=0.1, began=began - 10).of([1])
+    assert witness.took(began) < 5
+
+
+def test_a_task_that_ends_early_leaves_its_turns_to_the_next(witness: Witness) -> None:
+    """Of its thousand rows that were waiting for the rate limit none is waited for; nor is a pause made up for."""
+    times: list[float] = []
+
+    async def fn(row: int) -> int:
+        times.append(time.monotonic())
+        return row
+
+    made = definition()
+    began = time.monotonic()
+    first = Run(fn, made=made, rate=5, max_in_flight=1000)
+    answers = first.begin(chunks_of(range(1000), 1))
+    next(answers)
+    answers.close()
+    ended = time.monotonic()
+    assert Run(fn, made=made, rate=5, max_in_flight=5).of(range(3)) == [0, 1, 2]
+    assert witness.took(ended, times[-3]) < 1
+    assert_not_early(times, began, 0.2)
+    assert_not_early(times[-3:], ended, 0.2)
+
+
+def test_waiting_for_the_rate_limit_does_not_use_up_total_timeout() -> None:
+    """It is the user's own wish, and no fault of the row's."""
+
+    async def fn(row: int) -> int:
+        return row
+
+    assert Run(fn, rate=20, max_in_flight=20, total_timeout=0.2).of(range(12)) == list(range(12))
+
+
+def test_rows_that_wait_at_the_gate_behind_a_blocked_loop_are_not_called() -> None:
+    """The call that the gate lets through to see is the one that blocks; when it returns, others would follow."""
+    called: list[int] = []
+    release = threading.Event()
+
+    async def fn(row: int) -> int:
+        called.append(row)
+        if row == 0 and called.count(0) == 1:
+            raise too_many("0.05")
+        if row == 0:
+            release.wait(60)
+        return row
+
+    plan: dict[str, Any] = {"timeout": 0.7, "total_timeout": None, "retry": Retry(initial=0, jitter=0)}
+    answers = Run(fn, max_in_flight=5, **plan).engine.run(chunks_of(range(20), 10))
+    _, first = next(answers)
+    release.set()
+    parts = [first, *(part for _, part in answers)]
+    assert called == [0, 0]
+    assert [getattr(answer, "type", "") for part in parts for answer in part] == ["BlockedLoopError"] * 20
+
+
+def test_retry_after_closes_the_gate_for_all() -> None:
+    """While one row is told to wait, no other is called; then all get their answers."""
+    told = 0.0
+    begun: list[float] = []
+
+    async def fn(row: int) -> int:
+        nonlocal told
+        begun.append(time.monotonic())
+        if row == 10 and not told:
+            told = time.monotonic()
+            raise too_many("0.4")
+        await asyncio.sleep(0.005)
+        return row
+
+    run = Run(fn, max_in_flight=4)
+    assert run.of(range(100)) == list(range(100))
+    assert not [moment for moment in begun if told < moment < told + 0.39]
+    assert (run.numbers["throttled"], run.numbers["gate_closed"]) == (1, 1)
+
+
+@pytest.mark.parametrize("said", ["0", "Thu, 01 Jan 1970 00:00:00 GMT"])
+def test_a_retry_after_of_no_time_leaves_the_back_off_as_it_is(said: str) -> None:
+    """Else a row has used up its attempts before the destination can recover. The longer of the two pauses counts."""
+    times: list[float] = []
+
+    async def fn(row: int) -> int:
+        times.append(time.monotonic())
+        raise too_many(said)
+
+    (failure,) = Run(fn, retry=Retry(attempts=3, initial=0.2, jitter=0)).of([0])
+    assert failure.kind == "throttled"
+    assert times[1] - times[0] >= 0.2
+    assert times[2] - times[1] >= 0.4
+
+
+def test_calls_that_are_refused_together_close_the_gate_once() -> None:
+    """They were all in flight when the first of them was told to wait."""
+    together = asyncio.Event()
+    inside = 0
+
+    async def fn(row: int, ctx: Any) -> int:
+        nonlocal inside
+        if ctx.attempt > 1:
+            return row
+        inside += 1
+        if inside == 4:
+            together.set()
+        await together.wait()
+        raise too_many("1")
+
+    run = Run(fn, max_in_flight=4)
+    assert run.of(range(4)) == list(range(4))
+    assert (run.numbers["throttled"], run.numbers["gate_closed"]) == (4, 1)
+
+
+def test_a_row_that_runs_out_of_time_between_attempts_adds_no_attempt_that_timed_out() -> None:
+    """The gate, or a pause, has used its time up: no attempt was without an answer."""
+
+    async def fn(row: int) -> int:
+        raise too_many("0.2")
+
+    run = Run(fn, max_in_flight=2, total_timeout=0.3, retry=Retry(attempts=100, initial=0, jitter=0))
+    answers = run.of([0, 1, 2])
+    assert all(isinstance(answer, RowFailure) for answer in answers)
+    assert run.numbers["timeouts"] == 0
+    assert run.numbers["throttled"] == run.numbers["attempts"]
+
+
+def test_after_retry_after_the_calls_come_back_step_by_step() -> None:
+    """A service that takes few at a time is not run over again, so no row uses up its attempts."""
+    window, taken, refused = 0.0, 0, 0
+
+    async def fn(row: int) -> int:
+        nonlocal window, taken, refused
+        await asyncio.sleep(0.001)
+        now = time.monotonic()
+        if now - window > 0.2:
+            window, taken = now, 0
+        if taken >= 20:
+            refused += 1
+            raise too_many(str(window + 0.2 - now))
+        taken += 1
+        return row
+
+    run = Run(fn, max_in_flight=200, retry=Retry(attempts=4))
+    answers = run.of(range(150))
+    assert answers == list(range(150))
+    assert refused < 400
+
+
+def test_a_retry_after_beyond_total_timeout_fails_the_row_at_once(witness: Witness) -> None:
+    """And those behind it: nobody waits an hour to fail."""
+
+    async def fn(row: int) -> int:
+        raise too_many("3600")
+
+    began = time.monotonic()
+    answers = Run(fn, max_in_flight=1, total_timeout=5).of(range(500))
+    assert witness.took(began) < 3
+    kinds = {answer.kind for answer in answers}
+    assert kinds == {"throttled"}
+    assert answers[0].attempts == 1
+    assert answers[1].attempts == 0
+    assert "total_timeout" in answers[1].message
+
+
+def test_retry_after_may_be_a_date_and_may_be_ignored() -> None:
+    """Both of the header's forms; with honor_retry_after=False it is an ordinary pause."""
+    date = email.utils.formatdate(time.time() + 30, usegmt=True)
+
+    async def fn(row: int, ctx: Any) -> int:
+        if ctx.attempt == 1:
+            raise too_many(date)
+        return row
+
+    ignored = Retry(initial=0, jitter=0, honor_retry_after=False)
+    assert Run(fn, retry=ignored).of([1]) == [1]
+    (failure,) = Run(fn, total_timeout=5).of([1])
+    assert failure.kind == "throttled"
+
+
+def test_a_destination_that_is_down_fails_the_batch_in_seconds(witness: Witness) -> None:
+    """Not after every row has used up its attempts; rows say that they were not called."""
+    calls = 0
+
+    async def fn(row: int) -> int:
+        nonlocal calls
+        calls += 1
+        raise ConnectionRefusedError("refused")
+
+    began = time.monotonic()
+    run = Run(fn, max_in_flight=50, circuit_breaker=CircuitBreaker(failures=10, give_up_after=1))
+    answers = run.of(range(20_000))
+    assert witness.took(began) < 5
+    assert calls < 200
+    kinds = {answer.kind for answer in answers}
+    assert "circuit-open" in kinds
+    last = answers[-1]
+    assert (last.kind, last.attempts, last.type) == ("circuit-open", 0, "CircuitOpenError")
+    assert "ConnectionRefusedError: refused" in last.message
+
+
+def test_a_destination_that_never_answers_fails_the_batch_soon_after_the_first_timeouts(witness: Witness) -> None:
+    """What is in flight then is cancelled; it does not run into timeouts of its own."""
+
+    async def fn(row: int) -> int:
+        await asyncio.sleep(3600)
+        return row
+
+    began = time.monotonic()
+    breaker = CircuitBreaker(failures=5, give_up_after=0.3)
+    answers = Run(fn, max_in_flight=10, timeout=0.5, circuit_breaker=breaker).of(range(1000))
+    assert witness.took(began) < 3
+    assert {answer.kind for answer in answers} <= {"circuit-open", "timeout"}
+
+
+def test_a_call_that_the_breaker_ends_and_that_does_not_end_is_no_timeout() -> None:
+    """It had time left: what its row says is that the destination is down."""
+    release: list[asyncio.Event] = []
+
+    async def fn(row: int) -> None:
+        if row:
+            raise ConnectionRefusedError("refused")
+        release.append(asyncio.Event())
+        while not release[0].is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await release[0].wait()
+
+    run = Run(fn, timeout=60, max_in_flight=2, circuit_breaker=CircuitBreaker(failures=1, give_up_after=0.1))
+    failure, *_ = run.of(range(3))
+    current_process().background.loop.call_soon_threadsafe(release[0].set)
+    assert (failure.kind, failure.type, failure.attempts) == ("circuit-open", "CircuitOpenError", 1)
+    assert "ConnectionRefusedError: refused" in failure.message
+    assert (run.numbers["abandoned"], run.numbers["timeouts"]) == (1, 0)
+    assert failure.elapsed > 0
+
+
+def test_a_destination_that_comes_back_in_time_fails_nothing() -> None:
+    """The breaker holds the calls, lets one through now and then, and closes when it is answered."""
+    back_at = time.monotonic() + 0.8
+
+    async def fn(row: int) -> int:
+        if time.monotonic() < back_at:
+            raise ConnectionRefusedError
+        return row
+
+    run = Run(fn, max_in_flight=50, circuit_breaker=CircuitBreaker(failures=10, give_up_after=5))
+    assert run.of(range(500)) == list(range(500))
+    assert run.numbers["attempts"] < 500 + 150
+
+
+def test_refusals_of_rows_do_not_open_the_breaker() -> None:
+    """A 404 is an answer: the destination is there."""
+
+    async def fn(row: int) -> int:
+        raise StatusError(404)
+
+    answers = Run(fn, circuit_breaker=CircuitBreaker(failures=3, give_up_after=0)).of(range(50))
+    assert {(answer.kind, answer.attempts) for answer in answers} == {("error", 1)}
+
+
+def test_the_next_task_of_the_batch_knows_that_the_destination_is_down_and_the_next_batch_asks_again() -> None:
+    """The breaker is kept for the batch, in the process."""
+    calls = itertools.count()
+
+    async def fn(row: int) -> int:
+        next(calls)
+        raise ConnectionRefusedError
+
+    plan: dict[str, Any] = {"circuit_breaker": CircuitBreaker(failures=3, give_up_after=0.2), "max_in_flight": 5}
+    batch = definition()
+    Run(fn, made=batch, **plan).of(range(20))
+    before = next(calls)
+    answers = Run(fn, made=batch, **plan).of(range(20))
+    assert next(calls) == before + 1
+    assert {answer.kind for answer in answers} == {"circuit-open"}
+
+    async def works(row: int) -> int:
+        return row
+
+    assert Run(works, made=definition(calls=batch.calls, resource=batch.resource), **plan).of(range(20)) == list(
+        range(20)
+    )
+
+
+def test_without_a_breaker_every_row_has_its_attempts() -> None:
+    """None means none."""
+
+    async def fn(row: int) -> int:
+        raise ConnectionRefusedError
+
+    run = Run(fn, circuit_breaker=None, retry=Retry(attempts=2, initial=0, jitter=0))
+    answers = run.of(range(100))
+    assert {answer.attempts for answer in answers if isinstance(answer, RowFailure)} == {2}
+    assert run.numbers["attempts"] == 200
+
+
+@pytest.mark.parametrize("unwinds", [True, False])
+def test_a_call_that_the_end_of_its_run_cuts_off_leaves_its_place_in_the_gate(unwinds: bool) -> None:
+    """The gate is the process's; the next run must not wait there for a call that nobody will hear of any more."""
+    alone = threading.Event()
+    over: list[asyncio.Event] = []
+
+    async def fn(row: int, ctx: Any) -> int:
+        if row == 0 and ctx.attempt == 1:
+            raise too_many("0.3")
+        if row == 0:
+            # Let through alone, to see.
+            over.append(asyncio.Event())
+            alone.set()
+            while not over[0].is_set():
+                try:
+                    await over[0].wait()
+                except asyncio.CancelledError:
+                    if unwinds:
+                        raise
+        return row
+
+    def source() -> Iterator[Chunk]:
+        yield from chunks_of(range(3))
+        alone.wait()
+        run.engine.cancel()
+
+    made = definition()
+    run = Run(fn, made=made)
+    with pytest.raises(StoppedError):
+        run.of(source())
+    assert Run(fn, made=made, total_timeout=2).of([7]) == [7]
+    current_process().background.loop.call_soon_threadsafe(over[0].set)
+
+
+@pytest.mark.parametrize("stop_after", [0, 1, 5])
+def test_a_run_that_is_closed_behind_a_closed_gate_ends_at_once(stop_after: int, witness: Witness) -> None:
+    """Waiting calls are cancelled like any others."""
+
+    async def fn(row: int) -> int:
+        if row >= stop_after:
+            raise too_many("30")
+        return row
+
+    run = Run(fn, max_in_flight=3)
+    answers = run.begin(chunks_of(range(50), 1))
+    for _ in range(stop_after):
+        next(answers)
+    began = time.monotonic()
+    if stop_after == 0:
+        run.engine.cancel()
+        with pytest.raises(Exception, match="cancelled"):
+            next(answers)
+    answers.close()
+    assert witness.took(began) < 2

@@ -1,0 +1,141 @@
+"""The loop of a worker process: it serves many calls, and none of them ends it for the others."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from enrich_engine import Run
+
+from spark_events.enrichment.engine.loop import BackgroundLoop
+
+SECONDS = 10.0
+
+
+async def _stop() -> None:
+    asyncio.get_running_loop().stop()
+
+
+async def _leave_one_that_exits() -> None:
+    asyncio.get_running_loop().call_soon(sys.exit)
+
+
+async def _answer() -> int:
+    await asyncio.sleep(0)
+    return 7
+
+
+@pytest.mark.usefixtures("each_loop")
+@pytest.mark.parametrize("end", [_stop, _leave_one_that_exits])
+def test_a_loop_that_is_stopped_by_what_it_runs_goes_on(end: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Until its owner closes it."""
+    background = BackgroundLoop()
+    background.submit(end()).result(SECONDS)
+    assert background.submit(_answer()).result(SECONDS) == 7
+    background.close(SECONDS)
+    assert background.loop.is_closed()
+
+
+@pytest.mark.usefixtures("each_loop")
+def test_a_function_that_stops_the_loop_has_its_answer_and_so_have_the_others() -> None:
+    """Without the loop there are no deadlines, either: nothing would have ended the task."""
+
+    async def fn(row: int) -> int:
+        if row % 3 == 0:
+            asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+        return row
+
+    assert Run(fn, max_in_flight=4, timeout=2, total_timeout=4).of(range(20)) == list(range(20))
+
+
+@pytest.mark.usefixtures("each_loop")
+def test_a_function_that_shuts_down_the_executor_leaves_it_to_the_others() -> None:
+    """Nobody could ever open it again, and the loop outlives the task."""
+
+    async def fn(row: int) -> int:
+        loop = asyncio.get_running_loop()
+        if row == 3:
+            await loop.shutdown_default_executor()
+        return await loop.run_in_executor(None, lambda: row) + await asyncio.to_thread(int)
+
+    assert Run(fn, max_in_flight=2).of(range(10)) == list(range(10))
+
+
+# The C library waits behind the interpreter's end, until its standard input ends.
+_ENDS_SLOWLY = """
+import ctypes
+from spark_events.enrichment.engine.loop import BackgroundLoop
+
+libc = ctypes.CDLL(None)
+libc.on_exit(libc.getchar, None)
+background = BackgroundLoop()
+background.loop.call_soon_threadsafe(background.loop.call_later, 1.0, print, "late")
+print(background.kind, flush=True)
+"""
+
+
+def test_a_loop_does_not_outlive_its_interpreter() -> None:
+    """Who wakes up in one that is gone ends the process by SIGSEGV, and a program that has succeeded has failed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _ENDS_SLOWLY], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "uvloop\n"
+        try:
+            process.wait(2.0)
+        except subprocess.TimeoutExpired:
+            process.stdin.close()
+        assert process.wait(SECONDS) == 0
+
+
+_LEAVES_TASKS = """
+import asyncio, sys
+if sys.argv[1] == "asyncio":
+    sys.modules["uvloop"] = None
+from spark_events.enrichment.engine.loop import BackgroundLoop
+
+async def fails_late():
+    try:
+        await asyncio.sleep(60)
+    finally:
+        await asyncio.sleep(0.01)
+        print("ended", flush=True)
+        raise ValueError("of no interest any more")
+
+async def stays():
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            print("stays", flush=True)
+
+background = BackgroundLoop()
+background.submit(fails_late())
+if sys.argv[2] == "stays":
+    background.submit(stays())
+background.submit(asyncio.sleep(0)).result()
+"""
+
+
+@pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
+def test_what_still_runs_at_the_end_is_ended_without_a_word(kind: str) -> None:
+    """What listens for a settled batch's sake is no matter of the user's."""
+    done = subprocess.run(
+        [sys.executable, "-c", _LEAVES_TASKS, kind, ""], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == ("ended\n", "")
+
+
+@pytest.mark.parametrize("kind", ["uvloop", "asyncio"])
+def test_one_that_does_not_end_does_not_hold_up_the_end(kind: str) -> None:
+    """It is the user's own; the others have ended all the same."""
+    done = subprocess.run(
+        [sys.executable, "-c", _LEAVES_TASKS, kind, "stays"], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert sorted(done.stdout.splitlines()) == ["ended", "stays"]

@@ -1,0 +1,198 @@
+"""A resource: opened once a process, used by all its tasks, closed at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from enrich_engine import Run, chunks_of, definition
+
+from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.process import current_process
+from spark_events.enrichment.engine.resources import Resources
+from spark_events.enrichment.plan import Cache, Retry
+
+AT_ONCE = Retry(initial=0, jitter=0)
+
+
+class Opener:
+    """Counts what is opened and closed, and in which task."""
+
+    def __init__(self, *errors: BaseException) -> None:
+        self.errors = list(errors)
+        self.opened = 0
+        self.closed = 0
+
+    @contextlib.asynccontextmanager
+    async def __call__(self) -> AsyncIterator[str]:
+        self.opened += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        task = asyncio.current_task()
+        yield f"resource {self.opened}"
+        assert asyncio.current_task() is task
+        self.closed += 1
+
+
+async def use(row: int, ctx: Any) -> str:
+    return str(ctx.resource)
+
+
+def test_it_is_opened_once_for_many_tasks() -> None:
+    """By its definition: another one has another."""
+    opener = Opener()
+    made = definition()
+    for _ in range(3):
+        assert Run(use, made=definition(resource=made.resource), resource=opener).of([1, 2]) == ["resource 1"] * 2
+    assert (opener.opened, opener.closed) == (1, 0)
+    assert Run(use, resource=opener).of([1]) == ["resource 2"]
+
+
+def test_one_that_cannot_be_opened_fails_every_row_once_and_plainly() -> None:
+    """No row is called; the message says what failed to open and why."""
+    called: list[int] = []
+
+    async def fn(row: int) -> None:
+        called.append(row)
+
+    answers = Run(fn, resource=Opener(PermissionError("no such user"))).of(range(300))
+    assert called == []
+    assert {(answer.kind, answer.type, answer.attempts) for answer in answers} == {("resource", "PermissionError", 1)}
+    assert "Opener" in answers[0].message
+    assert "cannot be opened: no such user" in answers[0].message
+
+
+@pytest.mark.parametrize("error", [StopIteration(), SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+def test_whatever_the_opener_raises_is_heard_of(error: BaseException) -> None:
+    """``next()`` of an empty list, say: no future takes a StopIteration, and nobody would have set it."""
+
+    def opener() -> Any:
+        raise error
+
+    (failure,) = Run(use, resource=opener, timeout=None, total_timeout=None).of([1])
+    assert (failure.kind, failure.type) == ("resource", "RuntimeError")
+    assert failure.message.endswith(f"cannot be opened: {error!r}")
+    assert failure.where.endswith("opener")
+
+
+def test_opening_has_attempts_as_calls_have() -> None:
+    """A server that restarts while a task begins is no reason to fail."""
+    opener = Opener(ConnectionRefusedError(), ConnectionRefusedError())
+    assert Run(use, resource=opener, retry=AT_ONCE).of([1]) == ["resource 3"]
+
+
+def test_opening_has_a_timeout() -> None:
+    """One that hangs is cancelled."""
+
+    @contextlib.asynccontextmanager
+    async def hangs() -> AsyncIterator[None]:
+        await asyncio.sleep(3600)
+        yield
+
+    (failure,) = Run(use, resource=hangs, timeout=0.05, retry=None).of([1])
+    assert isinstance(failure, RowFailure)
+    assert "not open within 0.05 s" in failure.message
+
+
+@pytest.mark.parametrize("opener", [lambda: "a string", lambda: asyncio.sleep(0), object])
+def test_what_is_no_context_manager_is_called_by_its_name(opener: Any) -> None:
+    """As soon as that can be known."""
+    (failure,) = Run(use, resource=opener).of([1])
+    assert failure.type == "TypeError"
+    assert "resource must return an async context manager, not" in failure.message
+
+
+def test_an_idle_resource_is_closed_before_spark_ends_the_worker() -> None:
+    """And opened again when it is needed again."""
+
+    async def scenario() -> tuple[int, int]:
+        opener = Opener()
+        resources = Resources(idle_seconds=0.02)
+        await resources.acquire("a", opener, 1)
+        resources.release("a")
+        holder = resources._holders["a"]
+        await resources.acquire("a", opener, 1)
+        resources.release("a")
+        await holder.task
+        await resources.acquire("a", opener, 1)
+        return opener.opened, opener.closed
+
+    assert current_process().background.submit(scenario()).result(10) == (2, 1)
+
+
+def test_only_a_few_idle_resources_are_kept() -> None:
+    """A closure with another value in every batch is another definition each time."""
+
+    async def scenario() -> int:
+        opener = Opener()
+        resources = Resources()
+        for number in range(40):
+            await resources.acquire(str(number), opener, 1)
+            resources.release(str(number))
+        kept = len(resources._holders)
+        await resources.close()
+        assert opener.closed == 40
+        return kept
+
+    assert current_process().background.submit(scenario()).result(10) == 16
+
+
+def test_the_enrichments_of_a_job_keep_theirs_although_they_take_turns() -> None:
+    """A dozen in every micro-batch: none is closed just before it is needed again; nor are answers forgotten."""
+    openers = [Opener() for _ in range(12)]
+    made = [definition() for _ in openers]
+    cache = Cache(max_entries=10, ttl=60)
+    for batch in range(3):
+        for opener, one in zip(openers, made, strict=True):
+            run = Run(use, made=one, resource=opener, cache=cache)
+            assert run.of(chunks_of([1], request=lambda row: row)) == ["resource 1"]
+            assert run.numbers["cached"] == (batch > 0)
+    assert {(opener.opened, opener.closed) for opener in openers} == {(1, 0)}
+
+
+def test_it_is_closed_when_the_process_ends() -> None:
+    """By atexit, on the loop, in the task that opened it."""
+    program = """
+        import contextlib, sys
+        sys.path.insert(0, "tests")
+        from enrich_engine import Run
+
+        @contextlib.asynccontextmanager
+        async def resource():
+            print("open")
+            yield 5
+            print("closed")
+
+        async def fn(row, ctx):
+            return ctx.resource
+
+        print(Run(fn, resource=resource).of([1]))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split() == ["open", "[5]", "closed"]
+    assert done.stderr == ""
+
+
+@pytest.mark.timeout(30)
+def test_a_resource_that_a_call_has_cancelled_is_opened_anew_for_the_next_task() -> None:
+    """It is closed with its task; nobody must get what is closed."""
+    opener = Opener()
+    made = definition()
+
+    async def cancels(row: int, ctx: Any) -> str:
+        for task in asyncio.all_tasks():
+            if task is not asyncio.current_task():
+                task.cancel()
+        return str(ctx.resource)
+
+    assert Run(cancels, made=made, resource=opener, max_in_flight=1).of([1]) == ["resource 1"]
+    for _ in range(2):
+        assert Run(use, made=definition(resource=made.resource), resource=opener).of([1]) == ["resource 2"]

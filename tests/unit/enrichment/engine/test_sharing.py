@@ -1,0 +1,428 @@
+"""Calls that are saved: equal requests, the cache, and bulk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from enrich_engine import Run, chunks_of, definition
+from fakes import eventually
+
+from spark_events.enrichment.engine.chunk import Chunk
+from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.gate import Gate
+from spark_events.enrichment.engine.process import current_process
+from spark_events.enrichment.engine.sharing import AnswerCache
+from spark_events.enrichment.plan import Cache, Retry
+
+AT_ONCE = Retry(initial=0, jitter=0)
+
+
+def modulo(rows: int, by: int, size: int = 100) -> Iterator[Chunk]:
+    """Rows whose request is their rest."""
+    return chunks_of(range(rows), size, request=lambda row: row % by)
+
+
+def test_equal_requests_of_a_batch_make_one_call() -> None:
+    """Those in flight, and those that come when it has been answered."""
+    called: list[int] = []
+
+    async def fn(row: int) -> int:
+        called.append(row)
+        await asyncio.sleep(0.001)
+        return row % 7
+
+    run = Run(fn, coalesce_by="id", max_in_flight=3)
+    assert run.of(modulo(1000, 7, size=50)) == [row % 7 for row in range(1000)]
+    assert sorted(called) == list(range(7))
+    assert (run.numbers["calls"], run.numbers["coalesced"]) == (7, 993)
+
+
+def test_equal_requests_share_a_failure_too() -> None:
+    """One call, whatever becomes of it; every row of it counts as failed."""
+    called: list[int] = []
+
+    async def fn(row: int) -> int:
+        called.append(row)
+        raise ValueError("no")
+
+    run = Run(fn, coalesce_by="id")
+    answers = run.of(modulo(300, 3, size=10))
+    assert len(called) == 3
+    assert all(isinstance(answer, RowFailure) for answer in answers)
+    assert run.numbers["failures"] == {"ValueError": 300}
+
+
+class Page(str):
+    """An answer of which is seen when nobody has it any more."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_what_is_remembered_of_a_batch_is_bounded_in_bytes_as_well() -> None:
+    """Distinct requests with large answers; small ones are remembered all the same, and a single larger one too."""
+    alive: weakref.WeakSet[Page] = weakref.WeakSet()
+
+    async def fn(row: int) -> Page:
+        page = Page("x" * 10_000 + str(row))
+        alive.add(page)
+        return page
+
+    most = 0
+    for _, part in Run(fn, coalesce_by="id", max_in_flight=5, buffer_bytes=1_000_000).engine.run(
+        chunks_of(range(2_000), 20, request=lambda row: row)
+    ):
+        part.clear()
+        most = max(most, len(alive))
+    # As many again may wait to go out, and a chunk.
+    assert 90 <= most <= 230
+    for size, least, remembered in ((100, 500, 500), (10_000, 95, 100), (2_000_000, 1, 1)):
+        answers = AnswerCache(500, ttl=None, most_bytes=1_000_000)
+        for number in range(1_000):
+            answers.put(number, "x" * size)
+        assert least <= len(answers) <= remembered
+
+
+def test_large_answers_among_many_small_ones_are_weighed_each() -> None:
+    """Most rows share an answer that weighs nothing, as "not found"; that says nothing of the others."""
+    alive: weakref.WeakSet[Page] = weakref.WeakSet()
+
+    async def fn(row: int) -> Page:
+        page = Page("no" if row == 0 else "x" * 10_000 + str(row))
+        alive.add(page)
+        return page
+
+    most = 0
+    engine = Run(fn, coalesce_by="id", max_in_flight=5, buffer_bytes=1_000_000).engine
+
+    def chunks() -> Iterator[Chunk]:
+        for number, chunk in enumerate(chunks_of(range(20_000), 20, request=lambda row: row if row % 20 == 0 else 0)):
+            if number == 2:
+                # While only the first answer is known, which is small, any number of rows may be read ahead.
+                eventually(lambda: engine._buffer.measured > 1)
+            yield chunk
+
+    for _, part in engine.run(chunks()):
+        part.clear()
+        most = max(most, len(alive))
+    assert 90 <= most <= 130
+
+
+def test_an_answer_that_takes_the_place_of_another_is_weighed_once() -> None:
+    """Else there would be room for ever fewer."""
+    answers = AnswerCache(10, ttl=None, most_bytes=100_000)
+    for _ in range(100):
+        for number in range(5):
+            answers.put(number, "x" * 10_000)
+    assert len(answers) == 5
+
+
+@pytest.mark.parametrize(("kind", "closed"), [("throttled", 60), ("timeout", 0)])
+def test_a_failure_of_a_call_that_was_never_made_is_nobody_else_s(kind: str, closed: float) -> None:
+    """While the destination asked to be left alone the row had no call; later there may be one."""
+    called: list[str] = []
+    made = definition()
+    process = current_process()
+    gate = process.gates.get(made.calls, Gate)
+
+    async def fn(row: str) -> str:
+        called.append(row)
+        return row
+
+    async def close() -> int:
+        gate.close(closed, crowded=False)
+        # What opens at once lets one through; that one is here.
+        return 0 if closed else await gate.enter(again=False)
+
+    async def reopen(passed: int) -> None:
+        if passed:
+            gate.leave(passed, answered=True)
+        else:
+            gate._begin()
+
+    def source() -> Iterator[Chunk]:
+        passed = process.background.submit(close()).result()
+        yield from chunks_of(["a"], request=str)
+        eventually(lambda: run.numbers["kinds"].get(kind))
+        assert called == []
+        process.background.submit(reopen(passed)).result()
+        yield from chunks_of(["a"], request=str)
+
+    run = Run(fn, made=made, coalesce_by="id", total_timeout=0.2)
+    failure, answer = run.of(source())
+    assert (failure.kind, failure.attempts) == (kind, 0)
+    assert answer == "a"
+
+
+def test_equal_requests_farther_apart_than_the_buffer_call_again() -> None:
+    """What is remembered is bounded, so that memory stays flat."""
+    called: Counter[int] = Counter()
+
+    async def fn(row: int) -> int:
+        called[row % 1000] += 1
+        return row
+
+    Run(fn, coalesce_by="id", buffer_rows=100).of(modulo(3000, 1000, size=50))
+    assert set(called.values()) == {3}
+
+
+def test_the_cache_outlives_the_run_and_not_its_time() -> None:
+    """Kept for the definition, in the process; another definition has its own; failures are not kept."""
+    called: list[int] = []
+
+    async def fn(row: int) -> int:
+        called.append(row)
+        if row == 3:
+            raise ValueError
+        return row
+
+    made = definition()
+    cache = Cache(max_entries=10, ttl=60)
+    assert Run(fn, made=made, cache=cache).of(chunks_of(range(4), request=lambda row: row))[:3] == [0, 1, 2]
+    second = Run(fn, made=definition(answers=made.answers), cache=cache)
+    assert second.of(chunks_of(range(4), request=lambda row: row))[:3] == [0, 1, 2]
+    assert called == [0, 1, 2, 3, 3]
+    assert second.numbers["cached"] == 3
+    Run(fn, cache=cache).of(chunks_of([0], request=lambda row: row))
+    assert called[-1] == 0
+
+
+def test_answers_are_bounded_and_die_of_age() -> None:
+    """The least recently used goes first."""
+    now = 0.0
+    answers = AnswerCache(2, ttl=10, clock=lambda: now)
+    answers.put("a", 1)
+    answers.put("b", 2)
+    assert answers.get("a", None) == 1
+    answers.put("c", 3)
+    assert (answers.get("a", None), answers.get("b", None), answers.get("c", None)) == (1, None, 3)
+    now = 10.0
+    assert answers.get("a", None) is None
+    assert len(answers) == 1
+
+
+def test_bulk_calls_are_full_across_chunks() -> None:
+    """As few calls as there can be; each row has its own result."""
+    sizes: list[int] = []
+
+    async def fn(rows: list[int]) -> list[int]:
+        sizes.append(len(rows))
+        await asyncio.sleep(0.001)
+        return [row * 2 for row in rows]
+
+    run = Run(fn, batch_size=64, max_in_flight=4)
+    assert run.of(chunks_of(range(1000), 30)) == [row * 2 for row in range(1000)]
+    assert sorted(sizes) == [1000 % 64, *[64] * 15]
+    assert run.numbers["calls"] == 16
+
+
+def test_a_call_is_not_kept_waiting_for_rows_that_do_not_come() -> None:
+    """While the input hesitates, the few that are there go."""
+
+    async def fn(rows: list[int]) -> list[int]:
+        return rows
+
+    more = threading.Event()
+
+    def source() -> Iterator[Chunk]:
+        yield from chunks_of(range(10))
+        more.wait()
+        yield from chunks_of(range(10, 20))
+
+    run = Run(fn, batch_size=64)
+    answers: list[Any] = []
+    reader = threading.Thread(target=lambda: answers.extend(a for _, part in run.engine.run(source()) for a in part))
+    reader.start()
+    eventually(lambda: run.numbers["calls"] == 1)
+    more.set()
+    reader.join()
+    assert answers == list(range(20))
+
+
+def test_a_full_buffer_does_not_wait_for_a_full_call() -> None:
+    """A group larger than the buffer goes as it is, instead of waiting for ever."""
+
+    async def fn(rows: list[int]) -> list[int]:
+        return rows
+
+    assert Run(fn, batch_size=500, buffer_rows=20).of(chunks_of(range(300), 10)) == list(range(300))
+
+
+def test_a_result_that_is_an_exception_fails_its_row_alone() -> None:
+    """What may pass is tried again, for the rows that failed only."""
+    calls: list[list[int]] = []
+
+    async def fn(rows: list[int], ctx: Any) -> list[Any]:
+        calls.append(rows)
+        passing = [row for row in rows if row % 4 == 1 and ctx.attempt == 1]
+        return [ConnectionError() if row in passing else ValueError("bad") if row % 4 == 2 else row for row in rows]
+
+    run = Run(fn, batch_size=8, retry=AT_ONCE)
+    answers = run.of(range(8))
+    assert calls == [list(range(8)), [1, 5]]
+    assert [type(answer).__name__ for answer in answers] == ["int", "int", "RowFailure", "int"] * 2
+    assert answers[2].message == "bad"
+    assert run.numbers["failures"] == {"ValueError": 2}
+
+
+@pytest.mark.parametrize("broken", ["on_result", "on"])
+def test_a_policy_that_raises_fails_the_row_that_it_was_asked_about(broken: str) -> None:
+    """Also behind rows that have their answers: each row has one, and the run ends."""
+
+    def raises(given: Any) -> bool:
+        if given == 3 or isinstance(given, OSError):
+            raise KeyError("ok")
+        return False
+
+    async def fn(rows: list[int]) -> list[Any]:
+        return [OSError() if row == 3 and broken == "on" else row for row in rows]
+
+    policy: dict[str, Any] = {broken: raises}
+    run = Run(fn, batch_size=5, retry=Retry(initial=0, jitter=0, **policy))
+    answers = run.of(range(5))
+    assert [answer for answer in answers if not isinstance(answer, RowFailure)] == [0, 1, 2, 4]
+    assert (answers[3].type, answers[3].attempts) == ("KeyError", 1)
+    assert run.numbers["failures"] == {"KeyError": 1}
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_rows_of_one_call_fail_each_for_its_own_reason(attempts: int) -> None:
+    """What is counted and told of a row is what became of it, not of the first row of its call."""
+
+    results = [ConnectionError("refused"), TimeoutError("slow"), ValueError("wrong"), 3]
+
+    async def fn(rows: list[int]) -> list[Any]:
+        await asyncio.sleep(0.01)
+        return [results[row] for row in rows]
+
+    run = Run(fn, batch_size=4, retry=Retry(attempts=attempts, initial=0, jitter=0))
+    *failures, last = run.of(range(4))
+    told = [(one.kind, one.type, one.message, one.attempts, one.retryable) for one in failures]
+    assert told == [
+        ("error", "ConnectionError", "refused", attempts, True),
+        ("timeout", "TimeoutError", "slow", attempts, True),
+        ("error", "ValueError", "wrong", 1, False),
+    ]
+    assert min(one.elapsed for one in failures) > 0
+    assert last == 3
+    assert run.numbers["failures"] == {"ConnectionError": 1, "TimeoutError": 1, "ValueError": 1}
+    assert run.numbers["kinds"] == {"error": 2, "timeout": 1}
+
+
+def test_a_row_of_several_that_is_not_tried_again_is_told_as_any_other() -> None:
+    """It is what a call for it alone would be: a timeout, or a refusal."""
+
+    async def fn(rows: list[int]) -> list[Any]:
+        return [TimeoutError("slow"), 1]
+
+    failure, _ = Run(fn, batch_size=2, retry=None).of([0, 1])
+    assert (failure.kind, failure.attempts, failure.retryable) == ("timeout", 1, False)
+
+
+def test_rows_that_are_left_when_a_whole_call_fails_have_failed_with_it() -> None:
+    """What they had failed of before is over."""
+
+    async def fn(rows: list[int], ctx: Any) -> list[Any]:
+        if ctx.attempt == 2:
+            raise ConnectionError("refused")
+        return [ConnectionError("refused"), TimeoutError("slow")]
+
+    failures = Run(fn, batch_size=2, retry=Retry(attempts=2, initial=0, jitter=0)).of([0, 1])
+    assert [(one.type, one.attempts) for one in failures] == [("ConnectionError", 2)] * 2
+
+
+def test_results_that_come_too_late_are_none() -> None:
+    """As of a call for one row: it is made again, for the same rows, and never for no rows at all."""
+    calls: list[list[int]] = []
+
+    async def fn(rows: list[int], ctx: Any) -> list[int]:
+        calls.append(rows)
+        if ctx.attempt == 1:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        return [10 * ctx.attempt + row for row in rows]
+
+    run = Run(fn, batch_size=4, retry=AT_ONCE, timeout=0.05)
+    assert run.of(range(4)) == [20, 21, 22, 23]
+    assert calls == [[0, 1, 2, 3]] * 2
+    assert run.numbers["timeouts"] == 1
+
+
+@pytest.mark.parametrize("result", [[1], None, "ab", {1: 2, 3: 4}, 7])
+def test_a_bulk_call_with_another_number_of_results_fails_its_rows_and_says_so(result: Any) -> None:
+    """Nobody can know whose they are."""
+
+    async def fn(rows: list[int]) -> Any:
+        return result
+
+    answers = Run(fn, batch_size=2).of([1, 2])
+    assert {answer.type for answer in answers} == {"TypeError"}
+    assert "one result for each of its 2 rows" in answers[0].message
+
+
+def test_bulk_rows_have_keys_of_their_own_in_every_attempt() -> None:
+    """In the order of the rows that the call is for, which may be fewer than before."""
+    seen: list[tuple[str, ...]] = []
+
+    async def fn(rows: list[int], ctx: Any) -> list[Any]:
+        assert ctx.idempotency_keys == tuple(map(repr, rows))
+        seen.append(ctx.idempotency_keys)
+        return [ConnectionError() if row == 2 and ctx.attempt == 1 else row for row in rows]
+
+    assert Run(fn, batch_size=2, max_in_flight=1, retry=AT_ONCE).of([1, 2, 3, 4]) == [1, 2, 3, 4]
+    assert seen == [("1", "2"), ("2",), ("3", "4")]
+
+
+@pytest.mark.parametrize("rows", [[1, 2, 3], [1]])
+def test_a_bulk_call_has_no_key_for_all_its_rows(rows: list[int]) -> None:
+    """Which rows are together is another matter each time, so a destination would not know the call again."""
+    calls: list[list[int]] = []
+
+    async def fn(rows: list[int], ctx: Any) -> Any:
+        calls.append(rows)
+        return ctx.idempotency_key
+
+    answers = Run(fn, batch_size=2, retry=AT_ONCE).of(rows)
+    assert [row for call in calls for row in call] == rows
+    assert {(answer.type, answer.retryable) for answer in answers} == {("spark_events.errors.InvalidPlanError", False)}
+    assert all("with batch_size, use ctx.idempotency_keys, one for each row" in answer.message for answer in answers)
+
+
+def test_bulk_and_coalescing_together() -> None:
+    """Only distinct requests fill the calls."""
+    calls: list[list[int]] = []
+
+    async def fn(rows: list[int]) -> list[int]:
+        calls.append(rows)
+        return [row % 5 for row in rows]
+
+    run = Run(fn, batch_size=10, coalesce_by="id")
+    assert run.of(modulo(100, 5)) == [row % 5 for row in range(100)]
+    assert calls == [[0, 1, 2, 3, 4]]
+
+
+class _Odd(dict[str, int]):
+    """A mapping of somebody's own, of which nobody can say how large it is."""
+
+    def __sizeof__(self) -> int:
+        raise RuntimeError
+
+    def values(self) -> Any:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("options", [{}, {"coalesce_by": "id"}])
+def test_an_answer_that_cannot_be_weighed_is_one(options: dict[str, Any]) -> None:
+    """It ended the task, and Spark made all calls again."""
+
+    async def fn(row: int) -> _Odd:
+        return _Odd(x=row)
+
+    rows = chunks_of([1, 2, 1], request=lambda row: row) if options else [1, 2, 1]
+    assert Run(fn, **options).of(rows) == [{"x": 1}, {"x": 2}, {"x": 1}]

@@ -1,0 +1,105 @@
+"""Numbers that add up."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from enrich_engine import Run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_events.enrichment.engine import counts
+from spark_events.enrichment.engine.histogram import bucket, buckets, middle, quantile
+from spark_events.enrichment.engine.statistics import merged, summary
+from spark_events.enrichment.plan import Retry
+
+
+@given(st.floats(1e-9, 1e6), st.floats(1e-9, 1e6))
+def test_buckets_keep_the_order_and_their_middle_is_near(first: float, second: float) -> None:
+    """A quantile is right to within 3.2 %."""
+    assert bucket(min(first, second)) <= bucket(max(first, second))
+    assert middle(bucket(first)) == pytest.approx(first, rel=0.032)
+    assert buckets([first, second]) == (
+        {bucket(first): 2} if bucket(first) == bucket(second) else {bucket(first): 1, bucket(second): 1}
+    )
+
+
+def test_quantiles_of_many() -> None:
+    """Against sorting them all."""
+    rng = random.Random(3)
+    durations = [rng.lognormvariate(-4, 1) for _ in range(10_000)]
+    found = buckets(durations)
+    for share in (0.5, 0.9, 0.99, 1.0):
+        exact = sorted(durations)[max(0, round(share * 10_000) - 1)]
+        assert quantile(found, share) == pytest.approx(exact, rel=0.035)
+    assert quantile({}, 0.5) == 0
+
+
+def test_what_is_counted_adds_up() -> None:
+    """Rows are answered or failed; attempts are calls and retries; tasks are added, their peaks are not."""
+
+    async def fn(row: int, ctx: Any) -> int:
+        await asyncio.sleep(0.001)
+        if row % 10 == 0:
+            raise KeyError
+        if row % 10 == 1 and ctx.attempt == 1:
+            raise ConnectionError
+        return row
+
+    parts = []
+    for _ in range(2):
+        run = Run(fn, max_in_flight=5, retry=Retry(initial=0, jitter=0), on_failure="null")
+        run.of(range(200))
+        parts.append(run.numbers)
+    total = merged(parts)
+    assert (total["rows"], total["calls"], total["retries"], total["attempts"]) == (400, 400, 40, 440)
+    assert total["failures"] == {"KeyError": 40}
+    assert total["peak_in_flight"] == 5
+    assert sum(total["latency"].values()) == 440
+    shown = summary(total)
+    assert 1 <= shown["latency.p50_ms"] < 50
+    assert shown["failures"] == 40
+    assert shown["slot_wait.mean_ms"] > 0
+    assert merged([total]) == total
+    assert summary(merged([]))["rows"] == 0
+
+
+def test_numbers_may_be_asked_for_while_it_runs() -> None:
+    """Also when the durations have been folded many times."""
+
+    async def fn(row: int) -> int:
+        return row
+
+    run = Run(fn)
+    seen = [run.numbers["attempts"] for _ in run.engine.run(_chunks())]
+    assert seen == sorted(seen)
+    assert run.numbers["attempts"] == 20_000
+
+
+def test_no_call_waits_for_the_durations_of_thousands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when a thousand workers do the same at the same time: they are sorted into their buckets in small parts."""
+    sizes = []
+
+    def sorted_into(durations: Any) -> Any:
+        sizes.append(len(durations))
+        return buckets(durations)
+
+    async def fn(row: int) -> int:
+        await asyncio.sleep(0)
+        return row
+
+    monkeypatch.setattr(counts, "buckets", sorted_into)
+    run = Run(fn, max_in_flight=1_000)
+    assert run.of(range(100_000)) == list(range(100_000))
+    assert sum(run.numbers["latency"].values()) == 100_000
+    assert len(sizes) > 10
+    assert max(sizes) < 4_000
+
+
+def _chunks() -> Any:
+    from enrich_engine import chunks_of
+
+    return chunks_of(range(20_000), 500)

@@ -1,0 +1,220 @@
+"""What an exception means, told from its type's name and its status: with the real exceptions of real clients."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import socket
+import ssl
+import urllib.error
+from email.message import Message
+from typing import Any
+
+import aiohttp
+import httpx
+import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
+
+from spark_events.enrichment.engine.verdicts import Verdict, essence_of, judge
+from spark_events.enrichment.plan import Retry
+
+RETRY = Retry()
+REQUEST = httpx.Request("GET", "http://x")
+
+
+def httpx_status(status: int, **headers: str) -> Exception:
+    return httpx.HTTPStatusError("x", request=REQUEST, response=httpx.Response(status, headers=headers))
+
+
+def aiohttp_status(status: int, **headers: str) -> Exception:
+    url = URL("http://x")
+    named: CIMultiDictProxy[str] = CIMultiDictProxy(CIMultiDict(headers))
+    info = aiohttp.RequestInfo(url, "GET", named, url)
+    return aiohttp.ClientResponseError(info, (), status=status, headers=named)
+
+
+def urllib_status(status: int, **headers: str) -> Exception:
+    message = Message()
+    for name, value in headers.items():
+        message[name] = value
+    return urllib.error.HTTPError("http://x", status, "x", message, None)
+
+
+class BaseExceptionGroup(Exception):
+    """Of the name and shape of the one that Python has since 3.11."""
+
+    def __init__(self, *exceptions: BaseException) -> None:
+        super().__init__(f"unhandled errors in a TaskGroup ({len(exceptions)} sub-exceptions)")
+        self.exceptions = exceptions
+
+
+class Group(BaseExceptionGroup):
+    """As ``ExceptionGroup`` is one."""
+
+
+SILENT = Verdict(retryable=True, timeout=True, outage=True)
+BROKEN = Verdict(retryable=True, outage=True)
+MISTAKE = Verdict(retryable=False)
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (TimeoutError(), SILENT),
+        (asyncio.TimeoutError(), SILENT),
+        (httpx.ReadTimeout("x"), SILENT),
+        (httpx.ConnectTimeout("x"), SILENT),
+        (aiohttp.ServerTimeoutError(), SILENT),
+        (httpx.PoolTimeout("x"), Verdict(retryable=True, timeout=True)),
+        (ConnectionResetError(), BROKEN),
+        (BrokenPipeError(), BROKEN),
+        (socket.gaierror(), BROKEN),
+        (OSError(errno.EHOSTUNREACH, "no route"), BROKEN),
+        (OSError("Multiple exceptions: [Errno 111] Connect call failed, [Errno 111] Connect call failed"), BROKEN),
+        (asyncio.IncompleteReadError(b"", 3), BROKEN),
+        (ssl.SSLError("record layer failure"), BROKEN),
+        (httpx.ConnectError("x"), BROKEN),
+        (httpx.ReadError("x"), BROKEN),
+        (httpx.RemoteProtocolError("x"), BROKEN),
+        (aiohttp.ServerDisconnectedError(), BROKEN),
+        (aiohttp.ClientPayloadError(), BROKEN),
+        (aiohttp.ClientOSError(errno.ECONNRESET, "x"), BROKEN),
+        (ssl.SSLCertVerificationError("x"), MISTAKE),
+        (httpx.UnsupportedProtocol("x"), MISTAKE),
+        (httpx.LocalProtocolError("x"), MISTAKE),
+        (httpx.InvalidURL("x"), MISTAKE),
+        (FileNotFoundError(errno.ENOENT, "x"), MISTAKE),
+        (PermissionError(errno.EACCES, "x"), MISTAKE),
+        (json.JSONDecodeError("x", "", 0), MISTAKE),
+        (KeyError("x"), MISTAKE),
+        (TypeError("x"), MISTAKE),
+        (AssertionError(), MISTAKE),
+        (asyncio.CancelledError(), MISTAKE),
+        (SystemExit(500), Verdict(retryable=False, outage=True)),
+    ],
+    ids=repr,
+)
+def test_exceptions(error: BaseException, verdict: Verdict) -> None:
+    """Connection errors and timeouts may pass; mistakes do not."""
+    assert judge(error, RETRY) == verdict
+
+
+@pytest.mark.parametrize("client", [httpx_status, aiohttp_status, urllib_status])
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [
+        (400, Verdict(retryable=False, answered=True)),
+        (404, Verdict(retryable=False, answered=True)),
+        (408, Verdict(retryable=True, timeout=True, answered=True)),
+        (429, Verdict(retryable=True, throttled=True, answered=True)),
+        (500, BROKEN),
+        (503, BROKEN),
+        (599, BROKEN),
+    ],
+)
+def test_statuses(client: Any, status: int, verdict: Verdict) -> None:
+    """In whichever way a client tells them."""
+    assert judge(client(status), RETRY) == verdict
+
+
+@pytest.mark.parametrize("client", [httpx_status, aiohttp_status, urllib_status])
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("3", 3.0), ("0.5", 0.5), ("Thu, 01 Jan 1970 00:01:40 GMT", 60.0), ("soon", None), ("inf", None), ("-3", 0.0),
+        ("1e300", 86_400.0), ("9" * 20, 86_400.0), ("Thu, 31 Dec 2999 00:00:00 GMT", 86_400.0),
+    ],
+)  # fmt: skip
+def test_retry_after(client: Any, status: int, said: str, seconds: float | None) -> None:
+    """A number, or a date; what cannot be read is ignored, and more than a day is not believed."""
+    verdict = judge(client(status, **{"Retry-After": said}), RETRY, wall=lambda: 40.0)
+    assert verdict.retry_after == seconds
+    assert verdict.throttled is (status == 429 or seconds is not None)
+
+
+@pytest.mark.parametrize("client", [httpx_status, aiohttp_status, urllib_status])
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after-ms": "1500"}, 1.5),
+        ({"retry-after-ms": "1500", "Retry-After": "2"}, 1.5),
+        ({"retry-after-ms": "soon", "Retry-After": "2"}, 2.0),
+        ({"RateLimit-Reset": "7"}, 7.0),
+        ({"Retry-After": "3", "RateLimit-Reset": "7"}, 3.0),
+        ({"RateLimit-Reset": "1700000009"}, 9.0),
+        ({"x-ratelimit-reset": "1700000009"}, 9.0),
+        ({"x-ratelimit-reset": "1700000009000"}, 9.0),
+        ({"X-RateLimit-Reset-After": "1.25"}, 1.25),
+        ({"x-ratelimit-reset-requests": "20ms"}, 0.02),
+        ({"x-ratelimit-reset-tokens": "6m0s"}, 360.0),
+        ({"x-ratelimit-reset-tokens": "1h2m3.5s"}, 3723.5),
+        ({"x-ratelimit-reset-requests": "2023-11-14T22:13:29Z"}, 9.0),
+        ({"x-ratelimit-reset-requests": "1s", "x-ratelimit-reset-tokens": "6m0s"}, 1.0),
+        (
+            {
+                "x-ratelimit-reset-requests": "1s",
+                "x-ratelimit-remaining-requests": "59",
+                "x-ratelimit-reset-tokens": "6m0s",
+                "x-ratelimit-remaining-tokens": "0",
+            },
+            360.0,
+        ),
+        ({"x-ratelimit-reset-tokens": "later"}, None),
+        ({"x-ratelimit-reset-tokens": ""}, None),
+    ],
+)
+def test_other_headers_that_say_when_to_come_again(client: Any, headers: dict[str, str], seconds: float | None) -> None:
+    """Milliseconds, seconds, a moment, or a duration as Go writes it; an exhausted limit counts before the others."""
+    verdict = judge(client(429, **headers), RETRY, wall=lambda: 1_700_000_000.0)
+    assert verdict.retry_after == (None if seconds is None else pytest.approx(seconds))
+
+
+def test_rate_limit_headers_of_an_outage_say_nothing() -> None:
+    """Services send them with every response; an outage stays an outage for the circuit breaker."""
+    headers = {"RateLimit-Reset": "7", "x-ratelimit-reset-tokens": "6m0s"}
+    assert judge(httpx_status(503, **headers), RETRY) == BROKEN
+    assert judge(httpx_status(503, **{"retry-after-ms": "1500"}), RETRY).retry_after == 1.5
+
+
+@pytest.mark.parametrize("said", [1e300, 10**400, float("inf")])
+def test_an_exception_s_own_retry_after_is_a_day_at_most(said: float) -> None:
+    """As that of a header."""
+    error = RuntimeError()
+    error.retry_after = said  # type: ignore[attr-defined]
+    assert judge(error, RETRY).retry_after == 86_400.0
+
+
+def test_a_403_with_retry_after_is_still_a_refusal() -> None:
+    """Only 429 and 503 ask to be left alone."""
+    assert judge(httpx_status(403, **{"Retry-After": "3"}), RETRY) == Verdict(retryable=False, answered=True)
+
+
+def test_without_a_policy_nothing_is_tried_again_but_the_nature_is_told() -> None:
+    """So that the breaker still knows."""
+    assert judge(ConnectionError(), None) == Verdict(retryable=False, outage=True)
+
+
+def test_of_a_group_the_exception_decides_that_no_other_attempt_mends() -> None:
+    """Calls that were made side by side: what went wrong, and not that something did."""
+    down, mistake = ConnectionResetError("down"), KeyError("name")
+    assert essence_of(down, RETRY) is down
+    assert essence_of(Group(down, TimeoutError()), RETRY) is down
+    assert essence_of(Group(down, Group(TimeoutError(), mistake)), RETRY) is mistake
+    assert essence_of(Group(down, mistake), None) is down
+    busy = httpx_status(429, **{"Retry-After": "3"})
+    assert essence_of(Group(down, busy), RETRY) is busy
+    group = Group(down)
+    assert essence_of(group, Retry(on=(Group,))) is group
+    assert essence_of(group, Retry(on=lambda error: isinstance(error, Group))) is group
+    assert essence_of(group, Retry(on=(OSError,))) is down
+
+
+@pytest.mark.parametrize("parts", [(), ("x",), [KeyError()], (KeyError(),), 7])
+def test_what_is_only_called_like_a_group_is_none(parts: Any) -> None:
+    """Exceptions of libraries may have anything there."""
+    error = ValueError("x")
+    error.exceptions = parts  # type: ignore[attr-defined]
+    assert essence_of(error, RETRY) is error

@@ -1,0 +1,423 @@
+"""Answers to columns: what fits, and one clear message for what does not, without the value."""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import decimal
+import math
+import re
+import uuid
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.worker import answers as answers_module
+from spark_events.enrichment.worker.answers import AnswerWriter
+
+SECRET = "hunter2"
+UTC = datetime.timezone.utc
+
+
+def written(answers: list[Any], *fields: Any) -> tuple[list[list[Any]], dict[int, str]]:
+    arrays, failures = AnswerWriter(pa.schema(fields)).write(answers)
+    return [array.to_pylist() for array in arrays], {row: failure.message for row, failure in failures.items()}
+
+
+def test_answers_become_columns_in_the_output_s_order() -> None:
+    """Whatever order the function has."""
+    columns, failures = written([{"b": 1, "a": "x"}, {"a": None, "b": 2}], ("a", pa.string()), ("b", pa.int64()))
+    assert (columns, failures) == ([["x", None], [1, 2]], {})
+    assert written([], ("a", pa.string())) == ([[]], {})
+
+
+def test_a_row_that_failed_has_nulls_and_keeps_its_failure() -> None:
+    """The others have their answers."""
+    failure = RowFailure("timeout", "TimeoutError", "no answer within 1 s", 3)
+    arrays, failures = AnswerWriter(pa.schema([("a", pa.int64())])).write([{"a": 1}, failure, {"a": 3}])
+    assert arrays[0].to_pylist() == [1, None, 3]
+    assert failures == {1: failure}
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"a": 1}, "the function returned a mapping without 'b'"),
+        ({"a": 1, "b": "x", "c": SECRET}, "the function returned a mapping with 'c', which the output does not have"),
+        (
+            {"a": 1, "B": "x"},
+            "the function returned a mapping without 'b' and with 'B', which the output does not have",
+        ),
+        (None, "the function returned NoneType, not a mapping with a, b"),
+        ([1, SECRET], "the function returned list, not a mapping with a, b"),
+        ({"a": SECRET, "b": "x"}, "column 'a' is int64, and the function gave str"),
+        ({"a": 2**70, "b": "x"}, "column 'a' is int64, and the function gave int that does not fit"),
+        ({"a": True, "b": "x"}, "column 'a' is int64, and the function gave bool that does not fit"),
+        ({"a": 1, "b": 7}, "column 'b' is string, and the function gave int that does not fit"),
+        ({"a": None, "b": "x"}, "column 'a' is NOT NULL, and the function gave None"),
+        (
+            {"a": 1, "b": "\udc80"},
+            "column 'b' is string, and the function gave str with a lone surrogate, which UTF-8 cannot hold",
+        ),
+        (
+            {"a": 1, "b": "x", "\udc80": 1},
+            r"the function returned a mapping with '\udc80', which the output does not have",
+        ),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_a_failure_of_its_row(answer: Any, message: str) -> None:
+    """Named by column and type; the value may be a secret."""
+    columns, failures = written(
+        [{"a": 1, "b": "x"}, answer, {"a": 3, "b": "z"}], pa.field("a", pa.int64(), nullable=False), ("b", pa.string())
+    )
+    assert failures == {1: message}
+    assert columns == [[1, None, 3], ["x", None, "z"]]
+    assert SECRET not in message
+
+
+class Expired(collections.UserDict[str, Any]):
+    """A mapping of somebody's own that has no values any more."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise RuntimeError(SECRET)
+
+
+class Unbendable:
+    """A value of somebody's own that cannot be made anything else."""
+
+    def __index__(self) -> int:
+        raise RuntimeError(SECRET)
+
+    __int__ = __float__ = __bool__ = __len__ = __str__ = __iter__ = __index__  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.list_(pa.int32()), pa.string(), pa.struct([("a", pa.int64())])])
+def test_what_contains_itself_is_a_failure_of_its_row(kind: pa.DataType) -> None:
+    """Of integers, Arrow looked into it without end, which no Python survives."""
+    endless: list[Any] = []
+    endless.append(endless)
+    nested: dict[str, Any] = {}
+    nested["a"] = nested
+    columns, failures = written([{"a": None}, {"a": endless}, {"a": nested}], ("a", kind))
+    assert columns == [[None] * 3]
+    assert list(failures) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (Expired({"a": 1}), "the function returned Expired, whose values cannot be taken: RuntimeError"),
+        ({"a": Unbendable()}, "column 'a' is int64, and the function gave Unbendable"),
+    ],
+    ids=["mapping", "value"],
+)
+def test_what_raises_by_itself_is_a_failure_of_its_row(answer: Any, message: str) -> None:
+    """The task would end, and Spark would repeat all its calls."""
+    columns, failures = written([{"a": 1}, answer, {"a": 3}], ("a", pa.int64()))
+    assert columns == [[1, None, 3]]
+    assert list(failures) == [1]
+    assert message in failures[1]
+    assert SECRET not in failures[1]
+
+
+def test_a_moment_needs_a_time_zone_and_a_wall_clock_has_none() -> None:
+    """Arrow would take the one for the other, as UTC."""
+    aware, naive = datetime.datetime(2026, 1, 1, tzinfo=UTC), datetime.datetime(2026, 1, 1)
+    moment, clock = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
+    assert written([{"t": aware}], ("t", moment))[1] == {}
+    assert written([{"t": naive}], ("t", clock))[1] == {}
+    wrong = "column 't' is timestamp[us, tz=UTC], and the function gave datetime without a time zone"
+    assert written([{"t": naive}], ("t", moment))[1] == {0: wrong}
+    wrong = "column 't' is timestamp[us], and the function gave datetime with a time zone"
+    assert written([{"t": aware}], ("t", clock))[1] == {0: wrong}
+    nested = pa.list_(pa.struct([("at", moment)]))
+    assert written([{"t": [{"at": aware}, None]}], ("t", nested))[1] == {}
+    assert list(written([{"t": [{"at": naive}]}], ("t", nested))[1]) == [0]
+
+
+def test_a_misfit_in_a_late_column_leaves_nothing_in_the_earlier_ones() -> None:
+    """Half an answer would be a lie."""
+    columns, failures = written([{"a": 1, "b": "no"}, {"a": 2, "b": 2}], ("a", pa.int64()), ("b", pa.int64()))
+    assert list(failures) == [0]
+    assert columns == [[None, 2], [None, 2]]
+
+
+_X = pa.struct([pa.field("x", pa.int32(), nullable=False), ("y", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad", "path"),
+    [
+        (_X, {"x": 1, "y": None}, {"x": None, "y": SECRET}, "s.x"),
+        (_X, None, {"y": SECRET}, "s.x"),
+        (pa.list_(pa.field("element", pa.int32(), nullable=False)), [1], [1, None], "s.element"),
+        (pa.map_(pa.string(), pa.field("value", pa.int32(), nullable=False)), {"a": 1}, {SECRET: None}, "s.value"),
+        (pa.map_(_X, pa.int32()), [({"x": 1}, None)], [({"x": None}, 1)], "s.key.x"),
+        (pa.list_(pa.map_(pa.string(), _X)), [None, {"a": None}], [{"a": {"x": None}}], "s.element.value.x"),
+        (pa.struct([("in", pa.list_(_X))]), {"in": [None]}, {"in": [{"x": 1}, {"x": None}]}, "s.in.element.x"),
+    ],
+)
+def test_a_null_below_a_column_whose_type_has_none_is_a_failure_of_its_row(
+    kind: Any, good: Any, bad: Any, path: str
+) -> None:
+    """Arrow takes it, and Spark's task dies of it. What is null itself has nothing below."""
+    columns, failures = written([{"s": good}, {"s": bad}, {"s": None}], ("s", kind))
+    assert failures == {1: f"column {path!r} is NOT NULL, and the function gave None"}
+    assert columns == written([{"s": good}, {"s": None}, {"s": None}], ("s", kind))[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad", "given"),
+    [
+        (pa.list_(pa.string()), ["\ud800"], "list"),
+        (pa.struct([("x", pa.string())]), {"x": "\ud800"}, "dict"),
+        (pa.map_(pa.string(), pa.int32()), {"\ud800": 1}, "dict"),
+    ],
+)
+def test_a_nested_text_that_utf8_cannot_hold_is_a_failure_of_its_row(kind: Any, bad: Any, given: str) -> None:
+    """As an element, a field or a key."""
+    columns, failures = written([{"s": bad}, {"s": None}], ("s", kind))
+    assert failures == {0: f"column 's' is {kind}, and the function gave {given}"}
+    assert columns == [[None, None]]
+
+
+_HUGE = 1e300
+_NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad", "field", "given"),
+    [
+        (pa.int32(), 1.7, "'s' is int32", "float"),
+        (pa.int64(), -2.0, "'s' is int64", "float"),
+        (pa.int64(), np.float32(1.5), "'s' is int64", "float32"),
+        (pa.int64(), decimal.Decimal("3.7"), "'s' is int64", "Decimal"),
+        (pa.list_(pa.int32()), [1, None, 1.5], "'s.element' is int32", "float"),
+        (pa.list_(pa.int32()), np.array([1.5]), "'s.element' is int32", "float64"),
+        (pa.list_(pa.string()), SECRET, f"'s' is {pa.list_(pa.string())}", "str"),
+        (pa.list_(pa.list_(pa.binary())), [[b"a"], b"a"], f"'s.element' is {pa.list_(pa.binary())}", "bytes"),
+        (pa.map_(pa.string(), pa.int32()), {"a": 1.5}, "'s.value' is int32", "float"),
+        (pa.map_(pa.int32(), pa.string()), [(1.5, "a")], "'s.key' is int32", "float"),
+        (pa.struct([("x", pa.int32())]), {"x": 1.5}, "'s.x' is int32", "float"),
+        (pa.struct([("x", pa.int32())]), (1.5,), "'s.x' is int32", "float"),
+        (pa.float32(), _HUGE, "'s' is float", "float"),
+        (pa.list_(pa.float32()), [1.0, -_HUGE], "'s.element' is float", "float"),
+        (pa.date32(), _NOON, "'s' is date32[day]", "datetime with a time zone"),
+        (pa.date32(), 20_000, "'s' is date32[day]", "int"),
+        (pa.duration("us"), 1.5, "'s' is duration[us]", "float"),
+        (pa.date32(), np.int64(20200101), "'s' is date32[day]", "int64"),
+        (pa.date32(), np.float32(1.5), "'s' is date32[day]", "float32"),
+        (pa.date32(), uuid.UUID(int=1), "'s' is date32[day]", "UUID"),
+        (pa.date32(), decimal.Decimal(1), "'s' is date32[day]", "Decimal"),
+        (pa.duration("us"), np.int64(1), "'s' is duration[us]", "int64"),
+        (pa.duration("us"), uuid.UUID(int=1), "'s' is duration[us]", "UUID"),
+        (pa.float64(), True, "'s' is double", "bool"),
+        (pa.float32(), True, "'s' is float", "bool"),
+        (pa.decimal128(10, 2), True, "'s' is decimal128(10, 2)", "bool"),
+        (pa.list_(pa.float64()), [1.5, False], "'s.element' is double", "bool"),
+        (pa.string(), b"a", "'s' is string", "bytes"),
+        (pa.string(), bytearray(b"a"), "'s' is string", "bytearray"),
+        (pa.list_(pa.string()), ["a", b"a"], "'s.element' is string", "bytes"),
+        (pa.map_(pa.string(), pa.string()), {b"a": "a"}, "'s.key' is string", "bytes"),
+        (pa.binary(), SECRET, "'s' is binary", "str"),
+        (pa.struct([("x", pa.binary())]), {"x": SECRET}, "'s.x' is binary", "str"),
+        (
+            pa.map_(pa.string(), pa.int32()), [(SECRET, 1), ("b", 2), (SECRET, 3)],
+            "'s' is map<string, int32>", "list that has a key twice",
+        ),
+        (
+            pa.list_(pa.map_(pa.float64(), pa.int32())), [{1.5: 1}, ((math.nan, 1), (float("nan"), 2))],
+            "'s.element' is map<double, int32>", "tuple that has a key twice",
+        ),
+        (
+            pa.map_(pa.struct([("x", pa.int32())]), pa.int32()), [({"x": 1}, 1), ({"x": 1}, 2)],
+            f"'s' is {pa.map_(pa.struct([('x', pa.int32())]), pa.int32())}", "list that has a key twice",
+        ),
+        (
+            pa.struct([("x", pa.int32())]), {"x": 1, "z": SECRET},
+            "'s' is struct<x: int32>", "a mapping with 'z', which it does not have",
+        ),
+        (pa.struct([("x", pa.int32())]), [("x", 1)], "'s' is struct<x: int32>", "list"),
+    ],
+)  # fmt: skip
+def test_nothing_is_bent_until_it_fits(kind: Any, bad: Any, field: str, given: str) -> None:
+    """Arrow would cut a fraction or a time of day, make numbers infinite, leave out what a struct does not have."""
+    columns, failures = written([{"s": None}, {"s": bad}, {"s": None}], ("s", kind))
+    assert list(failures) == [1]
+    assert failures[1].removesuffix(" that does not fit") == f"column {field}, and the function gave {given}"
+    assert columns == [[None, None, None]]
+    found = AnswerWriter(pa.schema([("s", kind)])).misfit({"s": bad})
+    assert found is not None
+    assert found.message == failures[1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "kept"),
+    [
+        (pa.int32(), np.int64(3), 3),
+        (pa.int64(), np.uint8(3), 3),
+        (pa.float64(), np.float32(1.5), 1.5),
+        (pa.float64(), 3, 3.0),
+        (pa.float32(), np.float64(1.5), 1.5),
+        (pa.float32(), -math.inf, -math.inf),
+        (pa.list_(pa.int32()), (1, np.int32(2), None), [1, 2, None]),
+        (pa.list_(pa.int32()), np.array([1, 2]), [1, 2]),
+        (pa.list_(pa.float32()), np.array([1.5, 2], "float32"), [1.5, 2.0]),
+        (pa.list_(pa.float32()), [None, 1, 2.5], [None, 1.0, 2.5]),
+        (pa.map_(pa.string(), pa.int32()), {"a": 1, "b": None}, [("a", 1), ("b", None)]),
+        (pa.map_(pa.string(), pa.int32()), [("a", 1)], [("a", 1)]),
+        (pa.struct([("x", pa.int32()), ("y", pa.string())]), {"y": "a"}, {"x": None, "y": "a"}),
+        (pa.struct([("x", pa.int32()), ("y", pa.string())]), (1, "a"), {"x": 1, "y": "a"}),
+        (pa.date32(), datetime.date(2026, 1, 1), datetime.date(2026, 1, 1)),
+        (pa.duration("us"), datetime.timedelta(1), datetime.timedelta(1)),
+        (
+            pa.map_(pa.struct([("x", pa.int32())]), pa.int32()),
+            [({"x": 1}, 1), ({"x": 2}, 1)],
+            [({"x": 1}, 1), ({"x": 2}, 1)],
+        ),
+        (pa.string(), np.str_("a"), "a"),
+        (pa.binary(), bytearray(b"a"), b"a"),
+        (pa.list_(pa.string()), np.array(["a"]), ["a"]),
+        (pa.bool_(), np.bool_(True), True),
+    ],
+)
+def test_what_fits_is_kept_as_it_is(kind: Any, value: Any, kept: Any) -> None:
+    """numpy's numbers are as good as Python's."""
+    assert written([{"s": value}, {"s": None}], ("s", kind)) == ([[kept, None]], {})
+    assert AnswerWriter(pa.schema([("s", kind)])).misfit({"s": value}) is None
+
+
+_PAIR = pa.struct([("x", pa.int32()), ("y", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "kept"),
+    [
+        (_PAIR, [{"x": 1}, (2, "b"), None], [{"x": 1, "y": None}, {"x": 2, "y": "b"}, None]),
+        (_PAIR, [(2, "b"), {"y": "a"}], [{"x": 2, "y": "b"}, {"x": None, "y": "a"}]),
+        (
+            pa.list_(_PAIR),
+            [[{"x": 1, "y": "a"}, (2, "b")], ((3, "c"), None)],
+            [[{"x": 1, "y": "a"}, {"x": 2, "y": "b"}], [{"x": 3, "y": "c"}, None]],
+        ),
+        (pa.map_(_PAIR, _PAIR), [{(1, "a"): {"x": 2}}], [[({"x": 1, "y": "a"}, {"x": 2, "y": None})]]),
+        (
+            pa.struct([("s", _PAIR), ("t", pa.map_(pa.string(), _PAIR))]),
+            [{"s": (1, "a")}, ({"x": 2}, [("k", (3, "c"))])],
+            [
+                {"s": {"x": 1, "y": "a"}, "t": None},
+                {"s": {"x": 2, "y": None}, "t": [("k", {"x": 3, "y": "c"})]},
+            ],
+        ),
+    ],
+)
+def test_of_one_column_some_structs_may_be_tuples_and_others_dictionaries(
+    kind: Any, values: list[Any], kept: list[Any]
+) -> None:
+    """Arrow takes either for a whole array: an error of its own would end the task, and repeat all its calls."""
+    answers = [{"s": value} for value in values]
+    assert written(answers, ("s", kind)) == ([kept], {})
+    wrong = "column 's' is .*, and the function gave str"
+    columns, failures = written([*answers, {"s": "x"}, {"s": iter([1])}], ("s", kind))
+    assert columns == [[*kept, None, None]]
+    assert sorted(failures) == [len(kept), len(kept) + 1]
+    assert re.match(wrong, failures[len(kept)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits", "misfits"),
+    [
+        (pa.int8(), [127, -128, None], [128, True, 1.0]),
+        (pa.int64(), [2**63 - 1], [2**63]),
+        (pa.float64(), [0.5, math.nan], ["0.5"]),
+        (pa.bool_(), [True], [1]),
+        (pa.string(), ["é"], ["\ud800", b"a"]),
+        (pa.binary(), [b"a"], ["a"]),
+        (pa.list_(pa.float64()), [[0.5, None], []], [[True], "ab"]),
+        (pa.list_(pa.list_(pa.int32())), [[[1], None]], [[[2**31]]]),
+    ],
+)
+def test_whether_one_plain_answer_fits_is_told_without_an_array(
+    kind: pa.DataType, fits: list[Any], misfits: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two calls there is no time for one; only what may not fit is looked at more closely."""
+    one = AnswerWriter(pa.schema([("s", kind)]))
+    assert [one.misfit({"s": value}) for value in misfits].count(None) == 0
+    assert one.misfit({}) is not None
+    assert one.misfit({"s": fits[0], "t": 1}) is not None
+    assert one.misfit([fits[0]]) is not None
+    monkeypatch.setattr(one, "write", lambda answers: pytest.fail("an array was made"))
+    assert [one.misfit({"s": value}) for value in fits] == [None] * len(fits)
+
+
+def test_a_plain_answer_lacks_nothing_that_is_required() -> None:
+    """None is a value like any other where the column takes it."""
+    one = AnswerWriter(pa.schema([pa.field("s", pa.int32(), nullable=False)]))
+    assert one.misfit({"s": 1}) is None
+    assert one.misfit({"s": None}) is not None
+
+
+def test_no_number_is_a_number_for_32_bits_too() -> None:
+    """It is finite numbers that must not become infinite."""
+    ((nan,),), failures = written([{"s": math.nan}], ("s", pa.float32()))
+    assert failures == {}
+    assert math.isnan(nan)
+
+
+def _in_parts(
+    writer: AnswerWriter, answers: list[Any], mean: float | None
+) -> list[tuple[int, list[Any], dict[int, str]]]:
+    parts = list(writer.parts(answers, mean))
+    return [(start, arrays[0].to_pylist(), {r: f.type for r, f in failed.items()}) for start, arrays, failed in parts]
+
+
+@pytest.mark.parametrize("mean", [None, 1.0, 300.0], ids=str)
+def test_large_answers_become_several_parts(mean: float | None) -> None:
+    """None is larger than allowed but one row alone; the list lets go of what was taken."""
+    texts = ["x" * size for size in (100, 100, 100, 5_000, 100, 1, 1, 1, 1)]
+    answers: list[Any] = [{"a": text} for text in texts]
+    answers[6] = RowFailure("error", "E", "")
+    parts = _in_parts(AnswerWriter(pa.schema([("a", pa.string())]), most_bytes=300), answers, mean)
+    assert [text for _, column, _ in parts for text in column] == [*texts[:6], None, *texts[7:]]
+    assert [start for start, _, _ in parts] == [sum(len(c) for _, c, _ in parts[:i]) for i in range(len(parts))]
+    assert {start + row: kind for start, _, failed in parts for row, kind in failed.items()} == {6: "E"}
+    assert all(len(column) == 1 or sum(len(text or "") for text in column) <= 300 for _, column, _ in parts)
+    assert len(parts) > 3
+    assert answers == [None] * 9
+
+
+def test_small_answers_are_one_part() -> None:
+    """Also none at all."""
+    writer = AnswerWriter(pa.schema([("a", pa.string())]))
+    assert _in_parts(writer, [{"a": "x"}, {"a": "y"}], 50.0) == [(0, ["x", "y"], {})]
+    assert _in_parts(writer, [], None) == [(0, [], {})]
+
+
+@pytest.mark.parametrize("kind", ["chunked", "raised"])
+def test_what_is_more_than_one_array_holds_becomes_several(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond 2 GiB pyarrow gives several arrays, or says that it cannot."""
+
+    def of(values: Any, type_: pa.DataType) -> Any:
+        if len(values) <= 3:
+            return pa.array(values, type_)
+        if kind == "chunked":
+            return pa.chunked_array([values[:3], values[3:]], type_)
+        raise pa.ArrowCapacityError("cannot contain more than 2147483646 bytes")
+
+    class Small:
+        array = staticmethod(of)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(pa, name)
+
+    monkeypatch.setattr(answers_module, "pa", Small())
+    writer = AnswerWriter(pa.schema([("a", pa.string())]))
+    answers: list[Any] = [{"a": str(row)} for row in range(10)]
+    with pytest.raises(pa.ArrowCapacityError):
+        writer.write(answers)
+    parts = _in_parts(writer, answers, None)
+    assert [text for _, column, _ in parts for text in column] == [str(row) for row in range(10)]
+    assert max(len(column) for _, column, _ in parts) <= 3

@@ -1,0 +1,172 @@
+"""What Spark's worker calls, in this process: when the worker is not used again, nothing is left open."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import itertools
+import pickle
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from enrich_engine import Run, chunks_of, definition
+
+from spark_events.enrichment.engine import process, resources
+from spark_events.enrichment.engine.engine import Definition, Engine
+from spark_events.enrichment.plan import Plan
+from spark_events.enrichment.worker import map_in_arrow as mapper
+from spark_events.enrichment.worker.map_in_arrow import Mapper
+from spark_events.enrichment.worker.task import Task
+from spark_events.errors import EnrichmentError
+
+OUTPUT = pa.schema([pa.field("answer", pa.int64())]).serialize().to_pybytes()
+NUMBERS = itertools.count()
+
+
+class Opener:
+    """Counts what is opened and closed; closing waits for ``may_close``."""
+
+    def __init__(self, *, closes: bool = True) -> None:
+        self.opened = 0
+        self.closed = 0
+        self.may_close = asyncio.Event()
+        if closes:
+            self.may_close.set()
+
+    @contextlib.asynccontextmanager
+    async def __call__(self) -> AsyncIterator[None]:
+        self.opened += 1
+        try:
+            yield
+        finally:
+            await self.may_close.wait()
+            self.closed += 1
+
+
+async def answer(row: Any, ctx: Any) -> Mapping[str, int]:
+    if row.id < 0:
+        raise ValueError("a negative number")
+    return {"answer": row.id}
+
+
+@pytest.fixture
+def mapped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Iterator[pa.RecordBatch]]]:
+    """Runs a task of one row for each of the given numbers, a batch a row, in a process that has opened nothing yet."""
+    monkeypatch.setattr(process, "_process", None)
+
+    def run(opener: Opener, numbers: list[int], made: Definition | None = None) -> Iterator[pa.RecordBatch]:
+        name = f"plan {next(NUMBERS)}".encode()
+        monkeypatch.setitem(mapper._plans, name, Plan(answer, resource=opener, buffer_rows=1))
+        task = Task(name, pickle.dumps(made or definition()), OUTPUT, ("id",), ("id",), scope="", settles=False)
+        batches = (pa.RecordBatch.from_pydict({"id": [number]}) for number in numbers)
+        return Mapper(task)(batches)
+
+    yield run
+    process.current_process().close()
+
+
+Mapped = Callable[..., Iterator[pa.RecordBatch]]
+
+
+def whole(batches: Iterator[pa.RecordBatch]) -> None:
+    assert [batch.column("answer")[0].as_py() for batch in batches] == [1, 2, 3]
+
+
+def failing(batches: Iterator[pa.RecordBatch]) -> None:
+    with pytest.raises(EnrichmentError):
+        list(batches)
+
+
+def left(batches: Iterator[pa.RecordBatch]) -> None:
+    """As Spark does, when nobody wants the rest."""
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]  # it is a generator
+
+
+@pytest.mark.parametrize(
+    ("reuse", "numbers", "read", "closed"),
+    [
+        ("1", [1, 2, 3], whole, 0),
+        ("", [1, 2, 3], whole, 1),
+        ("1", [1, -2, 3], failing, 1),
+        ("", [1, -2, 3], failing, 1),
+        ("1", [1, 2, 3], left, 1),
+    ],
+)
+def test_a_resource_is_closed_with_the_last_task_of_its_worker(
+    mapped: Mapped, monkeypatch: pytest.MonkeyPatch, reuse: str, numbers: list[int], read: Any, closed: int
+) -> None:
+    """As each is where workers are not used again; a worker whose task did not end well never is."""
+    monkeypatch.setenv("SPARK_REUSE_WORKER", reuse)
+    opener = Opener()
+    read(mapped(opener, numbers))
+    assert (opener.opened, opener.closed) == (1, closed)
+
+
+def test_a_resource_that_another_task_is_using_stays_open(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should there be threads with tasks of their own; what it is done with is closed with the last of them."""
+    monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
+    opener, used, made = Opener(), Opener(), definition()
+
+    async def fn(row: int, ctx: Any) -> int:
+        return row
+
+    other = Run(fn, made=made, resource=used, buffer_rows=1).engine.run(chunks_of([1, 2], 1))
+    next(other)
+    whole(mapped(opener, [1, 2, 3]))
+    whole(mapped(used, [1, 2, 3], made))
+    assert (opener.closed, used.closed) == (1, 0)
+    list(other)
+    whole(mapped(opener, [1, 2, 3]))
+    assert (opener.closed, used.opened, used.closed) == (2, 1, 1)
+
+
+@pytest.mark.timeout(30)
+def test_a_resource_that_does_not_close_holds_no_task_for_ever(mapped: Mapped, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
+    monkeypatch.setattr(resources, "_CLOSING_SECONDS", 0.05)
+    opener = Opener(closes=False)
+    whole(mapped(opener, [1, 2, 3]))
+    assert (opener.opened, opener.closed) == (1, 0)
+    process.current_process().background.loop.call_soon_threadsafe(opener.may_close.set)
+
+
+def test_where_nothing_was_enriched_nothing_is_made_to_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_process", None)
+    process.close_unused()
+    assert process._process is None
+
+
+def test_what_the_first_task_of_a_worker_held_is_not_kept_for_ever(
+    mapped: Mapped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its engine, say, with the answers that it remembered: what is there when modules are set apart stays."""
+    engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+    make = Engine.__init__
+
+    def noted(engine: Engine, *given: Any, **more: Any) -> None:
+        make(engine, *given, **more)
+        engines.add(engine)
+
+    monkeypatch.setattr(Engine, "__init__", noted)
+    gc.unfreeze()
+    whole(mapped(Opener(), [1, 2, 3]))
+    assert gc.get_freeze_count() > 0
+    gc.collect()
+    assert not engines
+
+
+@pytest.mark.parametrize(("size", "kept"), [(1_000, 16), (20 << 20, 3), (70 << 20, 1)])
+def test_functions_that_hold_much_are_not_kept_for_long(monkeypatch: pytest.MonkeyPatch, size: int, kept: int) -> None:
+    """A table that each micro-batch reads anew: a worker had sixteen of them, each twice."""
+    plans: dict[bytes, Plan] = {}
+    monkeypatch.setattr(mapper, "_plans", plans)
+    for number in range(20):
+        pickled = pickle.dumps(bytes([number]) * size)
+        first = mapper._plan(pickled)
+        assert mapper._plan(pickled) is first
+    assert len(plans) == kept

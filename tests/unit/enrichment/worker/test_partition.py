@@ -1,0 +1,351 @@
+"""One partition through the engine, in this process: Arrow batches in, the same with answers out."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_events.enrichment.engine.engine import Definition
+from spark_events.enrichment.plan import Cache, Plan, Retry
+from spark_events.enrichment.worker.answers import AnswerWriter
+from spark_events.enrichment.worker.driver_channel import TaskAttempt
+from spark_events.enrichment.worker.partition import Partition
+from spark_events.enrichment.worker.replay import ReplayStore
+from spark_events.enrichment.worker.report import COLUMN, PartitionReport
+from spark_events.enrichment.worker.task import Task
+
+_OUTPUT = pa.schema([pa.field("twice", pa.int64())]).serialize().to_pybytes()
+_number = itertools.count()
+
+
+async def _twice(row: Any) -> Mapping[str, int]:
+    return {"twice": 2 * row.id}
+
+
+def _enriched(
+    plan: Plan, batch: pa.RecordBatch, input_cols: tuple[str, ...] = ("id",)
+) -> tuple[pa.Table, Mapping[str, Any]]:
+    """The rows with their answers, and what was counted."""
+    task = Task(b"", b"", _OUTPUT, input_cols, tuple(batch.schema.names), scope="", settles=True)
+    partition = Partition(
+        task, plan, Definition("calls", "answers", "resource", f"partition {next(_number)}"), TaskAttempt(), ""
+    )
+    made = pa.Table.from_batches(list(partition.run(iter([batch]))))
+    report = made.column(COLUMN)[-1].as_py()["report"]
+    return made, PartitionReport.from_bytes(report).statistics
+
+
+def _wide(rows: int, size: int) -> pa.RecordBatch:
+    columns = [pa.array(range(rows), pa.int64()), pa.array(["x" * size] * rows)]
+    return pa.RecordBatch.from_arrays(columns, names=["id", "body"])
+
+
+@pytest.mark.parametrize("rows", [10, 999, 5_000, 50_000])
+def test_no_more_rows_are_held_than_the_plan_allows(rows: int) -> None:
+    """Spark's batches are cut, however large they are; every row has its answer, in its place."""
+    made, counted = _enriched(Plan(_twice, max_in_flight=5, buffer_rows=rows), _wide(20_000, 1))
+    assert made.column("twice").to_pylist() == [2 * number for number in range(20_000)]
+    assert 0 < counted["buffer_rows"] <= rows
+
+
+def test_wide_rows_are_held_by_their_size() -> None:
+    """Rows of which a few hundred fill the buffer."""
+    made, counted = _enriched(Plan(_twice, max_in_flight=5, buffer_bytes=1_000_000), _wide(2_000, 5_000))
+    assert made.column("twice").to_pylist() == [2 * number for number in range(2_000)]
+    assert 5_000 < counted["buffer_bytes"] <= 1_000_000 * 9 / 8
+
+
+@pytest.mark.parametrize("names", [(), ("i.d", "body")], ids=str)
+def test_columns_that_have_no_nulls_go_on_to_say_so(names: tuple[str, ...]) -> None:
+    """With ``spark.sql.execution.arrow.pyspark.validateSchema.enabled`` Spark would end the task that hides it."""
+    kinds = [pa.field("id", pa.int64(), nullable=False), pa.field("body", pa.string())]
+    batch = pa.RecordBatch.from_arrays(_wide(10, 1).columns, schema=pa.schema(kinds))
+    output = pa.schema([pa.field("twice", pa.int64(), nullable=False)]).serialize().to_pybytes()
+    own = names or ("id", "body")
+    task = Task(b"", b"", output, own[:1], own, scope="", settles=True, names=names)
+
+    async def twice(row: Any) -> Mapping[str, int]:
+        return {"twice": 2 * row[0]}
+
+    definition = Definition("calls", "answers", "resource", f"partition {next(_number)}")
+    plan = Plan(twice, max_in_flight=1, buffer_rows=4)
+    for made in Partition(task, plan, definition, TaskAttempt(), "").run(iter([batch])):
+        assert [field.name for field in made.schema] == [*own, "twice", COLUMN]
+        # A row that has failed has no answer.
+        assert [field.nullable for field in made.schema] == [False, True, True, True]
+
+
+def _bodies(plan: Plan, batches: list[pa.RecordBatch], replay: ReplayStore | None = None) -> list[pa.RecordBatch]:
+    output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
+    task = Task(b"", b"", output, ("id",), ("id",), scope="", settles=True, replay=replay)
+    partition = Partition(
+        task, plan, Definition("calls", "answers", "resource", f"partition {next(_number)}"), TaskAttempt(), ""
+    )
+    return list(partition.run(iter(batches)))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_large_answers_count_against_the_buffer(nested: bool) -> None:
+    """Rows are small, so only what answers weigh can tell how many may be held."""
+    most = held = 0
+
+    async def fn(row: Any) -> Mapping[str, Any]:
+        nonlocal most, held
+        held += 1
+        most = max(most, held)
+        await asyncio.sleep(0)
+        text = "x" * 10_000 + str(row.id)
+        return {"text": [{"a": [text]}] if nested else text}
+
+    kind = pa.list_(pa.struct([("a", pa.list_(pa.string()))])) if nested else pa.string()
+    output = pa.schema([pa.field("text", kind)]).serialize().to_pybytes()
+    task = Task(b"", b"", output, ("id",), ("id",), scope="", settles=True)
+    plan = Plan(fn, max_in_flight=5, buffer_bytes=1_000_000)
+    partition = Partition(
+        task, plan, Definition("calls", "answers", "resource", f"partition {next(_number)}"), TaskAttempt(), ""
+    )
+    rows = 0
+    for batch in partition.run(iter([_wide(3_000, 1)])):
+        rows += batch.num_rows
+        held -= batch.num_rows
+    assert rows == 3_000
+    # One batch is kept back for the report.
+    assert most <= 100 * 10 / 8
+
+
+def test_answers_that_are_too_much_for_one_batch_go_out_in_several(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In order, with their failures, each called once; the store has them all, and so the replay calls no more."""
+    monkeypatch.setattr(AnswerWriter.__init__, "__defaults__", (1_000,))
+    called: list[int] = []
+
+    async def fn(row: Any) -> Mapping[str, Any]:
+        called.append(row.id)
+        if row.id == 170:
+            raise ValueError
+        return {"text": "x" * 400 + str(row.id)}
+
+    plan = Plan(fn, max_in_flight=50, on_failure="null", retry=None)
+    output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
+    store = ReplayStore(f"file://{tmp_path}", "q", 1, output, "d")
+    for calls in (300, 301):
+        made = _bodies(plan, [_wide(300, 1)], store)
+        assert max(batch.num_rows for batch in made) <= 4
+        table = pa.Table.from_batches(made)
+        expected = [None if row == 170 else "x" * 400 + str(row) for row in range(300)]
+        assert table.column("id").to_pylist() == list(range(300))
+        assert table.column("text").to_pylist() == expected
+        assert [one["failure"] is None for one in table.column(COLUMN).to_pylist() if one] == [False, True]
+        report = PartitionReport.from_bytes(table.column(COLUMN)[-1].as_py()["report"])
+        assert (report.rows, report.failed, report.samples[0].row) == (300, 1, 170)
+        assert len(called) == calls
+
+
+def test_a_task_that_ends_between_parts_keeps_the_answers_of_all(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They were answered, and the calls for large answers are the dearest."""
+    monkeypatch.setattr(AnswerWriter.__init__, "__defaults__", (1_000,))
+
+    async def fn(row: Any) -> Mapping[str, Any]:
+        return {"text": "x" * 400}
+
+    output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
+    store = ReplayStore(f"file://{tmp_path}", "q", 1, output, "d")
+    task = Task(b"", b"", output, ("id",), ("id",), scope="", settles=True, replay=store)
+    definition = Definition("calls", "answers", "resource", f"partition {next(_number)}")
+    out = Partition(task, Plan(fn, max_in_flight=50), definition, TaskAttempt(), "").run(iter([_wide(50, 1)]))
+    next(out)
+    out.close()  # type: ignore[attr-defined]
+    files = [pa.ipc.open_stream(file.read_bytes()).read_all() for file in tmp_path.rglob("*.arrow")]
+    assert sum(file.num_rows for file in files) == 50
+
+
+def test_what_utf8_cannot_hold_in_an_exception_fails_its_row_and_not_the_task() -> None:
+    """A lone surrogate in what it says, in its type's name, or in the path of the code that raised."""
+
+    async def fn(row: Any) -> Mapping[str, int]:
+        if row.id == 1:
+            raise type("Odd", (Exception,), {"__module__": "\udcfc"})("told \ud800")
+        return {"twice": 2 * row.id}
+
+    fn.__code__ = fn.__code__.replace(co_filename="/job/\udcfc.py")
+    made, _ = _enriched(Plan(fn, on_failure="column"), _wide(3, 1))
+    assert made.column("twice").to_pylist() == [0, None, 4]
+    failure = made.column(COLUMN)[1].as_py()["failure"]
+    assert (failure["type"], failure["message"]) == ("?.Odd", "told ?")
+    assert failure["where"].startswith("/job/?.py:")
+
+
+def test_what_the_replay_store_refuses_is_in_the_report(tmp_path: Path) -> None:
+    """And every row has its answer: the store saves calls, and nothing else depends on it."""
+    (tmp_path / "store").touch()
+    replay = ReplayStore((tmp_path / "store").as_uri(), "q", 1, _OUTPUT, "twice")
+    task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="q/1", settles=True, replay=replay)
+    partition = Partition(task, Plan(_twice), Definition("calls", "answers", "resource", "refused"), TaskAttempt(), "")
+    made = pa.Table.from_batches(list(partition.run(iter([_wide(3, 1)]))))
+    assert made.column("twice").to_pylist() == [0, 2, 4]
+    report = PartitionReport.from_bytes(made.column(COLUMN)[-1].as_py()["report"])
+    assert "cannot be written, so answers are not kept" in report.troubles[-1]
+
+
+def _bought(store: ReplayStore, columns: Mapping[str, list[Any]], **options: Any) -> tuple[list[Any], list[Any]]:
+    """Answers for orders, and the users that were called for."""
+    called: list[Any] = []
+
+    async def fn(row: Any) -> Mapping[str, Any]:
+        called.append(row.user)
+        return {"text": f"country of {row.user}"}
+
+    output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
+    task = Task(b"", b"", output, ("user",), ("order",), scope="q/1", settles=True, replay=store)
+    definition = Definition("calls", "answers", "resource", f"partition {next(_number)}")
+    batch = pa.RecordBatch.from_pydict(dict(columns))
+    made = pa.Table.from_batches(
+        list(Partition(task, Plan(fn, **options), definition, TaskAttempt(), "").run(iter([batch])))
+    )
+    return made.column("text").to_pylist(), called
+
+
+def test_the_replay_store_knows_an_answer_by_what_was_asked(tmp_path: Path) -> None:
+    """Two lines of one order are two questions, and one about the seller is not answered with the buyer's country."""
+    output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
+    store = ReplayStore(f"file://{tmp_path}", "q", 1, output, "d")
+    lines: dict[str, list[Any]] = {"order": [1, 2, 2], "user": ["a", "b", None], "at": ["x", "y", "z"]}
+    answers = ["country of a", "country of b", "country of None"]
+    assert _bought(store, lines) == (answers, ["a", "b", None])
+    assert _bought(store, {**lines, "at": ["new", "new", "new"]}) == (answers, [])
+    sellers = {**lines, "user": ["c", "b", "d"]}
+    assert _bought(store, sellers) == (["country of c", "country of b", "country of d"], ["c", "d"])
+    assert _bought(store, lines) == (answers, [])
+
+
+def test_the_replay_store_knows_an_answer_by_what_rows_share_it_by(tmp_path: Path) -> None:
+    """A row that belongs to others now gets the answer that they get."""
+    output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
+    store = ReplayStore(f"file://{tmp_path}", "q", 1, output, "d")
+    lines: dict[str, list[Any]] = {"order": [1, 2], "user": ["a", "b"], "house": [7, 7]}
+    assert _bought(store, lines, coalesce_by="house") == (["country of a"] * 2, ["a"])
+    moved = {**lines, "house": [7, 8]}
+    assert _bought(store, moved, coalesce_by="house") == (["country of a", "country of b"], ["b"])
+
+
+def _with_a_moment(moments: list[int], zone: str = "America/New_York") -> pa.RecordBatch:
+    until = pa.array(moments, pa.int64()).cast(pa.timestamp("us", zone))
+    return pa.RecordBatch.from_arrays([pa.array(range(len(moments)), pa.int64()), until], names=["id", "until"])
+
+
+#: The end of 9999 in New York, beyond Python's calendar in UTC.
+_BEYOND = 253_402_318_799_000_000
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"key": "until"}, {"batch_size": 2}, {"coalesce_by": "id"}, {"cache": Cache(max_entries=10, ttl=60)}],
+    ids=str,
+)
+def test_a_row_that_python_cannot_hold_fails_alone_and_is_not_called(options: dict[str, Any]) -> None:
+    """The others have their answers; it counts as failed, once, and not as known."""
+    called: list[int] = []
+
+    async def one(row: Any, ctx: Any) -> Mapping[str, int]:
+        called.append(row.id)
+        return {"twice": 2 * row.id}
+
+    async def several(rows: list[Any], ctx: Any) -> list[Mapping[str, int]]:
+        return [await one(row, ctx) for row in rows]
+
+    plan = Plan(several if "batch_size" in options else one, on_failure="null", **options)
+    made, counted = _enriched(plan, _with_a_moment([0, _BEYOND, 1, _BEYOND, 2]), ("id", "until"))
+    assert made.column("twice").to_pylist() == [0, None, 4, None, 8]
+    assert sorted(called) == [0, 2, 4]
+    assert (counted["rows"], counted["known"], counted["coalesced"]) == (5, 0, 0)
+    assert (counted["failures"], counted["kinds"]) == ({"OverflowError": 2}, {"error": 2})
+    failure = made.column(COLUMN)[1].as_py()["failure"]
+    assert (failure["kind"], failure["attempts"], failure["retryable"]) == ("error", 0, False)
+    assert "column 'until' (timestamp[us, tz=America/New_York])" in failure["message"]
+
+
+@pytest.mark.parametrize("options", [{}, {"key": "until"}, {"coalesce_by": "until"}], ids=str)
+def test_a_column_that_the_function_does_not_get_may_hold_anything(options: dict[str, Any]) -> None:
+    """Also where it orders calls, or tells requests or rows apart."""
+    keys: list[str] = []
+
+    async def fn(row: Any, ctx: Any) -> Mapping[str, int]:
+        keys.append(ctx.idempotency_key)
+        return {"twice": 7}
+
+    made, counted = _enriched(Plan(fn, **options), _with_a_moment([0, _BEYOND, _BEYOND + 1, _BEYOND]))
+    assert made.column("twice").to_pylist() == [7] * 4
+    assert len(set(keys)) == len(keys) == (3 if "coalesce_by" in options else 4)
+    assert counted["failures"] == {}
+
+
+@pytest.mark.parametrize(("on_failure", "answers"), [("fail", [0, None, None, 6]), ("null", [0, None, 4, 6])])
+def test_rows_behind_one_that_python_cannot_hold_wait_for_the_replay_like_those_behind_any_failure(
+    on_failure: Any, answers: list[int | None]
+) -> None:
+    """With on_failure="fail" the batch will be run again; they would then have been called before it."""
+    batch = _with_a_moment([0, _BEYOND, 0, 0]).append_column("k", pa.array([1, 1, 1, 2]))
+    made, _ = _enriched(Plan(_twice, key=("k",), on_failure=on_failure), batch, ("id", "until"))
+    assert made.column("twice").to_pylist() == answers
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "answers", "kinds"),
+    [("fail", [None, None, 4, None], ["error", "skipped", None, "skipped"]), ("null", [None, 2, 4, 6], ["error"])],
+    ids=["fail", "null"],
+)
+def test_rows_behind_one_whose_answer_does_not_fit_wait_for_the_replay_like_those_behind_any_failure(
+    on_failure: Any, answers: list[int | None], kinds: list[str | None]
+) -> None:
+    """It has no answer, whatever the function gave, and that is no outage: it is not tried again."""
+    called: list[int] = []
+
+    async def fn(row: Any) -> Mapping[str, Any]:
+        called.append(row.id)
+        return {"twice": "a text" if row.id == 0 else 2 * row.id}
+
+    batch = _wide(4, 1).append_column("k", pa.array([1, 1, 2, 1]))
+    plan = Plan(fn, key=("k",), on_failure=on_failure, retry=Retry(on=(Exception,), initial=0, jitter=0))
+    made, _ = _enriched(plan, batch)
+    assert made.column("twice").to_pylist() == answers
+    assert sorted(called) == [row for row, answer in enumerate(answers) if row == 0 or answer is not None]
+    failures = [one and one["failure"] for one in made.column(COLUMN).to_pylist()]
+    assert [one and one["kind"] for one in failures][: len(kinds)] == kinds
+    assert (failures[0]["type"], failures[0]["attempts"]) == ("OutputError", 1)
+    report = PartitionReport.from_bytes(made.column(COLUMN)[-1].as_py()["report"])
+    assert report.types["OutputError"] == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"coalesce_by": "id"}], ids=str)
+def test_the_cache_keeps_no_answer_that_does_not_fit(options: dict[str, Any]) -> None:
+    """Else the rows of an hour would fail without a call, because the service was wrong for a moment."""
+    called: list[int] = []
+    wrong = True
+
+    async def one(row: Any) -> Mapping[str, Any]:
+        called.append(row.id)
+        return {"twice": "a text" if wrong and row.id == 1 else 2 * row.id}
+
+    async def several(rows: list[Any]) -> list[Mapping[str, Any]]:
+        return [await one(row) for row in rows]
+
+    fn = several if "batch_size" in options else one
+    plan = Plan(fn, on_failure="null", cache=Cache(max_entries=10, ttl=3600), **options)
+    definition = Definition("calls", f"answers {next(_number)}", "resource", f"partition {next(_number)}")
+    task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="", settles=True)
+    for answers in ([0, None, 4], [0, 2, 4], [0, 2, 4]):
+        made = pa.Table.from_batches(
+            list(Partition(task, plan, definition, TaskAttempt(), "").run(iter([_wide(3, 1)])))
+        )
+        assert made.column("twice").to_pylist() == answers
+        wrong = False
+    assert called == [0, 1, 2, 1]

@@ -1,0 +1,297 @@
+"""The replay store, on a file system that is there."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from fakes import eventually
+
+from spark_events.enrichment.engine.calls import PENDING
+from spark_events.enrichment.engine.chunk import Chunk
+from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.worker.answers import AnswerWriter
+from spark_events.enrichment.worker.replay import ReplayStore
+from spark_events.enrichment.worker.replay_files import check_store
+from spark_events.enrichment.worker.rows import BatchSlice
+from spark_events.errors import InvalidPlanError
+
+SCHEMA = pa.schema([("name", pa.string()), ("tags", pa.map_(pa.string(), pa.int64()))])
+
+
+def store(folder: Path, batch: int = 1, schema: pa.Schema = SCHEMA, definition: str = "lookup") -> ReplayStore:
+    return ReplayStore(folder.as_uri(), "a query/with a slash", batch, schema.serialize().to_pybytes(), definition)
+
+
+def chunk_of(keys: Sequence[str], known: Mapping[int, Any] | None = None) -> Chunk:
+    """Rows with these keys."""
+    tag = BatchSlice(pa.RecordBatch.from_pydict({"key": list(keys)}), keys)
+    return Chunk(list(keys), keys.__getitem__, 0, known=known, tag=tag)
+
+
+def keep(kept: ReplayStore, keys: Sequence[str], failed: Sequence[int] = ()) -> None:
+    chunk = chunk_of(keys)
+    arrays = [pa.array([f"n{key}" for key in keys]), pa.array([{key: 1} for key in keys], SCHEMA.field(1).type)]
+    with kept.recording(0) as recording:
+        recording.add(chunk, arrays, dict.fromkeys(failed, None))
+
+
+def test_what_was_answered_is_known_to_the_replay(tmp_path: Path) -> None:
+    """Whatever partition a row is in then; what failed is not."""
+    keep(store(tmp_path), ["a", "b", "c"], failed=[1])
+    keep(store(tmp_path), ["d"])
+    with store(tmp_path).recording(7) as recording:
+        assert recording.known(["d", "x", "c", "b"]) == {
+            0: {"name": "nd", "tags": {"d": 1}},
+            2: {"name": "nc", "tags": {"c": 1}},
+        }
+        assert recording.known(["x"]) == {}
+
+
+def test_an_answer_that_python_cannot_hold_as_it_was_kept_is_called_again(tmp_path: Path) -> None:
+    """The last second that a clock in New York can show is one of the year 10000 in UTC. The others are known."""
+    schema = pa.schema([("until", pa.timestamp("us", "UTC")), ("name", pa.string())])
+    last = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.timezone(datetime.timedelta(hours=-5)))
+    arrays, failures = AnswerWriter(schema).write([{"until": last, "name": "a"}, {"until": None, "name": "b"}])
+    with store(tmp_path, schema=schema).recording(0) as recording:
+        recording.add(chunk_of("ab"), arrays, failures)
+    with store(tmp_path, schema=schema).recording(0) as recording:
+        assert recording.known("ab") == {1: {"until": None, "name": "b"}}
+
+
+def test_what_a_task_that_fails_has_got_is_kept(tmp_path: Path) -> None:
+    """Its end is what the store is for."""
+
+    def task() -> None:
+        with store(tmp_path).recording(0) as recording:
+            arrays = [pa.array(["na"]), pa.array([{"a": 1}], SCHEMA.field(1).type)]
+            recording.add(chunk_of(["a"]), arrays, {})
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        task()
+    with store(tmp_path).recording(0) as recording:
+        assert list(recording.known(["a"])) == [0]
+
+
+def test_answers_behind_a_slow_call_are_kept_and_kept_once(tmp_path: Path) -> None:
+    """A chunk goes out with its slowest row; what the others have got is in the store before, while the task runs."""
+    chunk = chunk_of("abcd", known={3: {"name": "nd", "tags": {}}})
+    refused = RowFailure("error", "ValueError", "no")
+    answers: list[Any] = [{"name": "na", "tags": {"a": 1}}, PENDING, refused, {"name": "nd", "tags": {}}]
+    write = AnswerWriter(SCHEMA).write
+
+    def stored() -> list[str]:
+        with store(tmp_path).recording(1) as other:
+            return [key for key in "abcd" if other.known([key])]
+
+    with store(tmp_path).recording(0) as recording:
+        with recording.looking_at(lambda: [(chunk, answers)], write):
+            assert eventually(stored, what="the first answer to be stored") == ["a"]
+            answers[1] = {"name": "nb", "tags": {}}
+            assert eventually(lambda: len(stored()) == 2)
+        arrays, failures = write(answers)
+        recording.add(chunk, arrays, failures)
+    assert stored() == ["a", "b"]
+    tables = [pa.ipc.open_stream(path.read_bytes()).read_all() for path in tmp_path.rglob("*.arrow")]
+    assert sorted(pa.concat_tables(tables).column("__key").to_pylist()) == ["a", "b"]
+
+
+def test_what_is_answered_at_the_end_is_kept_and_what_does_not_fit_is_not(tmp_path: Path) -> None:
+    """The task is cancelled: nobody waits a second for that."""
+    chunk = chunk_of("abc")
+    with store(tmp_path).recording(0) as recording:
+        answers = [{"name": 1, "tags": {}}, {"name": "nb", "tags": {}}, PENDING]
+        with recording.looking_at(lambda: [(chunk, answers)], AnswerWriter(SCHEMA).write):
+            pass
+    with store(tmp_path).recording(0) as recording:
+        assert recording.known(list("abc")) == {1: {"name": "nb", "tags": {}}}
+
+
+def test_what_was_kept_early_of_a_chunk_that_goes_out_in_parts_is_kept_once(tmp_path: Path) -> None:
+    """Answers that are large enough for that are worth not to be stored twice."""
+    keys = [f"k{number}" for number in range(8)]
+    chunk = chunk_of(keys)
+    answers: list[Any] = [{"name": key, "tags": {}} for key in keys]
+    with store(tmp_path).recording(0) as recording:
+        with recording.looking_at(
+            lambda: [(chunk, [*answers[:5], PENDING, PENDING, PENDING])], AnswerWriter(SCHEMA).write
+        ):
+            pass
+        for start in (0, 4):
+            arrays, failures = AnswerWriter(SCHEMA).write(answers[start : start + 4])
+            recording.add(chunk, arrays, failures, start)
+    with store(tmp_path).recording(0) as recording:
+        assert [answer["name"] for answer in recording.known(keys).values()] == keys
+    files = [pa.ipc.open_stream(file.read_bytes()).read_all() for file in tmp_path.rglob("*.arrow")]
+    assert sum(file.num_rows for file in files) == 8
+
+
+def test_another_batch_output_or_function_knows_nothing(tmp_path: Path) -> None:
+    """Answers of an older version of the program must not be taken for its own."""
+    keep(store(tmp_path), ["a"])
+    changed = pa.schema([("name", pa.int64())])
+    for other in (store(tmp_path, 2), store(tmp_path, schema=changed), store(tmp_path, definition="other")):
+        with other.recording(0) as recording:
+            assert recording.known(["a"]) == {}
+
+
+def test_answers_of_another_definition_are_counted_where_there_are_no_own(tmp_path: Path) -> None:
+    """The driver warns of these: their calls are made again. Definitions of the same run are no news."""
+    own = store(tmp_path, definition="new")
+    assert own.answers_of_others(()) == {}
+    keep(store(tmp_path), ["a", "b", "c"], failed=[1])
+    keep(store(tmp_path), ["d"])
+    keep(store(tmp_path, 2), ["e"])
+    assert own.answers_of_others(()) == {store(tmp_path).folder: 3}
+    assert own.answers_of_others({store(tmp_path).folder}) == {}
+    keep(own, ["a"])
+    assert own.answers_of_others(()) == {}
+
+
+def test_a_file_that_was_cut_short_is_not_there(tmp_path: Path) -> None:
+    """It gets its name when it is complete."""
+    keep(store(tmp_path), ["a"])
+    (file,) = tmp_path.rglob("*.arrow")
+    os.truncate(file, 20)
+    file.rename(file.with_suffix(".arrow.part"))
+    with store(tmp_path).recording(0) as recording:
+        assert recording.known(["a"]) == {}
+
+
+@pytest.mark.parametrize("how", ["empty", "cut short", "cut shorter", "not one", "another one"])
+def test_a_damaged_file_is_ignored_and_named(tmp_path: Path, how: str) -> None:
+    """It must not stand in the way of the query for ever; what else is there is used."""
+    keep(store(tmp_path), ["a", "b"])
+    (file,) = tmp_path.rglob("*.arrow")
+    keep(store(tmp_path), ["c"])
+    whole = file.read_bytes()
+    another = pa.BufferOutputStream()
+    with pa.ipc.new_stream(another, pa.schema([("x", pa.int8())])):
+        pass
+    damaged = {
+        "empty": b"",
+        "cut short": whole[: len(whole) * 2 // 3],
+        "cut shorter": whole[:20],
+        "not one": b"something else",
+        "another one": another.getvalue().to_pybytes(),
+    }
+    file.write_bytes(damaged[how])
+    with store(tmp_path).recording(0) as recording:
+        assert list(recording.known(["a", "b", "c"])) == [2]
+        (said,) = recording.troubles
+    assert str(file) in said
+    assert "is ignored" in said
+
+
+@pytest.mark.parametrize(
+    ("root", "why"),
+    [
+        ("relative/dir", "ArrowInvalid"),
+        ("file:relative", "ArrowInvalid"),
+        ("s4://bucket/x", "ArrowInvalid"),
+        ("http://host/x", "ArrowInvalid"),
+        ("s3://", "it names no folder"),
+        ("{folder}/file", "Error"),
+        ("{folder}/file/x", "Error"),
+        ("/proc/nowhere", "Error"),
+    ],
+)
+def test_a_store_that_cannot_be_is_refused_on_the_driver(tmp_path: Path, root: str, why: str) -> None:
+    """One sentence: which, why, what is allowed."""
+    (tmp_path / "file").touch()
+    root = root.format(folder=tmp_path)
+    with pytest.raises(InvalidPlanError) as caught:
+        check_store(root, shared=True)
+    said = str(caught.value)
+    assert said.startswith(f"replay_store is {root!r}, which cannot be used (")
+    assert why in said
+    assert "allowed: a folder that the driver and all executors can write to" in said
+
+
+def test_a_store_that_can_be_used_is_left_as_it_was(tmp_path: Path) -> None:
+    """But for its folder; where executors have other folders of that name, it is not looked into."""
+    check_store((tmp_path / "new").as_uri(), shared=True)
+    assert list((tmp_path / "new").iterdir()) == []
+    check_store(str(tmp_path / "theirs"), shared=False)
+    assert not (tmp_path / "theirs").exists()
+
+
+@pytest.mark.parametrize("place", ["a file", "below a file", "nowhere"])
+def test_a_store_that_cannot_be_used_fails_no_task(tmp_path: Path, place: str) -> None:
+    """Its answers are not kept, and it says so, once."""
+    (tmp_path / "file").touch()
+    folder = {"a file": tmp_path / "file", "below a file": tmp_path / "file" / "x", "nowhere": Path("/proc/nowhere")}
+    chunk = chunk_of(["a"])
+    with store(folder[place]).recording(0) as recording:
+        with recording.looking_at(lambda: [(chunk, [{"name": "na", "tags": {}}])], AnswerWriter(SCHEMA).write):
+            assert recording.known(["a"]) == {}
+        for key in "bcdef":
+            keep_one(recording, key)
+    assert "cannot be written, so answers are not kept" in recording.troubles[-1]
+    assert len(recording.troubles) <= 2
+
+
+def keep_one(recording: Any, key: str) -> None:
+    arrays = [pa.array([key]), pa.array([{}], SCHEMA.field(1).type)]
+    recording.add(chunk_of([key]), arrays, {})
+    recording.flush()
+
+
+def test_a_file_system_that_is_not_there_fails_no_task(tmp_path: Path) -> None:
+    """The executors may lack what it needs."""
+    with dataclasses.replace(store(tmp_path), root="nothing://x").recording(0) as recording:
+        keep_one(recording, "a")
+        assert recording.known(["a"]) == {}
+    (said,) = recording.troubles
+    assert said.startswith("the replay store nothing://x cannot be reached")
+
+
+def test_what_could_not_be_written_at_first_is_written_later(tmp_path: Path) -> None:
+    """A store that comes back in time has lost nothing, and there is nothing to be said."""
+    root = tmp_path / "store"
+    root.touch()
+    with store(root).recording(0) as recording:
+        keep_one(recording, "a")
+        assert len(recording.troubles) == 1
+        root.unlink()
+        keep_one(recording, "b")
+    assert recording.troubles == ()
+    with store(root).recording(0) as again:
+        assert list(again.known(["a", "b"])) == [0, 1]
+
+
+def test_older_batches_are_cleared_and_this_one_when_it_is_committed(tmp_path: Path) -> None:
+    """A query goes on only after its batch is committed."""
+    for batch in (1, 2, 3):
+        keep(store(tmp_path, batch), ["a"])
+    store(tmp_path, 3).clear_older()
+    (query,) = tmp_path.iterdir()
+    assert [folder.name for folder in query.iterdir()] == ["3"]
+    store(tmp_path, 3).clear()
+    store(tmp_path, 4).clear()
+    assert list(query.iterdir()) == []
+
+
+@pytest.mark.parametrize("query", [".", "..", "../..", "a.b"])
+def test_no_name_of_a_query_leads_out_of_the_store(tmp_path: Path, query: str) -> None:
+    """What is beside the store is not ours to clear."""
+    folder = tmp_path / "a" / "store"
+    for beside in (tmp_path / "0", tmp_path / "a" / "0"):
+        beside.mkdir(parents=True)
+    kept = dataclasses.replace(store(folder), query=query)
+    keep(kept, ["a"])
+    dataclasses.replace(kept, batch=2).clear_older()
+    dataclasses.replace(kept, batch=0).clear()
+    assert [sorted(path.name for path in at.iterdir()) for at in (tmp_path, tmp_path / "a")] == [
+        ["0", "a"],
+        ["0", "store"],
+    ]
+    (own,) = folder.iterdir()
+    assert list(own.iterdir()) == []
