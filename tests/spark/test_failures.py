@@ -29,6 +29,7 @@ PLACES = {"misleading": "# the misleading error", "beside a healthy stage": "# t
 #: Each task is tried twice, and there are slots for the tasks of two stages.
 SPARK = {
     "spark.master": "local[4,2]",
+    "spark.local.dir": "{folder}/local",
     "spark.eventLog.enabled": "true",
     "spark.eventLog.dir": "{folder}",
     "spark.eventLog.compress": "false",
@@ -89,3 +90,12 @@ def test_only_the_stage_that_failed_is_reported(events: list[dict[str, Any]], de
     (says,) = failures(events, "stage", description)
     assert says["failure.root_cause"].startswith(cause)
     assert says["failure.label.type"] == label
+
+
+def test_a_fetch_failure_names_the_executor(events: list[dict[str, Any]]) -> None:
+    """Whose shuffle output is missing, and that Spark tries the stage again."""
+    (says,) = failures(events, "stage", "missing shuffle output")
+    assert says["failure.will_retry"] is True
+    assert says["failure.executor.id"] == "driver"
+    assert says["error.type"] == "org.apache.spark.shuffle.FetchFailedException"
+    assert says["failure.root_cause"].startswith("org.apache.spark.shuffle.FetchFailedException: ")

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from control import FOLDER, write_down
@@ -93,6 +94,14 @@ attempt("cancelled", lambda: with_udf(slow).collect())
 
 healthy = with_udf(once).groupBy("v").count()
 attempt("beside a healthy stage", lambda: healthy.union(with_udf(broken).groupBy("v").count()).collect())
+
+# The shuffle output of the first job is gone when the second reads it; Spark makes it anew.
+spark.sparkContext.setJobDescription("missing shuffle output")
+grouped = spark.sparkContext.parallelize(range(10), 2).map(lambda v: (v % 2, v)).groupByKey(2)
+grouped.count()
+for file in Path(FOLDER, "local").rglob("shuffle_*"):
+    file.unlink()
+grouped.count()
 
 write_down(outcomes)
 spark.stop()
