@@ -1,4 +1,4 @@
-"""Events for Apache Spark: the few facts an operator acts on, each reported once, truthfully."""
+"""Events for Apache Spark: the few facts that an operator acts on, each reported once."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

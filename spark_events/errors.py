@@ -1,4 +1,4 @@
-"""Everything this project raises, as one shallow tree."""
+"""All exceptions of this project."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ __all__ = [
 
 
 def is_seconds(value: object) -> TypeGuard[float]:
-    """Whether it is a time at all; the text of a header is none."""
-    # NaN is the one number that is not itself; math.isnan takes no whole number beyond the floats.
+    """Return whether a value is a number other than NaN."""
+    # Only NaN differs from itself; math.isnan fails for integers beyond the range of floats.
     return isinstance(value, int | float) and not isinstance(value, bool) and value == value
 
 
 class SparkEventsError(Exception):
-    """What all of them have in common."""
+    """Base class of all exceptions of this project."""
 
 
 class ConfigError(SparkEventsError):
-    """Settings that cannot be used: all that is wrong with them, one sentence a problem."""
+    """Invalid settings; the message has one sentence per problem."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -47,26 +47,26 @@ class ConfigError(SparkEventsError):
 
 
 class InvalidEventError(SparkEventsError, ValueError):
-    """An event that cannot be built: the message names the field or the attribute."""
+    """An event cannot be built; the message names the field or attribute."""
 
 
 class InvalidChoiceError(SparkEventsError, ValueError):
-    """Which events, or how long: the message names the argument, what was given and what is allowed."""
+    """An invalid event filter or timeout; the message names the argument, the value and what is allowed."""
 
 
 class InvalidPlanError(SparkEventsError, ValueError):
-    """An enrichment that cannot be made: the message names the argument, what was given and what is allowed."""
+    """An invalid enrichment; the message names the argument, the value and what is allowed."""
 
 
 class EnrichmentError(SparkEventsError):
-    """Rows of an enrichment have no answer, so the batch must not be committed.
+    """Rows of an enrichment failed for good, so the batch must not be committed.
 
     Attributes:
-        failed: how many rows; 0 when nobody has counted them.
-        rows: of how many.
-        batch_id: the micro-batch; None outside of streaming.
-        query: its query's id, or the name the caller gave.
-        samples: a few of them, each with ``partition``, ``row`` (its place there, from 0) and ``failure``.
+        failed: number of failed rows; 0 if unknown.
+        rows: number of rows in the batch.
+        batch_id: micro-batch; None outside of streaming.
+        query: id of the query, or the name given by the caller.
+        samples: some failed rows, each with ``partition``, ``row`` (index in the partition, from 0) and ``failure``.
     """
 
     def __init__(
@@ -88,38 +88,38 @@ class EnrichmentError(SparkEventsError):
 
 
 class MissingExtraError(SparkEventsError, ImportError):
-    """A reporter's library is not installed; the message says which extra brings it."""
+    """A reporter's library is not installed; the message names the extra."""
 
 
 class ProtocolError(SparkEventsError):
-    """The shim and the sidecar do not understand each other."""
+    """Shim and sidecar do not use the same protocol."""
 
 
 class ReporterProcessError(SparkEventsError):
-    """A reporter with ``isolation=process`` has raised something, or its process has died; the message says which."""
+    """A reporter with ``isolation=process`` raised an exception, or its process died."""
 
 
 class SessionError(SparkEventsError, RuntimeError):
-    """This Spark session cannot do what was asked; the message says why, and what would help."""
+    """The Spark session does not support the request; the message says why and what helps."""
 
 
 class StreamStoppedError(SessionError):
-    """The stream has ended, so the event that was asked for cannot come any more."""
+    """The stream has stopped, so the awaited event cannot arrive."""
 
 
 class WaitTimeoutError(SparkEventsError, TimeoutError):
-    """The event that was waited for has not come in time; the message says what did."""
+    """The awaited event did not arrive in time; the message lists the events that did."""
 
 
 class PermanentError(SparkEventsError):
-    """A reporter's verdict: these events will never be taken, do not try again.
+    """Raised by a reporter: the destination will never accept these events, so drop them.
 
     Args:
-        message: why not.
-        rejected: how many of them, where the others were delivered; all of them, without it.
+        message: reason.
+        rejected: number of refused events if the others were delivered; default: all.
 
     Raises:
-        TypeError: that is no number of events.
+        TypeError: ``rejected`` is not a number of events.
     """
 
     rejected: int | None = None
@@ -132,14 +132,14 @@ class PermanentError(SparkEventsError):
 
 
 class ThrottledError(SparkEventsError):
-    """A reporter's verdict: the destination asks to be left alone for a while.
+    """Raised by a reporter: the destination asks for a pause.
 
     Args:
-        message: what the destination said.
-        retry_after: seconds to wait before the next attempt; an hour at most is kept.
+        message: what the destination answered.
+        retry_after: seconds until the next attempt, at most one hour.
 
     Raises:
-        TypeError: these are no seconds; the text of a header, say.
+        TypeError: ``retry_after`` is not a number of seconds; a header's text, for example.
     """
 
     def __init__(self, message: str, retry_after: float) -> None:
@@ -153,4 +153,4 @@ class ThrottledError(SparkEventsError):
 
 
 class TransientError(SparkEventsError):
-    """A reporter's verdict: not now, try again; the message says what has to change if it does not pass by itself."""
+    """Raised by a reporter: retry these events; the message says what must change if retries cannot help."""

@@ -1,4 +1,4 @@
-"""Finding what a setting names as ``package.module:Class``."""
+"""Import of objects that a setting names as ``package.module:Class``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["load"]
 
 
 def load(path: str) -> Any:
-    """What ``package.module:Class`` names.
+    """Import the object ``package.module:Class``.
 
     Raises:
-        ValueError: it is not of that form, or there is no such thing; the message says why.
+        ValueError: the form is wrong or the object does not exist; the message says which.
     """
     module_name, separator, attribute = path.partition(":")
     if not separator or not module_name or not attribute:
@@ -22,5 +22,5 @@ def load(path: str) -> Any:
     except AttributeError:
         raise ValueError(f"{module_name} has no {attribute}") from None
     except (Exception, SystemExit) as error:
-        # A script of the user's may end itself where it is not the program.
+        # A user's script may call sys.exit when it is imported.
         raise ValueError(f"{module_name} cannot be imported: {type(error).__name__}: {error}") from None

@@ -1,4 +1,4 @@
-"""The end of an event loop in which the user's code has run: it may have set something going that nobody waits for."""
+"""Shutdown of an event loop in which user code has run."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 __all__ = ["unwind"]
 
-#: How long what still runs has to end, in seconds.
+#: Time for cancelled tasks to end, in seconds.
 _UNWIND_SECONDS = 0.25
 
 
 def unwind(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancels what still runs in a loop that stands still, and gives it a moment to end.
+    """Cancel the remaining tasks of a stopped loop and run it until they end, for a bounded time.
 
-    Of a task that is destroyed while it waits, asyncio complains to the user. What calls for an exit in its last moment
-    or stops the loop has what it wants.
+    asyncio warns about tasks that are destroyed while pending. Tasks may call sys.exit or stop the loop at that moment;
+    both are ignored.
     """
     with contextlib.suppress(SystemExit, KeyboardInterrupt, RuntimeError):
         loop.run_until_complete(_end(asyncio.all_tasks(loop)))
@@ -27,5 +27,5 @@ async def _end(tasks: set[asyncio.Task[Any]]) -> None:
         task.cancel()
     ended, _ = await asyncio.wait(tasks, timeout=_UNWIND_SECONDS) if tasks else (tasks, tasks)
     for task in ended:
-        # Who waited for it has been told, or is gone.
+        # Retrieve the exception, or asyncio logs that nothing retrieved it.
         _ = task.cancelled() or task.exception()

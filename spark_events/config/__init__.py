@@ -1,4 +1,4 @@
-"""Settings: text under dotted keys, read into frozen dataclasses that stand beside what they configure."""
+"""Settings: text under dotted keys, read into frozen dataclasses."""
 
 from spark_events.config.kinds import (
     Kind,

@@ -1,4 +1,4 @@
-"""What was said in confidence is in no log, and in no event of another reporter, whoever quotes it."""
+"""Hiding of secrets in texts that quote them."""
 
 from __future__ import annotations
 
@@ -9,36 +9,35 @@ from urllib.parse import quote, unquote
 
 __all__ = ["NO_WORD", "Confidence"]
 
-#: Shorter texts are in every other word; nobody could hide them.
+#: Minimum length of a hidden secret; shorter texts occur in ordinary words.
 _LEAST = 3
-#: What is no word: it is long, or it has a number in it.
+#: Text that cannot be an ordinary word: it is long, or it contains a digit.
 NO_WORD = re.compile(r".{12,}|(?=.*\d).{6,}", re.DOTALL)
 _WORD = re.compile(r"\w")
 _HIDDEN = "***"
 
 
 class Confidence:
-    """Hides in others' texts what they were told.
+    """Replaces secrets in texts.
 
     Args:
-        secrets: texts that are hidden, as they are and as URLs, JSON and Python write them; in a mapping, with what is
-            shown instead.
+        secrets: texts to hide, also in their URL, JSON and Python forms; a mapping gives the replacement for each.
     """
 
     def __init__(self, secrets: Iterable[str] | Mapping[str, str]) -> None:
         named = secrets if isinstance(secrets, Mapping) else dict.fromkeys(secrets, _HIDDEN)
         self._shown = {form: shown for secret, shown in named.items() for form in _forms(secret) if len(form) >= _LEAST}
-        # The longest first: one may be a part of another.
+        # Longest first, because one secret may contain another.
         pattern = "|".join(map(_alone, sorted(self._shown, key=len, reverse=True)))
         self._pattern = re.compile(pattern) if pattern else None
 
     def hide(self, text: str) -> str:
-        """The text, with ``***`` for what was said in confidence, or with its name."""
+        """Replace each secret with ``***``, or with its reference."""
         return self._pattern.sub(lambda found: self._shown[found[0]], text) if self._pattern else text
 
 
 def _forms(text: str) -> Iterator[str]:
-    """How it may come back: without blanks around it, as URLs write it, in either case, and as JSON and Python do."""
+    """Return the forms in which a library may quote a text: stripped, URL-encoded, JSON, Python."""
     for whole in (text, text.strip()):
         for written in (whole, unquote(whole), quote(whole, safe=""), quote(whole)):
             yield written
@@ -49,7 +48,7 @@ def _forms(text: str) -> Iterator[str]:
 
 
 def _alone(text: str) -> str:
-    """One that may be a word, not as a part of another: nobody hides ``prod`` in ``product``."""
+    """Return a pattern that does not match an ordinary word within a longer word (``prod`` in ``product``)."""
     is_secret = NO_WORD.fullmatch(text) is not None
     before = r"(?<!\w)" if _WORD.match(text) and not is_secret else ""
     behind = r"(?!\w)" if _WORD.match(text[-1]) and not is_secret else ""

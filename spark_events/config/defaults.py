@@ -1,4 +1,4 @@
-"""spark-defaults.conf, read as Spark and the shim read it: a Java properties file."""
+"""Reader of spark-defaults.conf, a Java properties file, with the rules of Spark and of the shim."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def default_path() -> Path | None:
-    """Where Spark looks for the file; None when the environment does not say, and has no PySpark."""
+    """Return the path where Spark looks for the file; None if the environment does not determine it."""
     if folder := os.environ.get("SPARK_CONF_DIR"):
         return Path(folder) / "spark-defaults.conf"
     home = os.environ.get("SPARK_HOME")
@@ -32,7 +32,7 @@ def default_path() -> Path | None:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Everything that a properties file says.
+    """Read all properties of a file.
 
     Raises:
         SparkEventsError: the file cannot be read.
@@ -47,13 +47,13 @@ def read_properties(path: Path) -> dict[str, str]:
 def settings_of(
     properties: Mapping[str, str], origin: str, without: tuple[str, ...] = (), extra: Mapping[str, str] | None = None
 ) -> Settings:
-    """The settings of spark-events among others.
+    """Return the settings of spark-events among Spark's properties.
 
     Args:
-        properties: what a file says.
-        origin: the file's name.
-        without: prefixes of keys that are left out.
-        extra: settings that win over those of the file.
+        properties: contents of the file.
+        origin: name of the file, for messages.
+        without: prefixes of keys to skip.
+        extra: settings that override those of the file.
     """
     found: dict[str, Setting] = {}
     for key, value in properties.items():
@@ -67,7 +67,7 @@ def settings_of(
 
 
 def read_settings(path: Path, without: tuple[str, ...] = (), extra: Mapping[str, str] | None = None) -> Settings:
-    """The same, of a file.
+    """Read the settings of spark-events from a file.
 
     Raises:
         SparkEventsError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""Types of values: how each is read from text, and what is allowed, in words."""
+"""Types of values: parsing from text, and a description of what is allowed."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """A type of value: how it is read from text and written as text, and what is allowed, in words.
+    """Type of a value: parser, formatter, and a description of what is allowed.
 
-    A value that is ``confidential`` is in no message, not even in one that says what is wrong with it: what its
-    ``parse`` raises must not quote it.
+    No message quotes a ``confidential`` value. The exceptions of its ``parse`` must not quote it either.
     """
 
     allowed: str
@@ -51,7 +50,7 @@ def _integer(at_least: int, at_most: int) -> Callable[[str], int]:
 
 
 def integer(at_least: int, at_most: int = 2**31 - 1) -> Kind[int]:
-    """A whole number within limits, both included."""
+    """Integer within inclusive limits."""
     return Kind(f"a whole number from {at_least} to {at_most}", _integer(at_least, at_most))
 
 
@@ -66,7 +65,7 @@ def _boolean(text: str) -> bool:
 boolean: Kind[bool] = Kind("true or false", _boolean, lambda value: str(value).lower())
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3_600.0, "d": 86_400.0}
-#: A hundred years, for those who mean for ever: no thread can wait for three hundred.
+#: Longest duration in days, a hundred years: a thread cannot wait for three hundred.
 _LONGEST = 36_500 * _SECONDS["d"]
 _WITH_UNIT = "with a unit (ms, s, min, h, d), say 10s, 36500d at most"
 
@@ -88,7 +87,7 @@ def _format_duration(seconds: float) -> str:
     return f"{round(seconds * 1000)}ms"
 
 
-#: A length of time, read into seconds: ``500ms``, ``10 s``, ``5min``.
+#: Duration, parsed into seconds: ``500ms``, ``10 s``, ``5min``.
 duration: Kind[float] = Kind(f"a whole number {_WITH_UNIT}", _duration, _format_duration)
 
 
@@ -99,7 +98,7 @@ def _positive_duration(text: str) -> float:
     return seconds
 
 
-#: A length of time that is not nothing.
+#: Duration greater than zero.
 positive_duration: Kind[float] = Kind(
     f"a whole number above 0 {_WITH_UNIT}",
     _positive_duration,
@@ -114,29 +113,29 @@ def _text(value: str) -> str:
 
 
 def text(allowed: str = "a text that is not empty") -> Kind[str]:
-    """Any text but the empty one; ``allowed`` says what it stands for."""
+    """Non-empty text; ``allowed`` describes it."""
     return Kind(allowed, _text)
 
 
 def path(allowed: str) -> Kind[str]:
-    """The path of a file or folder; one that is relative, to where this process is when it is read.
+    """Path of a file or directory.
 
-    Somebody else's code may change the directory of the process later.
+    A relative path is resolved when it is read, because user code may change the working directory later.
     """
     return Kind(allowed, lambda value: placed(_text(value)))
 
 
 def placed(path: str) -> str:
-    """Where a path leads from here."""
+    """Return the absolute form of a path."""
     try:
-        # Nothing is made simpler: behind a link, ".." is another folder.
+        # Do not normalise: behind a symbolic link ".." is another directory.
         return os.path.join(os.getcwd(), path)
     except OSError:
-        return path  # the directory was removed
+        return path  # the working directory was removed
 
 
 def choice(*allowed: str) -> Kind[str]:
-    """One of a few words."""
+    """One of several words."""
 
     def parse(value: str) -> str:
         if value not in allowed:
@@ -147,7 +146,7 @@ def choice(*allowed: str) -> Kind[str]:
 
 
 def is_name(value: str) -> bool:
-    """Whether a reporter may be called so: letters, digits, ``-`` and ``_``."""
+    """Return whether a reporter may have this name: letters, digits, ``-`` and ``_``."""
     return re.fullmatch(r"[A-Za-z0-9_-]+", value) is not None
 
 
@@ -157,7 +156,7 @@ def _names(value: str) -> tuple[str, ...]:
         if not is_name(name):
             raise ValueError(f"{name!r} is not a name")
     if len(set(found)) < len(found):
-        raise ValueError("a name stands there twice")
+        raise ValueError("a name occurs twice")
     return tuple(found)
 
 
@@ -180,5 +179,5 @@ def _format_size(value: int) -> str:
     return f"{value // _UNITS[unit]}{unit}"
 
 
-#: A number of bytes, in Spark's own form: ``64k``, ``256m``, ``1g``.
+#: Size in bytes, in Spark's form: ``64k``, ``256m``, ``1g``.
 size: Kind[int] = Kind("a whole number above 0 with a unit (k, m, g), say 256m", _size, _format_size)

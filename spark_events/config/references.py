@@ -1,4 +1,4 @@
-"""Values that are kept elsewhere, ``${env:NAME}`` and ``${file:/path}``, and what is never shown of them."""
+"""References to values stored elsewhere: ``${env:NAME}`` and ``${file:/path}``."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ __all__ = [
 ]
 
 _REFERENCE = re.compile(r"\$\{(env|file):([^}]*)\}")
-#: Spark's own idea of what a secret is called (``spark.redaction.regex``), and what reporters add to it.
+#: Names of secret keys: Spark's default ``spark.redaction.regex``, extended for reporters.
 _TELLING_KEY = re.compile(
     r"(?i)secret|pass?w(or)?d|token|access[._-]?key|api[._-]?key|credential|authorization|headers"
 )
 
-#: Up to the last @: passwords hold all kinds of characters that should have been escaped.
+#: Up to the last @, because passwords often contain characters that should have been escaped.
 _PASSWORD = re.compile(r"(://[^\s/:@]*:)\S+(@)")
 
 
 class UnresolvedError(ValueError):
-    """What a reference names is not there; the message names the reference alone."""
+    """A variable or file does not exist; the message quotes the reference only."""
 
 
 class Secret:
-    """A text that no ``repr``, no message and no log shows by accident.
+    """Text that ``repr``, messages and logs do not show.
 
     Args:
-        text: what is to be kept.
+        text: the secret.
     """
 
     __slots__ = ("_text",)
@@ -48,7 +48,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself, for the one who needs it."""
+        """Return the secret text."""
         return self._text
 
     def __repr__(self) -> str:
@@ -69,24 +69,26 @@ def _secret(value: str) -> Secret:
     return Secret(value)
 
 
-#: A text that is never shown; best given as ``${env:NAME}`` or ``${file:/path}``.
+#: Secret text; users should set it as ``${env:NAME}`` or ``${file:/path}``.
 secret: Kind[Secret] = Kind("a text that is not empty, or ${env:NAME}, or ${file:/path}", _secret, str, True)
 
 
 def resolve(value: str) -> str:
-    """The value with every reference replaced by what it stands for; of a file, without the last line break.
+    """Replace every reference in a value; a file's last line break is removed.
 
     Raises:
-        UnresolvedError: there is no such variable or file.
+        UnresolvedError: a variable or file does not exist.
     """
     return resolved(value)[0]
 
 
 def resolved(value: str) -> tuple[str, dict[str, str]]:
-    """The same, with what each reference stands for and how it was written: a pipe can be read only once.
+    """Resolve a value; also return each resolved text with its reference.
+
+    Both are returned by one call because a pipe can be read only once.
 
     Raises:
-        UnresolvedError: there is no such variable or file.
+        UnresolvedError: a variable or file does not exist.
     """
     targets: dict[str, str] = {}
 
@@ -117,24 +119,24 @@ def has_reference(value: str) -> bool:
 
 
 def is_telling(key: str) -> bool:
-    """Whether a key is called like one of a secret."""
+    """Return whether a key has the name of a secret."""
     return _TELLING_KEY.search(key) is not None
 
 
 def is_secret(key: str, value: str) -> bool:
-    """Whether a value is not to be shown: by what its key is called, or because it stands for something else."""
+    """Return whether a value must be hidden, by the name of its key or because it contains a reference."""
     return is_telling(key) or has_reference(value)
 
 
 def shown(key: str, value: str, confidential: bool = False) -> str:
-    """A value as messages may show it: a reference as it was written, a secret not at all, a URL without password."""
+    """Return a value as messages may show it: references unresolved, secrets hidden, URLs without password."""
     if (confidential or is_telling(key)) and _REFERENCE.fullmatch(value) is None:
         return "a value that is not shown"
     return repr(without_password(value))
 
 
 def without_password(text: str) -> str:
-    """A text, an error of some library say, in which URLs have ``***`` where a password was.
+    """Replace passwords in URLs with ``***``.
 
     >>> without_password("cannot reach postgresql://ada:s3cret@db/events")
     'cannot reach postgresql://ada:***@db/events'

@@ -1,8 +1,7 @@
-"""Settings: text under dotted keys, read into frozen dataclasses that stand beside what they configure.
+"""Settings: text under dotted keys, read into frozen dataclasses.
 
-A dataclass declares its keys with :func:`option`. Reading never stops at the first mistake: every
-problem is collected as one sentence with the full key, what was given and what is allowed, and a key
-that nobody has read is a problem too.
+A dataclass declares its keys with :func:`option`. Reading collects every problem, each as one sentence with the full
+key, the given value and what is allowed. A key that no section reads is a problem, too.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _SPARK = "spark."
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Option:
-    """One key of a section; ``default`` is ``dataclasses.MISSING`` where the user must say."""
+    """One key of a section; ``default`` is ``dataclasses.MISSING`` if the key is required."""
 
     field: str
     key: str
@@ -37,13 +36,13 @@ class Option:
 
 
 def option(key: str, kind: Kind[T], default: T | Any = dataclasses.MISSING, *, doc: str) -> Any:
-    """A field of a configuration dataclass; without a default it is required."""
+    """Declare a field of a configuration dataclass; without a default it is required."""
     metadata = {_METADATA: (key, kind, doc)}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def options(section: type) -> list[Option]:
-    """The keys that a configuration dataclass declares, in their order."""
+    """Return the keys that a configuration dataclass declares, in order."""
     found = []
     for field in dataclasses.fields(section):
         if _METADATA in field.metadata:
@@ -53,7 +52,7 @@ def options(section: type) -> list[Option]:
 
 
 class Setting(NamedTuple):
-    """A value as the user gave it, and where: the file, or Spark's own configuration."""
+    """A value as given by the user, and its origin: the file, or Spark's configuration."""
 
     key: str
     value: str
@@ -61,7 +60,7 @@ class Setting(NamedTuple):
 
 
 class Settings:
-    """All settings of one driver, by their key without the leading ``spark.``; those with it win."""
+    """All settings of one driver, by key without the prefix ``spark.``; keys with the prefix override those without."""
 
     def __init__(self, settings: Iterable[Setting] = ()) -> None:
         ranked = sorted(settings, key=lambda setting: setting.key.startswith(_SPARK))
@@ -73,7 +72,7 @@ class Settings:
 
     @classmethod
     def of(cls, values: Mapping[str, str], origin: str = "a dictionary") -> Settings:
-        """Settings from a plain mapping, as tests and notebooks have them."""
+        """Create settings from a mapping, for tests and notebooks."""
         return cls(Setting(key, value, origin) for key, value in values.items())
 
     def read(self, section: type[T], prefix: str, *, resolve: bool = True) -> T | None:
@@ -103,8 +102,7 @@ class Settings:
                 if declared.kind.confidential or is_telling(declared.key):
                     targets.setdefault(given, "***")
                 self._confided[full_key] = targets
-            # A parser may be the user's own, and so may what becomes of the values: a defect there is told like a value
-            # that is wrong, and ends nobody's process.
+            # A user's own parser or Config may raise anything; report it as an invalid value.
             except (Exception, SystemExit) as error:
                 self.complain(full_key, _wrong(setting, declared.kind, error))
                 usable = False
@@ -116,27 +114,27 @@ class Settings:
             return None
 
     def names_below(self, prefix: str) -> list[str]:
-        """The distinct first parts of the keys below ``prefix``, in the order of the keys."""
+        """Return the distinct first parts of the keys below ``prefix``, in the order of the keys."""
         start = f"{prefix}."
         parts = (key[len(start) :].partition(".")[0] for key in self._settings if key.startswith(start))
         return list(dict.fromkeys(parts))
 
     def below(self, prefix: str) -> list[Setting]:
-        """The settings below ``prefix`` as they were given; of two for one key, the one that counts."""
+        """Return the effective settings below ``prefix``, as given."""
         return [setting for key, setting in self._settings.items() if key.startswith(f"{prefix}.")]
 
     def value(self, key: str) -> str | None:
-        """The raw text of one key."""
+        """Return the raw text of one key."""
         setting = self._settings.get(key)
         return None if setting is None else setting.value
 
     def confidence(self, prefix: str = "events") -> Confidence:
-        """Hides what the values below ``prefix`` that have been read were not to show."""
+        """Return an object that hides the secrets read below ``prefix``."""
         below = (told for key, told in self._confided.items() if key.startswith(f"{prefix}."))
         return Confidence({secret: shown for told in below for secret, shown in told.items()})
 
     def ignore_below(self, prefix: str) -> None:
-        """The keys below ``prefix`` are not judged: something worse is wrong with them as a whole."""
+        """Do not report keys below ``prefix`` as unknown, because another problem covers them."""
         self._known.update(key for key in self._settings if key.startswith(f"{prefix}."))
 
     def complain(self, key: str, problem: str) -> None:
@@ -148,13 +146,13 @@ class Settings:
         return tuple(text for key, text in self._all_problems() if _is_below(key, prefix))
 
     def check(self, without: Collection[str] = ()) -> None:
-        """Raise everything that is wrong; to be called when every section has been read.
+        """Raise the collected problems; call this after all sections are read.
 
         Args:
             without: prefixes of keys whose problems alone are no reason to raise: the caller handles them.
 
         Raises:
-            ConfigError: there were problems, or keys that no section knows.
+            ConfigError: there are problems, or keys that no section reads.
         """
         problems = self._all_problems()
         if any(not any(_is_below(key, prefix) for prefix in without) for key, _ in problems):
@@ -177,8 +175,7 @@ def _is_below(key: str, prefix: str) -> bool:
 
 
 def _wrong(setting: Setting, kind: Kind[Any], error: BaseException) -> str:
-    # What a parser says may quote the value, and so what a reference stands for; that of a confidential one does not
-    # where it raises what it is to raise.
+    # A parser's message may quote the value, and so a resolved secret. Parsers of confidential kinds do not quote it.
     is_safe = isinstance(error, ValueError) if kind.confidential else isinstance(error, UnresolvedError)
     quotes = (kind.confidential or is_secret(setting.key, setting.value)) and not is_safe
     said = _said(error, quotes)
@@ -188,6 +185,6 @@ def _wrong(setting: Setting, kind: Kind[Any], error: BaseException) -> str:
 
 
 def _said(error: BaseException, quotes: bool = False) -> str:
-    """What is wrong; a ValueError says it, of any other the type has to be told. Of one that quotes, that alone."""
+    """Describe an exception: the message of a ValueError; otherwise the type, too."""
     said = "" if quotes else str(error)
     return said if isinstance(error, ValueError) else f"{type(error).__name__}: {said}".rstrip(": ")

@@ -1,4 +1,4 @@
-"""An event as one line of JSON, and back."""
+"""Encoding of an event as one line of JSON, and decoding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DECODER = msgspec.json.Decoder(Event, dec_hook=_attributes)
 
 
 def encode_event(event: Event) -> bytes:
-    """The event as one JSON object, in UTF-8 and without line breaks."""
+    """Encode an event as one JSON object in UTF-8, without line breaks."""
     try:
         return _ENCODER.encode(event)
     except UnicodeEncodeError:
@@ -30,7 +30,7 @@ def encode_event(event: Event) -> bytes:
 
 
 def encode_lines(events: Sequence[Event]) -> bytes:
-    """Events as lines of JSON, each with its line break."""
+    """Encode events as JSON lines, each with its line break."""
     try:
         return _ENCODER.encode_lines(events)
     except UnicodeEncodeError:
@@ -38,17 +38,17 @@ def encode_lines(events: Sequence[Event]) -> bytes:
 
 
 def decode_event(data: bytes) -> Event:
-    """The inverse of :func:`encode_event`.
+    """Decode the JSON of :func:`encode_event`.
 
     Raises:
-        msgspec.MsgspecError: it is not an event.
-        UnicodeDecodeError: nor is it text.
+        msgspec.MsgspecError: the data is not an event.
+        UnicodeDecodeError: the data is not UTF-8.
     """
     return _DECODER.decode(data)
 
 
 def without_surrogates(event: Event) -> Event:
-    """The event as UTF-8 can hold it. Only one that was made without a builder has lone surrogates."""
+    """Replace lone surrogates, which only an event made without a builder can contain."""
     attributes = {
         plain(key): plain(value) if isinstance(value, str) else value for key, value in event.attributes.items()
     }

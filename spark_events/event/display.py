@@ -1,4 +1,4 @@
-"""How an event looks to a person: as one line, and as a notebook shows it."""
+"""Display of an event as a line of text and as HTML in a notebook."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from spark_events.event.text import on_one_line, plain, visible
 
 __all__ = ["as_card", "as_line", "moment"]
 
-#: The colour of a severity, readable on light and on dark paper.
+#: Colour of a severity, readable on light and dark backgrounds.
 _COLOURS = {"TRACE": "#808080", "DEBUG": "#808080", "WARN": "#b07800", "ERROR": "#d03030", "FATAL": "#b000b0"}
 _OTHER = "#2878c8"
 _CELL = "text-align:left;vertical-align:top;padding:0 1em 0 0"
 
 
 def moment(millis: int, time_format: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Milliseconds since the epoch as a local time; the number itself beyond the years that a calendar has."""
+    """Format milliseconds since the epoch as local time; return the number if the year is out of range."""
     try:
         return datetime.fromtimestamp(millis / 1000).strftime(time_format)
     except (ValueError, OverflowError, OSError):
@@ -25,14 +25,14 @@ def moment(millis: int, time_format: str = "%Y-%m-%d %H:%M:%S") -> str:
 
 
 def as_line(millis: int, severity: str, name: str, body: str) -> str:
-    """Everything that a person needs first, whatever the texts hold."""
+    """Return time, severity, name and body in one line, without control characters."""
     return f"{moment(millis)} {severity} {on_one_line(f'{name}: {body}')}"
 
 
 def as_card(millis: int, severity: str, name: str, body: str, details: Mapping[str, object]) -> str:
-    """HTML that stands by itself: a headline, and the details to be unfolded.
+    """Return self-contained HTML: a headline with collapsible details.
 
-    Nothing in it is active, whatever the texts hold: they come from jobs, and so from anybody.
+    All text is escaped, because it comes from jobs.
     """
     colour = _COLOURS.get(severity, _OTHER)
     rows = "".join(

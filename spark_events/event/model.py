@@ -1,4 +1,4 @@
-"""The event: one fact an operator acts on. The model is Flink's (FLIP-481), the manners are Python's."""
+"""The event: one fact that an operator acts on, modelled on Flink's FLIP-481."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AttributeValue: TypeAlias = str | int | float | bool
 
 
 class Severity(enum.Enum):
-    """How bad it is; names and numbers are those of the OpenTelemetry log data model."""
+    """Severity, with the names and numbers of the OpenTelemetry log data model."""
 
     TRACE = "TRACE"
     DEBUG = "DEBUG"
@@ -36,7 +36,7 @@ class Severity(enum.Enum):
     """OpenTelemetry's SeverityNumber: 1 for TRACE to 21 for FATAL."""
 
     def __init__(self, _: object) -> None:
-        # Asked for with every event: an attribute, for to look a member up in a dictionary takes longer.
+        # An attribute instead of a dictionary lookup, because every event reads it.
         self.number = 1 + 4 * len(type(self).__members__)
 
     def __ge__(self, other: object) -> bool:
@@ -47,12 +47,12 @@ class Severity(enum.Enum):
 
 
 class Attributes(dict[str, AttributeValue]):
-    """A dictionary that no longer changes: one event is seen by many reporters at once."""
+    """Immutable dictionary, because several reporters share one event."""
 
     __slots__ = ()
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("the attributes of an event cannot be changed; build a new event")
+        raise TypeError("an event's attributes are immutable; build a new event")
 
     __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse
 
@@ -60,19 +60,19 @@ class Attributes(dict[str, AttributeValue]):
         return Attributes, (dict(self),)
 
 
-# No event is part of a cycle: the collector need not look for one.
+# Events are never part of a reference cycle, so the garbage collector can skip them.
 class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One fact, immutable.
+    """One immutable fact.
 
     Attributes:
-        name: what kind of fact, say ``BatchCommitEvent``.
-        class_scope: which part of Spark (or of the user's program) it is about, dotted.
-        body: one sentence for a person who sees nothing else.
-        severity: how bad it is.
-        observed_ts_millis: when it happened, in milliseconds since the epoch; not when it was sent.
-        event_id: the same for the same fact, however often it is delivered.
-        sequence: counts up within an application, in the order of events.
-        attributes: the details, for machines.
+        name: kind of fact, such as ``BatchCommitEvent``.
+        class_scope: dotted name of the part of Spark, or of the user's program, that the event concerns.
+        body: one sentence that a person understands without the other fields.
+        severity: severity of the fact.
+        observed_ts_millis: when it happened (not when it was sent), in milliseconds since the epoch.
+        event_id: identifier of the fact, equal for every delivery of it.
+        sequence: number within the application, increasing in the order of events.
+        attributes: details for machines.
     """
 
     name: str
@@ -89,32 +89,32 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @staticmethod
     def builder(class_scope: str | type, name: str) -> EventBuilder:
-        """The same as ``EventBuilder(class_scope, name)``."""
+        """Return ``EventBuilder(class_scope, name)``."""
         return EventBuilder(class_scope, name)
 
     def __repr__(self) -> str:
         return f"<Event {as_line(self.observed_ts_millis, self.severity.value, self.name, self.body)}>"
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
+        """Return the HTML for a notebook."""
         facts = {"class_scope": self.class_scope, "event_id": self.event_id, "sequence": self.sequence}
         moment = self.observed_ts_millis
         return as_card(moment, self.severity.value, self.name, self.body, {**facts, **self.attributes})
 
 
 class EventBuilder:
-    """Builds an :class:`Event` step by step, as in FLIP-481; every wrong value is refused at once.
+    """Builder of an :class:`Event`, as in FLIP-481; invalid values raise immediately.
 
     >>> EventBuilder("shop.orders", "OrderImported").set_attribute("orders", 12).build().attributes
     {'orders': 12}
 
     Args:
-        class_scope: a dotted name, or the class that the event comes from.
-        name: what kind of fact.
+        class_scope: a dotted name, or the class that emits the event.
+        name: kind of fact.
 
     Raises:
-        InvalidEventError: a name that is empty, an attribute of another type than ``str``, ``int``,
-            ``float`` or ``bool``, a number that JSON or 64 bits cannot hold.
+        InvalidEventError: an empty name, an attribute that is not a ``str``, ``int``, ``float`` or ``bool``, or a
+            number that JSON or 64 bits cannot represent.
     """
 
     def __init__(self, class_scope: str | type, name: str) -> None:
@@ -128,14 +128,14 @@ class EventBuilder:
         self._attributes: dict[str, AttributeValue] = {}
 
     def set_body(self, body: str) -> EventBuilder:
-        """A sentence for people; without one it is the event's name."""
+        """Set the sentence for people; the default is the event's name."""
         if not isinstance(body, str):
             raise InvalidEventError(f"body: given {body!r}, allowed is a str")
         self._body = plain(body)
         return self
 
     def set_severity(self, severity: Severity | str) -> EventBuilder:
-        """INFO, if it is never called; a name in capitals or not."""
+        """Set the severity, by member or case-insensitive name; the default is INFO."""
         try:
             self._severity = Severity(severity.upper() if isinstance(severity, str) else severity)
         except ValueError:
@@ -144,7 +144,7 @@ class EventBuilder:
         return self
 
     def set_observed_ts_millis(self, observed_ts_millis: int) -> EventBuilder:
-        """When it happened, in milliseconds since the epoch; the present, if it is never called."""
+        """Set when it happened, in milliseconds since the epoch; the default is now."""
         if type(observed_ts_millis) is not int or not 0 <= observed_ts_millis < _INT64:
             raise InvalidEventError(
                 f"observed_ts_millis: given {observed_ts_millis!r}, allowed are milliseconds since the epoch"
@@ -153,18 +153,18 @@ class EventBuilder:
         return self
 
     def set_attribute(self, key: str, value: AttributeValue) -> EventBuilder:
-        """Adds a detail, replacing one of the same key."""
+        """Add an attribute, or replace the one with the same key."""
         self._attributes[_text("attribute key", key)] = _attribute(key, value)
         return self
 
     def set_attributes(self, attributes: Mapping[str, AttributeValue]) -> EventBuilder:
-        """Adds several details."""
+        """Add several attributes."""
         for key, value in attributes.items():
             self.set_attribute(key, value)
         return self
 
     def build(self) -> Event:
-        """The event, with an identifier of its own. Its sequence and its final identifier come when it is reported."""
+        """Return the event with a new identifier; sequence and final identifier are set when it is reported."""
         now = time.time_ns() // 1_000_000
         return Event(
             name=self._name,
@@ -179,12 +179,12 @@ class EventBuilder:
 
 def _text(what: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise InvalidEventError(f"{what}: given {value!r}, allowed is a str that is not empty")
+        raise InvalidEventError(f"{what}: given {value!r}, allowed is a non-empty str")
     return plain(value)
 
 
 def _attribute(key: str, value: Any) -> AttributeValue:
-    # The value itself, not a subclass of it (numpy.float64, say) that an encoder would not know.
+    # Convert subclasses such as numpy.float64 to the plain type, which encoders know.
     if isinstance(value, bool):
         return value
     if isinstance(value, str):

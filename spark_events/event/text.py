@@ -1,4 +1,4 @@
-"""Text as every destination can take it."""
+"""Sanitising of text for terminals and UTF-8."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 __all__ = ["on_one_line", "plain", "said_of", "visible"]
 
 _BREAKS = re.compile("[\t-\r\x85\u2028\u2029]+")
-# What a terminal obeys; what reorders the text around it ("Trojan Source"); what takes no room. Joiners stay: emoji and
-# some scripts need them.
+# Terminal control, bidirectional ("Trojan Source") and zero-width characters. Joiners stay: emoji and some scripts need
+# them.
 _CONTROLS = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
@@ -25,18 +25,18 @@ def on_one_line(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Escape control characters, those for the direction of writing included; line breaks and tabs stay."""
+    """Escape control characters, including bidirectional ones; line breaks and tabs stay."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def plain(value: str) -> str:
-    """A str that is nothing but a str, without the lone surrogates that UTF-8 cannot hold."""
+    """Return a plain str, without the lone surrogates that UTF-8 cannot encode."""
     return value.encode("utf-8", "replace").decode()
 
 
 def said_of(thing: object, most: int) -> str:
-    """What somebody else's object says of itself, in at most so many characters."""
+    """Return at most ``most`` characters of the ``str`` of a foreign object; never raise."""
     try:
         return plain(str(thing)[:most])
     except Exception as error:
-        return f"(cannot be told, its __str__ raises {type(error).__name__})"
+        return f"(not printable: its __str__ raises {type(error).__name__})"

@@ -1,4 +1,4 @@
-"""Libraries that only some reporters need: imported when one is made, missed with the command that helps."""
+"""Import of optional libraries, with a message that names the extra to install."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["load_extra"]
 
 
 def load_extra(module: str, extra: str) -> ModuleType:
-    """A module of an optional library.
+    """Import a module of an optional library.
 
     Raises:
-        MissingExtraError: it is not installed; the message says which extra brings it.
+        MissingExtraError: the library is not installed; the message names the extra.
     """
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise MissingExtraError(f"{error.name} is not installed; pip install 'spark-events[{extra}]'") from None
+        raise MissingExtraError(f"{error.name} is not installed; run: pip install 'spark-events[{extra}]'") from None

@@ -56,5 +56,5 @@ class Progress:
         """
         total, self._ids = len(self._ids), ()
         if self._rejected:
-            said = f"{self._rejected} of {total} events were refused: {self._why}"
+            said = f"{self._rejected} of {total} events refused: {self._why}"
             raise PermanentError(said, rejected=self._rejected)

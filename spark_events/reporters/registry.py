@@ -60,15 +60,15 @@ def _fault(found: Any) -> str | None:
             return f"does not define {' and '.join(sorted(found.__abstractmethods__))}"
         for method in (found.open, found.close):
             if _misfits(method, None):
-                return f"cannot be used: {method.__name__} is called without arguments"
+                return f"cannot be used: {method.__name__} must accept no arguments"
         if _misfits(found.report, None, ()):
-            return "cannot be used: report is called with one argument, the events"
+            return "cannot be used: report must accept one argument, the events"
     elif not callable(found):
-        return "is neither a class nor a function that makes a reporter"
+        return "is not a Reporter class or a function that returns one"
     elif not hasattr(found, "Config"):
-        return "has no Config that declares its keys"
+        return "has no Config, which declares its keys"
     if _misfits(found, None):
-        return "cannot be made: it is called with one argument, its Config"
+        return "cannot be created: the constructor must accept one argument, its Config"
     return _config_fault(found.Config)
 
 

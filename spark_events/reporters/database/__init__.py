@@ -1,1 +1,1 @@
-"""``database``: one table of events, and the views that an operator asks for."""
+"""Reporter ``database``: a table of events, and views for operators."""

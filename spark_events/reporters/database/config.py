@@ -1,4 +1,4 @@
-"""The settings of the reporter ``database``."""
+"""Settings of the reporter ``database``."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _parse(value: str) -> Secret:
     return Secret(value)
 
 
-#: SQLAlchemy's form of a URL; confidential, for there may be a password in it.
+#: A URL in SQLAlchemy's form. Confidential, because it may contain a password.
 database_url: Kind[Secret] = Kind(_ALLOWED, _parse, Secret.reveal, True)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DatabaseConfig:
-    """``events.reporter.<name>.…`` of type ``database``."""
+    """Settings below ``events.reporter.<name>.`` for type ``database``."""
 
     url: Secret = option(
         "url",

@@ -1,4 +1,4 @@
-"""How SQLAlchemy is to talk to each database."""
+"""SQLAlchemy engines for SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["create"]
 
 
 def create(config: DatabaseConfig) -> Engine:
-    """An engine of one connection, which is looked at before each use and made anew when it is broken.
+    """Create an engine with one connection, tested before each use.
 
     Raises:
         MissingExtraError: PostgreSQL's driver is not installed.
-        ValueError: the URL is none; the message does not quote it.
+        ValueError: the URL is invalid; the message does not quote it.
     """
     try:
         url = make_url(config.url.reveal())
     except (ArgumentError, ValueError):
-        # The library's own message may quote what is between the colons, and that may be a password.
-        raise ValueError("url: it cannot be read; characters such as @ : / in a password must be escaped") from None
+        # SQLAlchemy's own message may quote a password.
+        raise ValueError("url: not a valid URL; percent-encode characters such as @ : / in a password") from None
     if config.password is not None:
         url = url.set(password=config.password.reveal())
     make = _sqlite if url.get_backend_name() == "sqlite" else _postgresql
@@ -42,7 +42,7 @@ def _create(url: Any, arguments: dict[str, Any]) -> Engine:
         max_overflow=0,
         pool_pre_ping=True,
         hide_parameters=True,
-        # The rows have attributes as JSON already.
+        # ``rows.row_of`` has already encoded the attributes as JSON.
         json_serializer=lambda text: text,
         connect_args={key: value for key, value in arguments.items() if key not in url.query},
     )
@@ -50,22 +50,23 @@ def _create(url: Any, arguments: dict[str, Any]) -> Engine:
 
 def _sqlite(url: Any, timeout: float) -> Engine:
     if url.database and not url.database.startswith((":memory:", "file:")):
-        # Somebody else's code may change the directory that it is relative to.
+        # User code in this process may change the working directory later.
         url = url.set(database=placed(url.database))
-    # Half of the time is for another driver's transaction, half is left for our own.
+    # Wait half of the timeout for another driver's transaction; the other half remains for our own.
     engine = _create(url, {"timeout": timeout / 2, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")
     def connected(connection: Any, _: object) -> None:
-        # Else Python's driver begins transactions of its own, later than we say.
+        # Stop Python's driver from beginning transactions implicitly.
         connection.isolation_level = None
-        # Who reads does not hold up who writes. Where it cannot be had (read-only, no shared memory) it goes without.
+        # With a write-ahead log readers do not block the writer. Read-only files and some file systems do not support
+        # it.
         with contextlib.suppress(sqlite3.OperationalError):
             connection.execute("PRAGMA journal_mode = WAL")
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # A transaction that would write only later could find, then, that another one has written: that is an error.
+        # A deferred transaction fails when another connection writes between its first read and its first write.
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
@@ -78,7 +79,7 @@ def _postgresql(url: Any, timeout: float) -> Engine:
         url,
         {
             "application_name": "spark-events",
-            # Not the database's: of one that has none (SQL_ASCII), texts would come back as bytes.
+            # In a database with encoding SQL_ASCII, psycopg would return text as bytes.
             "client_encoding": "utf8",
             "connect_timeout": seconds,
             "keepalives_idle": seconds,
@@ -88,7 +89,7 @@ def _postgresql(url: Any, timeout: float) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        # For this transaction only: behind a connection pooler, the next one may be somebody else's.
+        # LOCAL: a connection pooler may give this session to another client after the transaction.
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = {max(1, round(timeout * 1000))}")
 
     return engine

@@ -1,4 +1,4 @@
-"""Writes events to a database, one transaction a batch."""
+"""Reporter that writes events to a database, one transaction per batch."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ __all__ = ["DatabaseReporter"]
 
 
 class DatabaseReporter(Reporter):
-    """A table of events in SQLite or PostgreSQL, with views of what operators ask.
+    """Store events in SQLite or PostgreSQL, with views for operators.
 
-    Delivering an event twice leaves one row: its ``event_id`` is the key. Everything blocks, which is what the
-    reporter's own thread is for; PostgreSQL is told to give up a statement that takes longer than the timeout, and
-    a server that does not even hear that costs a thread, and no event.
+    A duplicate event leaves one row, because ``event_id`` is the primary key. All calls block the reporter's own
+    thread. PostgreSQL cancels a statement that exceeds the timeout; if the server hangs, the dispatcher abandons the
+    thread and retries the events.
     """
 
     Config: ClassVar[type[DatabaseConfig]] = DatabaseConfig
 
     def __init__(self, config: DatabaseConfig) -> None:
         load_extra("sqlalchemy", "database")
-        # Everything that imports SQLAlchemy itself stands behind this line.
+        # Import SQLAlchemy only after load_extra has checked that it is installed.
         from spark_events.reporters.database import engines, schema, statements
 
         self._schema = schema
         self._statements = statements
         self._engine: Engine = engines.create(config)
         url = self._engine.url
-        # Its query may hold a password, and who connects from where is nobody else's affair.
+        # The query part may contain a password.
         self._where = url.set(query={}).render_as_string(hide_password=True)
         told = [str(value) for key, value in url.query.items() if is_telling(key)]
         self._hide = Confidence([url.password or "", *told]).hide
@@ -56,7 +56,7 @@ class DatabaseReporter(Reporter):
     def open(self) -> None:
         if self._path is not None:
             with self._verdicts():
-                # Events may hold what a job's messages hold: a new file is for its owner alone.
+                # Events may contain user data, so only the owner may read a new file.
                 os.close(os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
                 self._file = _identity(self._path)
         with self._verdicts(), self._engine.begin() as connection:
@@ -66,11 +66,11 @@ class DatabaseReporter(Reporter):
 
     def report(self, events: Sequence[Event]) -> None:
         if self._path is not None and _identity(self._path) != self._file:
-            # Who removes a file on Unix does not stop who writes to it: those rows would be nowhere.
+            # If another process deleted or replaced the file, the open connection would write into the deleted one.
             self._engine.dispose()
             self._is_ready = False
         if not self._is_ready:
-            # After a failure: the database that is there now may be a new one, or another one.
+            # After a failure the server may have a new database.
             self.open()
         rows = [row_of(event) for event in events]
         insert = self._statements.insert(self._engine.dialect.name, names_key=self._names_key)
@@ -85,10 +85,10 @@ class DatabaseReporter(Reporter):
         with self._verdicts(), self._engine.begin() as connection:
             rejected = self._one_by_one(connection, insert, rows)
         if rejected:
-            raise PermanentError(f"{rejected} of {len(rows)} events were refused: {reason}", rejected=rejected)
+            raise PermanentError(f"{rejected} of {len(rows)} events refused: {reason}", rejected=rejected)
 
     def _one_by_one(self, connection: Connection, insert: Any, rows: list[dict[str, Any]]) -> int:
-        """Still one transaction, but a row that is refused is refused alone; returns how many were."""
+        """Insert rows with one savepoint each and return the number of refused rows."""
         rejected = 0
         for row in rows:
             try:
@@ -110,7 +110,7 @@ class DatabaseReporter(Reporter):
             raise self._transient(error) from None
 
     def _transient(self, error: Exception) -> TransientError:
-        """Wrong rights, a full disk, a server that is away: nothing is wrong with the events, so they are kept."""
+        """Return an error that keeps the events: permissions, disk or server are at fault."""
         self._is_ready = False
         return TransientError(f"{self._where}: {self._hide(without_password(self._statements.reason(error)))}")
 
@@ -119,7 +119,7 @@ class DatabaseReporter(Reporter):
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Which file it is; None when there is none."""
+    """Return device and inode of a file, or None if it does not exist."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""From an event to its row."""
+"""Conversion of an event to a database row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_events.event import Attributes, AttributeValue, Event, without_surrog
 
 __all__ = ["MOST_INDEXED", "row_of"]
 
-#: Characters of a text that is indexed; PostgreSQL's indexes take no more than about 2,700 bytes.
+#: Maximum length in characters of indexed text; PostgreSQL indexes at most about 2,700 bytes.
 MOST_INDEXED = 255
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -38,14 +38,14 @@ _NUMBERS = {
 
 
 def row_of(event: Event) -> dict[str, Any]:
-    """The columns of an event: its fields, all attributes as JSON, and those that the views are made of.
+    """Return the columns of an event: its fields, view columns and all attributes as JSON.
 
-    No database can hold lone surrogates, PostgreSQL no NUL: they are replaced, by ``?`` and by the symbol ␀. A text
-    that is too long for an index is cut, with a mark; it is whole in ``attributes``.
+    Lone surrogates become ``?`` and NUL becomes ``␀``, because databases cannot store them. Indexed text is cut to
+    :data:`MOST_INDEXED` characters and ends with ``…``; ``attributes`` has the whole text.
     """
     try:
         attributes = _ENCODER.encode(event.attributes).decode()
-        # Text about a NUL looks like one in JSON, and line breaks are not printable: both only cost the longer way.
+        # A quoted "\\u0000" or a line break takes the slow path too, which is harmless.
         texts = f"{event.body}{event.event_id}{event.name}{event.class_scope}"
         is_plain = "\\u0000" not in attributes and texts.isprintable()
     except UnicodeEncodeError:
@@ -83,7 +83,7 @@ def _visible(text: str) -> str:
 
 
 def _identifier(text: str) -> str:
-    """As short as a text may be that is indexed, and still a different one for each."""
+    """Shorten an identifier with a hash, so that it stays unique."""
     if len(text) <= MOST_INDEXED:
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -94,7 +94,7 @@ def _moment(millis: int) -> datetime | None:
     try:
         return _EPOCH + timedelta(milliseconds=millis)
     except OverflowError:
-        # Beyond the years that a calendar has; the number is there all the same.
+        # The year is outside the range of ``datetime``; ``observed_ts_millis`` still has the value.
         return None
 
 
@@ -107,5 +107,5 @@ def _short(text: str) -> str:
 
 
 def _number(value: AttributeValue | None) -> int | None:
-    """A whole number of 64 bits; what is none has no place in a column of numbers."""
+    """Return a 64-bit integer, or None if the value does not fit a numeric column."""
     return value if type(value) is int and -_INT64 <= value < _INT64 else None

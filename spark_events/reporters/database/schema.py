@@ -1,4 +1,4 @@
-"""Which version of the tables a database has, and how it gets to ours."""
+"""Schema version of the database, and its upgrades."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ __all__ = ["STEPS", "Step", "prepare", "version"]
 
 Step: TypeAlias = Callable[[Connection], None]
 
-#: Drivers of any version must agree on it: the letters of "sparkevt" as a number.
+#: Key of the advisory lock, the same in every version: the letters "sparkevt" as a number.
 _LOCK = 0x737061726B657674
 _SLOW_COMMIT_MS = 60_000
 
 
 def _first(connection: Connection) -> None:
     METADATA.create_all(connection, [EVENTS], checkfirst=False)
-    # Where somebody has dropped the events alone, it is there, with what was set in it.
+    # If only the events table was dropped, keep the thresholds that the user has set.
     if not inspect(connection).has_table(THRESHOLDS.name):
         METADATA.create_all(connection, [THRESHOLDS], checkfirst=False)
         connection.execute(THRESHOLDS.insert(), {"query_name": "*", "slow_commit_ms": _SLOW_COMMIT_MS})
 
 
-#: What leads from each version to the next; the first leads from nothing to version 1. A step, once released, is
-#: never changed: it says what it does to the tables of its time, so only the first may use what ``tables`` says now.
+#: Upgrade steps: ``STEPS[n]`` leads from version n to n + 1. Never change a released step. Only the first may use
+#: ``tables``, because that module describes the newest version.
 STEPS: Sequence[Step] = (_first,)
 
 
 def version(connection: Connection) -> int:
-    """The version of the tables that are there; 0 where there are none."""
+    """Return the version of the existing tables, or 0 if there are none."""
     if not inspect(connection).has_table(SCHEMA.name):
         return 0
     found = connection.execute(select(SCHEMA.c.version)).scalar()
@@ -42,20 +42,18 @@ def version(connection: Connection) -> int:
 
 
 def prepare(connection: Connection, steps: Sequence[Step] = STEPS) -> None:
-    """Makes the tables and views, or brings them from an older version to this one, within a transaction.
+    """Create or upgrade the tables and views within a transaction.
 
-    Who drops the table of events wants to begin anew: it is made again, whatever version is said to be there.
-
-    Nothing is written, and so no right to do so is needed, where they are as they should be. Of several drivers that
-    come at the same time one does it, the others wait.
+    An up-to-date schema needs no write, and so no permission to write. If several drivers start at the same time, one
+    upgrades and the others wait. If the events table was dropped, it is created again.
 
     Raises:
-        PermanentError: a newer spark-events has been here.
+        PermanentError: a newer spark-events has upgraded the tables.
     """
     if _is_done(connection, version(connection), steps):
         return
     if connection.dialect.name == "postgresql":
-        # SQLite's transactions lock others out by themselves.
+        # SQLite needs no lock of ours: BEGIN IMMEDIATE already excludes other writers.
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     found = version(connection)
     if _is_done(connection, found, steps):
@@ -71,7 +69,7 @@ def prepare(connection: Connection, steps: Sequence[Step] = STEPS) -> None:
     for step in steps[found:]:
         step(connection)
     for definition in views.definitions(connection.dialect.name):
-        # Not as a statement with parameters: the driver would look for them in its percent signs.
+        # exec_driver_sql passes no parameters, so percent signs in the view are safe.
         connection.exec_driver_sql(definition)
     connection.execute(SCHEMA.update(), {"version": len(steps)})
 
@@ -79,8 +77,8 @@ def prepare(connection: Connection, steps: Sequence[Step] = STEPS) -> None:
 def _is_done(connection: Connection, found: int, steps: Sequence[Step]) -> bool:
     if found > len(steps):
         raise PermanentError(
-            f"the database's tables have version {found}, this spark-events knows {len(steps)}:"
-            " a newer one has been here; upgrade this one, or give it a database of its own"
+            f"the database's tables have version {found}, this spark-events supports {len(steps)}:"
+            " a newer spark-events has upgraded them; upgrade this one, or use another database"
         )
     return found == len(steps) and _has_events(connection)
 

@@ -1,4 +1,4 @@
-"""The one statement that events need, and what the errors of databases mean."""
+"""The insert statement, and the classification of database errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_events.reporters.database.tables import EVENTS
 
 __all__ = ["insert", "is_about_values", "may_name_key", "reason"]
 
-#: SQLSTATE: "program limit exceeded", a text that is too long for PostgreSQL say; what a trigger of somebody's raises.
+#: SQLSTATE prefixes that mean a bad row: program limit exceeded (text too long), exception raised by a trigger.
 _REFUSALS = ("54", "P0001")
 _MAY_NAME_KEY = text(
     """
@@ -23,26 +23,28 @@ _MAY_NAME_KEY = text(
     )
     """
 )
-#: Characters; PostgreSQL quotes the whole row that it refuses.
+#: In characters. PostgreSQL quotes the whole refused row.
 _MOST_REASON = 500
 
 
 @functools.cache
 def insert(dialect: str, *, names_key: bool = True) -> Any:
-    """Inserts events that are not there yet.
+    """Return the statement that inserts events and skips duplicates.
 
-    What another rule of the table refuses, one that somebody has added, is an error. Only where the key cannot be named
-    it is not told from an event that is there.
+    Args:
+        dialect: ``postgresql`` or ``sqlite``.
+        names_key: name ``event_id`` as the conflict target, so that a violation of another constraint is an error.
+            Without the target, every violation counts as a duplicate.
     """
     make = postgresql.insert if dialect == "postgresql" else sqlite.insert
     return make(EVENTS).on_conflict_do_nothing(index_elements=[EVENTS.c.event_id] if names_key else None)
 
 
 def may_name_key(connection: Connection) -> bool:
-    """Whether a statement may say which key it means.
+    """Return whether a statement may name ``event_id`` as its conflict target.
 
-    In PostgreSQL that is to read it, for which a role may have no right, or only to rows of a policy; and there must be
-    an index of it alone, which a table that somebody has partitioned does not have.
+    PostgreSQL requires the SELECT privilege on the column, no row-level security, and a unique index on this column
+    alone, which a partitioned table does not have.
     """
     if connection.dialect.name != "postgresql":
         return True
@@ -50,17 +52,17 @@ def may_name_key(connection: Connection) -> bool:
 
 
 def is_about_values(error: Exception) -> bool:
-    """Whether it is the values of a row that are wrong, so that trying again cannot help."""
+    """Return whether the values of a row caused the error, so that a retry cannot help."""
     if isinstance(error, (exc.DataError, exc.IntegrityError)):
         return True
     if isinstance(error, exc.DBAPIError):
         return str(getattr(error.orig, "sqlstate", None) or "").startswith(_REFUSALS)
-    # What a driver cannot even turn into a parameter: SQLAlchemy's own, or what Python says.
+    # Values that SQLAlchemy or the driver cannot convert to parameters.
     return isinstance(error, (exc.StatementError, ValueError, OverflowError))
 
 
 def reason(error: Exception) -> str:
-    """What went wrong, in one line, without the statement and its values."""
+    """Describe an error in one line, without the statement and its values."""
     cause = error.orig if isinstance(error, exc.StatementError) and error.orig is not None else error
     said = " ".join(str(cause).split())
     return f"{type(cause).__name__}: {said[:_MOST_REASON]}"

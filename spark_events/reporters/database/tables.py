@@ -1,4 +1,4 @@
-"""The tables, in SQLAlchemy's words."""
+"""Table definitions in SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ __all__ = ["EVENTS", "METADATA", "SCHEMA", "THRESHOLDS"]
 
 METADATA = MetaData()
 
-#: One row an event.
+#: One row per event.
 EVENTS = Table(
     "spark_events",
     METADATA,
     Column("event_id", Text, primary_key=True),
     Column("sequence", BigInteger, nullable=False),
     Column("observed_ts_millis", BigInteger, nullable=False),
-    # The same, in UTC, for people; NULL beyond the years of a calendar.
+    # The same time in UTC; NULL if the year is out of range.
     Column("observed_at", DateTime(timezone=True)),
     Column("name", Text, nullable=False),
     Column("class_scope", Text, nullable=False),
     Column("severity", Text, nullable=False),
     Column("severity_number", SmallInteger, nullable=False),
     Column("body", Text, nullable=False),
-    # Copies of attributes, as far as events have them: what views and indexes are made of.
+    # Copies of attributes, for views and indexes.
     Column("app_id", Text),
     Column("app_attempt_id", Text),
     Column("app_name", Text),
@@ -44,7 +44,7 @@ EVENTS = Table(
     Index("spark_events_by_application", "app_id", "observed_ts_millis"),
 )
 
-#: From how many milliseconds on a commit is slow: of a query by its name, or of all others (``*``). For people to edit.
+#: Commit duration in milliseconds above which a query is slow; ``*`` is the default. Users edit this table.
 THRESHOLDS = Table(
     "spark_events_thresholds",
     METADATA,
@@ -52,5 +52,5 @@ THRESHOLDS = Table(
     Column("slow_commit_ms", BigInteger, nullable=False),
 )
 
-#: One row: which version of all this is there.
+#: One row: the schema version.
 SCHEMA = Table("spark_events_schema", METADATA, Column("version", BigInteger, nullable=False))

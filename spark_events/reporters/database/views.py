@@ -1,7 +1,7 @@
-"""What an operator asks a database of events: how long was it up and down, what failed, which commits were slow.
+"""Views for operators: uptime and downtime, failures, slow commits.
 
-These are the uses for which FLIP-481 asks for events. One text serves every database, but for the present time and for
-how an attribute is found in JSON.
+FLIP-481 names these uses of events. One SQL text serves both databases, except for the current time and the access
+to JSON attributes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _ATTRIBUTE = {
     "sqlite": r"""json_extract(attributes, '$."\1"')""",
 }
 
-# One row a run of an application or a query. A query's run ends with its application at the latest. A run whose end
-# was not told, and after which another one started, ended when nobody knows (its machine died, say): it counts until
-# the last event of its application. Nothing is down after an orderly end, until the next start has failed, too.
+# One row per run of an application or query. A query's run ends with its application at the latest. A run without an
+# end that was followed by another run is UNKNOWN and ends with the last event of its application. Time after an orderly
+# end is not downtime.
 _RUNS = """
 WITH told AS (
   SELECT entity, app_id, coalesce(app_attempt_id, '') AS attempt, query_run_id,
@@ -88,8 +88,8 @@ FROM spark_events
 WHERE name = 'JobFailureEvent'
 """
 
-# An event may stand for several batches: what counts is how long one of them took. WARN is what the driver's own
-# events.batch-commit.max-duration says.
+# An event may cover several batches, so compare the mean duration. The driver sets WARN by
+# events.batch-commit.max-duration.
 _SLOW_COMMITS = """
 SELECT observed_at, observed_ts_millis, app_id, app_name, query_id, query_name, batch_id, input_rows,
   duration_ms / coalesce(nullif(batches, 0), 1) AS duration_ms,
@@ -104,7 +104,7 @@ FROM (
 WHERE severity_number >= 13 OR duration_ms / coalesce(nullif(batches, 0), 1) > threshold_ms
 """
 
-#: The views, each behind those that it is made of.
+#: View definitions, each after the views that it uses.
 _TEXTS = {
     "spark_events_runs": _RUNS,
     "spark_events_uptime": _UPTIME,
@@ -115,7 +115,7 @@ NAMES = tuple(_TEXTS)
 
 
 def definitions(dialect: str) -> list[str]:
-    """The statements that make the views, in an order that works."""
+    """Return the CREATE VIEW statements in order of their dependencies."""
     return [f"CREATE VIEW {name} AS {_in(dialect, text)}" for name, text in _TEXTS.items()]
 
 

@@ -1,1 +1,1 @@
-"""What the reporters that speak HTTP have in common: their proxies, and what nobody else is to read."""
+"""Code shared by the HTTP reporters: proxies, and hiding of secrets."""

@@ -1,6 +1,6 @@
-"""What an address says in confidence, and those who log addresses.
+"""Secrets in addresses and headers, and loggers that print addresses.
 
-Receivers quote what they were sent: a page for 404 has the path in it, which is all the secret that some have.
+Receivers quote requests: the page of a 404 contains the path, which may be the secret.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from spark_events.config.confidence import NO_WORD
 
 __all__ = ["credentials", "in_headers", "secret_address", "unseen"]
 
-#: The loggers of httpx and httpcore. Each request's address, headers included, is told there.
+#: Loggers of httpx and httpcore that print the address and headers of each request.
 _TOLD_BY = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
 
 
 def secret_address(url: str) -> Iterator[str]:
-    """What nobody is to read of an address that is a secret itself: all but its host and port."""
+    """Yield the secret parts of an address that is itself a secret: all but host and port."""
     parts = urlsplit(url)
     yield url
     yield parts.path
@@ -33,10 +33,10 @@ def secret_address(url: str) -> Iterator[str]:
 
 
 def credentials(url: str) -> Iterator[str]:
-    """What nobody is to read of any address: who asks, with which password, and its query."""
+    """Yield the secret parts of any address: user, password and query."""
     parts = urlsplit(url)
     yield parts.query
-    # As it is written, too: a "+" is a blank only to some.
+    # Also the undecoded value, because not every receiver decodes "+" as a space.
     yield from (one.partition("=")[2] for one in parts.query.split("&"))
     yield from (value for _, value in parse_qsl(parts.query))
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
@@ -45,7 +45,7 @@ def credentials(url: str) -> Iterator[str]:
 
 
 def in_headers(values: Iterable[str]) -> Iterator[str]:
-    """What nobody is to read of headers: their values, and of ``Bearer …`` and ``session=…`` what is behind it."""
+    """Yield header values, and the part after ``Bearer`` or ``session=``."""
     for value in values:
         yield value
         yield from re.split(r"[ =;,]+", value)[1:]
@@ -61,7 +61,7 @@ class _Filter(logging.Filter):
 
 @contextmanager
 def unseen() -> Iterator[None]:
-    """What is sent within it, httpx does not log; a program that hosts us may log all that httpx says."""
+    """Suppress httpx's log of requests within this context; a host program may log everything."""
     token = _unseen.set(True)
     try:
         yield

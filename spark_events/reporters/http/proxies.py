@@ -1,7 +1,7 @@
-"""Which proxy leads to an address, of HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
+"""Choice of a proxy by HTTPS_PROXY, HTTP_PROXY and NO_PROXY.
 
-httpx would read them itself, and ALL_PROXY as well. But what it cannot read in NO_PROXY (a network of IPv6, ``[::1]``)
-is an error there before anything is sent, and one that does not say which variable it means.
+httpx would read these variables itself, but fails before sending if NO_PROXY contains an IPv6 network such as
+``[::1]``, with an error that does not name the variable.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ __all__ = ["proxy_for"]
 
 
 def proxy_for(url: str) -> str | None:
-    """The proxy's URL; None: straight to the address.
+    """Return the URL of the proxy for an address, or None for a direct connection.
 
     Raises:
-        TransientError: the variable has what is no proxy; the message does not quote it, for there may be a password
-            in it.
+        TransientError: the variable is not a valid proxy; the message does not quote it, because it may contain a
+            password.
     """
     parts = urlsplit(url)
     found = getproxies_environment()
@@ -36,7 +36,7 @@ def proxy_for(url: str) -> str | None:
     except ValueError:
         pass
     raise TransientError(
-        f"{parts.scheme.upper()}_PROXY in the environment is no proxy that can be used: allowed is http://host:port or"
+        f"{parts.scheme.upper()}_PROXY in the environment is not a valid proxy; allowed is http://host:port or"
         " https://host:port"
     )
 
@@ -48,7 +48,7 @@ def _is_excepted(host: str, port: int | None, found: dict[str, str]) -> bool:
 
 
 def _is_in_a_network(host: str, excepted: str) -> bool:
-    """Whether the host is an address of a network that is named, ``10.0.0.0/8`` or ``fd00::/8``."""
+    """Return whether the host is an address in one of the networks, such as ``10.0.0.0/8`` or ``fd00::/8``."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -58,6 +58,6 @@ def _is_in_a_network(host: str, excepted: str) -> bool:
             if address in ipaddress.ip_network(name.strip(), strict=False):
                 return True
         except ValueError:
-            # It is the name of a host.
+            # The entry is a host name.
             continue
     return False

@@ -1,1 +1,1 @@
-"""``kafka``: events as messages of a topic."""
+"""Reporter ``kafka``: one message per event."""

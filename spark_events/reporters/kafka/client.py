@@ -1,4 +1,4 @@
-"""librdkafka's producer, as far as it is needed, for one event loop."""
+"""Asynchronous client around librdkafka's producer, for one event loop."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from spark_events.reporters.kafka.config import KafkaConfig
 
 __all__ = ["ABOUT_MESSAGES", "Client", "check", "refusal", "words"]
 
-#: librdkafka's own log, for who asks for it by `debug` or `log_level`.
+#: librdkafka's own log, used if the user sets `debug` or `log_level`.
 _LOG = logging.getLogger(f"{__name__}.librdkafka")
-#: What it would say is told by its callbacks already; a request that is refused is even "fatal" to it.
+#: Callbacks report the same errors already, and librdkafka logs even a refused request as fatal.
 _SILENT = logging.Logger("silent", logging.CRITICAL + 1)
-#: How long one look for reports of delivery lasts if there are none, in seconds; a cancelled attempt leaves it behind.
+#: Longest wait of one poll, in seconds. A cancelled attempt leaves its poll running for that long.
 _POLL_SECONDS = 0.1
-#: What is wrong with a message, or with the others in its request.
+#: Error codes that blame a message or its request.
 ABOUT_MESSAGES = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -29,7 +29,7 @@ ABOUT_MESSAGES = frozenset(
         KafkaError.INVALID_TIMESTAMP,
     }
 )
-#: After these there is nothing to wait for: somebody has to do something, or to come back.
+#: Error codes after which waiting is pointless: configuration, permissions or brokers must change first.
 _HOPELESS = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
@@ -43,10 +43,10 @@ _HOPELESS = frozenset(
 
 
 def check(config: KafkaConfig) -> None:
-    """Looks whether librdkafka would take the settings; connects to nobody.
+    """Validate the settings with librdkafka, without connecting.
 
     Raises:
-        ValueError: it would not.
+        ValueError: librdkafka rejects a setting.
     """
     try:
         Producer({**config.of_librdkafka(), "bootstrap.servers": ""}, logger=_SILENT)
@@ -57,28 +57,30 @@ def check(config: KafkaConfig) -> None:
 
 
 def words(code: int) -> str:
-    """What a code of librdkafka's or a broker's means."""
+    """Describe an error code of librdkafka or of a broker."""
     error = KafkaError(code)
     return f"{error.name()}: {error.str()}"
 
 
 def refusal(error: Exception) -> str | None:
-    """Why a message is refused before it is sent; None when something else is wrong than the message."""
+    """Return why librdkafka refuses a message, or None if the message is not at fault."""
     cause = error.args[0] if isinstance(error, KafkaException) and error.args else None
     return words(cause.code()) if cause is not None and cause.code() in ABOUT_MESSAGES else None
 
 
 class Client:
-    """One producer. What it is given it delivers in that order, or not at all and then nothing behind it either.
+    """One producer that delivers messages in order.
+
+    If a message fails for good, the producer delivers none of the messages behind it.
 
     Args:
-        config: of the reporter.
+        config: settings of the reporter.
     """
 
     def __init__(self, config: KafkaConfig) -> None:
         self._topic = config.topic
         self._loop = asyncio.get_running_loop()
-        # Reports of delivery are taken by one thread, one after the other.
+        # One thread, so that delivery reports are handled one at a time.
         self._thread = ThreadPoolExecutor(1, "spark-events-kafka")
         self._trouble: str | None = None
         self._last_words = ""
@@ -89,18 +91,18 @@ class Client:
         self._producer: Producer | None = Producer(settings, logger=_LOG if is_asked_for else _SILENT)
 
     def send(self, message: Message, key: bytes | None, value: bytes) -> None:
-        """Hands over a message; its fields say later what became of it.
+        """Enqueue a message; the delivery report later updates its fields.
 
         Raises:
-            BufferError: there is no room for it now.
-            KafkaException: it was not taken.
+            BufferError: the producer's buffer is full.
+            KafkaException: the producer refuses the message.
         """
         assert self._producer is not None
         headers: list[tuple[str, str | bytes | None]] = [
             ("content-type", b"application/json"),
             ("event_id", message.event.event_id.encode("utf-8", "replace")),
         ]
-        # Before it is handed over: the report may come at once, in the thread that polls.
+        # Set the sender first: the polling thread may handle the delivery report before produce() returns.
         message.sender = self
         try:
             self._producer.produce(
@@ -112,11 +114,11 @@ class Client:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has nothing to deliver."""
+        """Return whether the producer holds no undelivered message."""
         return self._producer is None or len(self._producer) == 0
 
     async def poll(self) -> None:
-        """Waits a moment for reports of delivery."""
+        """Wait up to 100 ms for delivery reports."""
         await self._loop.run_in_executor(self._thread, self._poll, _POLL_SECONDS)
 
     def _poll(self, seconds: float) -> None:
@@ -124,13 +126,13 @@ class Client:
             self._producer.poll(seconds)
 
     async def forget_trouble(self) -> None:
-        """What was said while nobody wanted anything (brokers close idle connections) does not count."""
+        """Discard errors that occurred between batches; brokers close idle connections, for example."""
         await self._loop.run_in_executor(self._thread, self._poll, 0)
         self._trouble = None
         self._all_down = False
 
     def trouble(self) -> str | None:
-        """Why there is nothing to wait for; None while there is hope. It is told once."""
+        """Return and clear the reason why waiting is pointless; None if it is not."""
         trouble, self._trouble = self._trouble, None
         return trouble
 
@@ -139,7 +141,7 @@ class Client:
             message.is_answered = True
             self._all_down = False
         elif message.sender is self:
-            # What another client has by now is not ours to complain of.
+            # Ignore the report if another client holds the message now.
             message.error = error.code()
 
     def _complained(self, error: KafkaError) -> None:
@@ -147,9 +149,9 @@ class Client:
         if error.fatal():
             self.is_broken = True
         if code == KafkaError._ALL_BROKERS_DOWN:
-            # It is said once, whatever comes after it, and why was said before it.
+            # librdkafka reports this once, after the error that caused it.
             self._all_down = True
-            self._trouble = self._trouble or f"no broker can be reached: {self._last_words or error.str()}"
+            self._trouble = self._trouble or f"no broker reachable: {self._last_words or error.str()}"
             return
         self._last_words = error.str()
         if error.fatal() or self._all_down or code in _HOPELESS:
@@ -157,7 +159,7 @@ class Client:
             self._trouble = f"{name}: {error.str()}" if code in _HOPELESS else error.str()
 
     async def close(self) -> None:
-        """Forgets what was not delivered, and is gone."""
+        """Discard undelivered messages and stop the producer."""
         await self._loop.run_in_executor(self._thread, self._close)
         self._thread.shutdown(wait=False)
 

@@ -1,4 +1,4 @@
-"""The settings of the reporter ``kafka``; keys of librdkafka's keep its names."""
+"""Settings of the reporter ``kafka``; librdkafka's keys keep their names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from spark_events.config import Kind, Secret, choice, option, secret, text
 
 __all__ = ["OWN", "KafkaConfig", "properties"]
 
-#: What a promise rests on, or has a key of its own (where secrets are not shown): not to be set by ``properties``.
+#: Keys that ``properties`` must not set: guarantees depend on them, or they have a setting of their own that hides
+#: secrets.
 OWN = frozenset(
     {
         "bootstrap.servers",
@@ -39,16 +40,16 @@ def _properties(value: str) -> tuple[tuple[str, str], ...]:
     for part in filter(None, (part.strip() for part in value.split(";"))):
         name, separator, content = part.partition("=")
         if not separator or not name.strip():
-            raise ValueError("there is no = in a part")
+            raise ValueError("an entry has no =")
         if name.strip() in OWN:
-            raise ValueError(f"{name.strip()} is not for properties: it has a key of its own, or must be as it is")
+            raise ValueError(f"{name.strip()} must not be set in properties: it has its own key, or is fixed")
         pairs.append((name.strip(), content.strip()))
     if not pairs:
         raise ValueError("nothing")
     return tuple(pairs)
 
 
-#: Settings of librdkafka, as they are; confidential, for there is always one more kind of login.
+#: librdkafka settings. Confidential, because some of them are credentials.
 properties: Kind[tuple[tuple[str, str], ...]] = Kind(
     "name=value of librdkafka's settings, several separated by ;",
     _properties,
@@ -59,7 +60,7 @@ properties: Kind[tuple[tuple[str, str], ...]] = Kind(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KafkaConfig:
-    """``events.reporter.<name>.…`` of type ``kafka``."""
+    """Settings below ``events.reporter.<name>.`` for type ``kafka``."""
 
     servers: str = option("bootstrap.servers", text("host:port, several separated by ,"), doc="Where the brokers are.")
     topic: str = option("topic", text("the name of a topic"), doc="The topic that events are written to.")
@@ -99,7 +100,7 @@ class KafkaConfig:
     )
 
     def of_librdkafka(self) -> dict[str, object]:
-        """All of it in librdkafka's words, together with what the reporter's promises rest on."""
+        """Return the settings for librdkafka, including those that the guarantees require."""
         given = {
             "security.protocol": self.security,
             "compression.type": self.compression,
@@ -114,20 +115,20 @@ class KafkaConfig:
         return {
             "client.id": "spark-events",
             "linger.ms": 5,
-            # Of its memory, at most so much: a batch is handed over only as far as there is room.
+            # Bounds librdkafka's memory; the reporter enqueues only what fits.
             "queue.buffering.max.kbytes": 32_768,
-            # As Kafka's own clients place keys.
+            # The partitioner of Kafka's Java client.
             "partitioner": "murmur2_random",
-            # A topic that is not there is to be said before an attempt of the usual length is over.
+            # Report an unknown topic before an attempt of the default length times out.
             "topic.metadata.propagation.max.ms": 5_000,
             "reconnect.backoff.max.ms": 5_000,
-            # Complaints come by a callback and are told by the dispatch, once; not in the log at every attempt.
+            # A callback reports errors to the dispatcher, which logs each once.
             "log_level": 0,
             **dict(self.properties),
             **{name: value for name, value in given.items() if value is not None},
             "enable.idempotence": True,
-            # What cannot be delivered stops all that is behind it, so that nothing overtakes.
+            # A failed message stops all messages behind it, so that order is kept.
             "enable.gapless.guarantee": True,
-            # Its own retries, which keep the order, go on for as long as the dispatch wants them to.
+            # librdkafka retries without limit and in order; the dispatcher decides when to stop.
             "message.timeout.ms": 0,
         }

@@ -1,4 +1,4 @@
-"""Writes events to a topic, and believes nothing but the reports of their delivery."""
+"""Reporter that produces events to a Kafka topic and relies on delivery reports."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _KEYS = {
 
 
 class KafkaReporter(Reporter):
-    """An idempotent producer: retries neither repeat messages nor change their order.
+    """Deliver events with an idempotent producer: no duplicates, no reordering.
 
-    An attempt that is cancelled leaves its messages with the client, which goes on trying; the next attempt waits for
-    the same messages and sends none of them again. Only when a message has failed for good (its topic is gone, or
-    forbidden) is the client replaced, and everything from that message on is sent anew.
+    A cancelled attempt leaves its messages in the client, which keeps trying; the next attempt waits for the same
+    messages and does not send them again. If a message fails for good (its topic was deleted or is forbidden), the
+    reporter replaces the client and sends that message and all messages behind it again.
     """
 
     Config: ClassVar[type[KafkaConfig]] = KafkaConfig
@@ -51,7 +51,7 @@ class KafkaReporter(Reporter):
                 await self._client.forget_trouble()
         batch = self._batch
         if self._client is not None and self._client.is_broken:
-            # The last attempt was over before it had given everything back.
+            # The last attempt was cancelled before all delivery reports had arrived.
             await self._replace()
         while not batch.is_done:
             if self._client is None:
@@ -65,11 +65,11 @@ class KafkaReporter(Reporter):
                 self._judge(batch, failed, trouble)
         self._batch = Batch(())
         if refused := batch.refused():
-            said = f"{len(refused)} of {len(events)} events were refused: {refused[-1]}"
+            said = f"{len(refused)} of {len(events)} events refused: {refused[-1]}"
             raise PermanentError(said, rejected=len(refused))
 
     async def _send(self, client: Client, batch: Batch) -> None:
-        """Hands over what there is room for."""
+        """Enqueue as many messages as fit into the client's buffer."""
         for message in batch.unsent():
             if batch.one_by_one and batch.is_waiting:
                 return
@@ -83,22 +83,22 @@ class KafkaReporter(Reporter):
                 if (why := self._library.refusal(error)) is not None:
                     message.is_answered, message.why = True, why
                 elif batch.is_waiting:
-                    # It takes nothing any more, because of one that it has: the reports will say which.
+                    # A message in the client has failed, so it accepts no more; delivery reports will name the message.
                     return
                 else:
                     await self._replace()
                     raise TransientError(f"{self._where}: {error}") from None
 
     async def _wait(self, client: Client, batch: Batch) -> None:
-        """Until each message has its report, or there is no hope for now."""
+        """Wait until every message has its delivery report, or waiting is pointless."""
         while not batch.is_done:
             await client.poll()
-            # A broken one gives everything back now, and with it the reason.
+            # A broken client returns all its messages with the reason.
             if not client.is_broken:
                 if (trouble := client.trouble()) is not None:
                     raise TransientError(f"{self._where}: {trouble}")
                 if next(batch.unsent(), None) is not None:
-                    # There may be room by now.
+                    # The buffer may have room again.
                     return
             if not batch.is_waiting:
                 return
@@ -109,9 +109,9 @@ class KafkaReporter(Reporter):
             await client.close()
 
     def _judge(self, batch: Batch, failed: list[Message], trouble: str | None) -> None:
-        """Of messages that have failed: one that is to blame is refused, any other reason is one to try again.
+        """Refuse the failed messages that are at fault; raise a transient error for the others.
 
-        Brokers refuse whole requests: which message of it is too large shows only when each is sent by itself.
+        Brokers refuse whole requests, so an oversized message is found only by sending each message on its own.
         """
         blamed = [message for message in failed if message.error in self._library.ABOUT_MESSAGES]
         if not blamed:

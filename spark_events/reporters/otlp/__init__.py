@@ -1,1 +1,1 @@
-"""``otlp``: events as LogRecords, to an OpenTelemetry Collector or any other OTLP receiver."""
+"""Reporter ``otlp``: LogRecords for an OpenTelemetry Collector or any other OTLP receiver."""

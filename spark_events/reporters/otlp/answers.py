@@ -1,4 +1,4 @@
-"""The messages that a receiver answers with, in protobuf or, from some by HTTP, in JSON."""
+"""Parsing of OTLP responses, in protobuf or JSON."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _PROTOBUF, _JSON = "application/x-protobuf", "application/json"
 
 
 def partial_success(body: bytes) -> tuple[int, str]:
-    """How many records were not taken, and what the receiver says."""
+    """Return the number of rejected records and the receiver's message."""
     try:
         partial = ExportLogsServiceResponse.FromString(body).partial_success
     except DecodeError:
-        # It has said that it is a success, in words that are not understood.
+        # The call succeeded, so an unreadable body rejects nothing.
         return 0, ""
     return partial.rejected_log_records, partial.error_message
 
 
 def success(content_type: str, body: bytes) -> tuple[int, str]:
-    """The same, of an HTTP response.
+    """Return rejected records and message of a successful HTTP response.
 
     Raises:
-        UnavailableError: it is not an OTLP receiver that has answered.
+        UnavailableError: the response does not come from an OTLP receiver.
     """
     kind = _plain(content_type)
     if not body:
@@ -44,16 +44,16 @@ def success(content_type: str, body: bytes) -> tuple[int, str]:
             return 0, ""
         rejected = str(partial.get("rejectedLogRecords", 0))
         return int(rejected) if rejected.isdecimal() else 0, str(partial.get("errorMessage", ""))
-    raise UnavailableError(f"what answers there is no OTLP receiver: its success is of type {kind or 'unknown'}")
+    raise UnavailableError(f"the endpoint is not an OTLP receiver: it answered with content type {kind or 'unknown'}")
 
 
 def failure(content_type: str, body: bytes, hide: Callable[[str], str]) -> tuple[str, bool]:
-    """What an HTTP response says that is no success, and whether an OTLP receiver has written it.
+    """Return the message of a failed HTTP response, and whether an OTLP receiver wrote it.
 
     Args:
-        content_type: its header.
-        body: of the response.
-        hide: takes out of a text what nobody else is to read.
+        content_type: header of the response.
+        body: body of the response.
+        hide: replaces secrets in a text.
     """
     kind = _plain(content_type)
     message = ""
@@ -67,7 +67,7 @@ def failure(content_type: str, body: bytes, hide: Callable[[str], str]) -> tuple
 
 
 def retry_delay(metadata: Mapping[str, str | bytes]) -> float | None:
-    """Seconds, of the ``RetryInfo`` in a call's trailing metadata, where there is one."""
+    """Return the delay in seconds of a ``RetryInfo`` in the trailing metadata, or None."""
     for detail in _status(metadata.get("grpc-status-details-bin", b"")).details:
         info = RetryInfo()
         if detail.Unpack(info):

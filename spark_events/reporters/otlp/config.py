@@ -1,4 +1,4 @@
-"""What can be set for ``otlp``. What is not set is taken from the standard environment variables."""
+"""Settings of the reporter ``otlp``; absent settings are read from the standard environment variables."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["OtlpConfig"]
 
 
 def _address(value: str) -> str:
-    """``http://host:4318/path``, or ``host:4317``, as the specification has it."""
+    """Validate an endpoint: ``http://host:4318/path``, or ``host:4317`` with gRPC."""
     parts = urlsplit(value if "://" in value else f"//{value}")
     if parts.scheme not in ("", "http", "https") or not parts.hostname or parts.username or parts.query:
         raise ValueError
-    # Raises where it is no port.
+    # Raises ValueError for an invalid port.
     _ = parts.port
     return value
 
 
-#: Where an OTLP receiver is.
+#: Address of an OTLP receiver.
 address: Kind[str] = Kind("http://host:port or https://host:port, with gRPC also host:port", _address)
 
 _PATH = text("the path of a PEM file")
@@ -28,7 +28,7 @@ _PATH = text("the path of a PEM file")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OtlpConfig:
-    """``events.reporter.<name>.…`` of type ``otlp``."""
+    """Settings below ``events.reporter.<name>.`` for type ``otlp``."""
 
     protocol: str | None = option(
         "protocol", choice("grpc", "http/protobuf"), None, doc="grpc, if neither this nor the variable is set."

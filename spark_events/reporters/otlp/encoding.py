@@ -1,8 +1,8 @@
-"""Events as OTLP has them: an ExportLogsServiceRequest, in bytes.
+"""Encoding of events as the bytes of an ExportLogsServiceRequest.
 
-The SDK's LogRecords and their encoder would take longer than an event may (docs/decisions/0015). Here, OTLP's own
-messages are encoded piece by piece and put together as the wire format allows: one message after the other is their
-union. So an attribute that stands in every event of an application is encoded once.
+The SDK's LogRecords and encoder are too slow (docs/decisions/0015). This module encodes the messages of OTLP's
+protocol package piece by piece and concatenates them: in protobuf, concatenated messages merge. An attribute that
+repeats in every event of an application is encoded once.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from spark_events.event import AttributeValue, Event
 
 __all__ = ["Encoder", "event_name"]
 
-#: What makes a resource of its own.
+#: Attributes that identify a resource.
 _Source: TypeAlias = tuple[AttributeValue | None, ...]
 
 _INT64 = 1 << 63
 _MOST_NANOS = (1 << 64) - 1
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _OURS = frozenset({"spark", "spark_events"})
-#: Attributes that every record has; an event's own of that name give way.
+#: Attributes of every record; they override attributes of the event with the same name.
 _FIELDS = frozenset({"event_id", "sequence"})
-#: Shorter texts are likely to come again; the shortest limit to texts is no shorter.
+#: Cache the encoding of texts up to this length, which are likely to repeat. No limit to texts may be smaller.
 _SHORT = 64
-#: Tags of embedded messages, by their number in what they stand in.
+#: Protobuf tags of the embedded messages.
 _RESOURCE_LOGS, _SCOPE_LOGS, _LOG_RECORDS = (number << 3 | 2 for number in (1, 2, 2))
 
 
 @lru_cache(maxsize=1024)
 def event_name(class_scope: str, name: str) -> str:
-    """OTLP's ``EventName``: ``JobFailureEvent`` is ``spark.job_failure``.
+    """Return OTLP's ``EventName``: ``JobFailureEvent`` becomes ``spark.job_failure``.
 
-    Events of the user's own are named after their scope: ``shop.orders.order_imported``.
+    The name of a user's own event starts with its scope: ``shop.orders.order_imported``.
     """
     snake = _WORD.sub("_", name.removesuffix("Event") or name).lower()
     return f"{'spark' if class_scope.partition('.')[0] in _OURS else class_scope}.{snake}"
 
 
 class Encoder:
-    """Makes requests of events.
+    """Encoder of events as OTLP requests.
 
     Args:
-        now: nanoseconds since the epoch, for ``ObservedTimestamp``.
-        longest: texts of more characters are cut.
-        resource: attributes of every resource.
+        now: returns nanoseconds since the epoch, for ``ObservedTimestamp``.
+        longest: maximum length of a text in characters; longer texts are cut.
+        resource: attributes added to every resource.
     """
 
     def __init__(self, now: Callable[[], int], longest: int, resource: Mapping[str, str]) -> None:
@@ -60,9 +60,9 @@ class Encoder:
         self._resource = resource
 
     def encode(self, events: Sequence[Event]) -> bytes:
-        """The request with all of these events, in their order."""
+        """Return the request for these events, in their order."""
         observed = self._now()
-        # A scope that comes again is told again: to put all of a scope together would lose the order.
+        # Group adjacent events only: merging all events of a scope would change their order.
         return b"".join(
             _field(_RESOURCE_LOGS, self._of_resource(source, of_source, observed))
             for source, of_source in groupby(events, _source)
@@ -114,7 +114,7 @@ class Encoder:
 
 
 def _encoded(key: str, value: AttributeValue) -> bytes:
-    """One attribute, as a LogRecord that has nothing else."""
+    """Encode one attribute, as a LogRecord without other fields."""
     record = LogRecord()
     told = record.attributes.add(key=_sound(key)).value
     if isinstance(value, bool):
@@ -128,12 +128,12 @@ def _encoded(key: str, value: AttributeValue) -> bytes:
     return bytes(record.SerializeToString())
 
 
-#: The same, remembered. 1, 1.0 and True are equal, but not the same.
+#: Cached ``_encoded``. typed: 1, 1.0 and True are equal, but have different encodings.
 _often = lru_cache(maxsize=4096, typed=True)(_encoded)
 
 
 def _field(tag: int, message: bytes) -> bytes:
-    """A message as a field of another: its tag, its length in seven bits a byte, itself."""
+    """Encode an embedded message: tag, length as a varint, content."""
     length, head = len(message), bytearray((tag,))
     while length > 0x7F:
         head.append(length & 0x7F | 0x80)
@@ -143,7 +143,7 @@ def _field(tag: int, message: bytes) -> bytes:
 
 
 def _sound(text: str) -> str:
-    """Without the lone surrogates, which UTF-8 cannot hold."""
+    """Replace lone surrogates, which UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -157,7 +157,7 @@ def _source(event: Event) -> _Source:
 
 
 def _service(source: _Source) -> dict[str, str]:
-    """The application, its Spark, and which run of it."""
+    """Return the service attributes of an application: name, Spark version, instance."""
     name, version, instance, attempt = (None if one is None else str(one) for one in source)
     told = {"service.name": name or "unknown_service:spark"}
     if version:

@@ -1,4 +1,4 @@
-"""OTLP by gRPC: one call a request, on the reporter's own loop."""
+"""OTLP over gRPC: one call per request, on the reporter's event loop."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _METHOD = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 
 
 class GrpcConnection:
-    """A channel, made when it is needed and made anew after a failure.
+    """gRPC channel that is created on demand and replaced after a failure.
 
-    A channel that has failed waits up to two minutes before it looks again whether the receiver is back; when
-    to try is the dispatcher's to decide. A new one also reads certificates again, which may have been renewed.
+    A failed channel waits up to two minutes before it reconnects, but the dispatcher decides when to retry. A new
+    channel also reads renewed certificates.
 
     Args:
-        target: where, and how.
+        target: address and options.
     """
 
     def __init__(self, target: Target) -> None:
-        # Its own log goes to standard error, which is the driver's; what matters is in the verdict.
+        # gRPC's own log would go to the driver's standard error; the raised error has the reason.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         import grpc
 
@@ -45,7 +45,7 @@ class GrpcConnection:
         self._export: Any = None
 
     def open(self) -> None:
-        """Makes the channel; it connects when there is something to send.
+        """Create the channel; it connects at the first request.
 
         Raises:
             UnavailableError: a certificate cannot be used.
@@ -54,20 +54,20 @@ class GrpcConnection:
             self._connect()
 
     async def send(self, request: bytes) -> tuple[int, str]:
-        """Sends an ExportLogsServiceRequest; how many records were not taken after all, and why.
+        """Send an ExportLogsServiceRequest; return the number of rejected records and the reason.
 
         Raises:
-            Exception: the verdict.
+            Exception: the receiver refused the request or could not be reached (see :mod:`verdicts`).
         """
         self.open()
-        # Neither a blocking call, which nobody could cancel, nor one in another thread, which would go on and
-        # deliver what a second attempt delivers again: a future, whose call ends when this task is cancelled.
+        # Use a future, which ends with this task when it is cancelled. A blocking call cannot be cancelled, and a call
+        # in another thread would continue and deliver events that the next attempt delivers again.
         call = self._export.future(request, timeout=self._target.timeout, metadata=self._metadata)
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
 
         def end(_: object) -> None:
-            # A loop that has ended is waiting for nothing.
+            # The loop is closed, so nothing waits for the result.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(ended.set)
 
@@ -84,13 +84,13 @@ class GrpcConnection:
         raise of_grpc(call.code().name, self._explained(self._hide(call.details() or "")), retry_delay(metadata))
 
     def _explained(self, details: str) -> str:
-        # All that gRPC says of the alert "certificate required".
+        # gRPC reports the TLS alert "certificate required" only like this.
         if "TSI_DATA_CORRUPTED" in details and self._target.client_certificate is None:
             return f"{details}; the receiver may want a client's certificate (client.certificate, client.key)"
         return details
 
     async def close(self) -> None:
-        """Ends the connection; the next request makes another."""
+        """Close the channel; the next request creates another."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -98,10 +98,10 @@ class GrpcConnection:
     def _connect(self) -> None:
         grpc, target = self._grpc, self._target
         compression = grpc.Compression.Gzip if target.is_compressed else grpc.Compression.NoCompression
-        # Channels to one address share their connection, and its waiting times, unless they are told not to.
+        # By default, channels to one address share a connection and its back-off.
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1)]
         if target.is_secure:
-            # gRPC reads anything and says at the handshake that it failed; this says what is wrong with it.
+            # Validate the files first: gRPC accepts any content and reports only a failed handshake.
             context(target)
             credentials = grpc.ssl_channel_credentials(
                 read(target.certificate), read(target.client_key), read(target.client_certificate)
@@ -109,5 +109,5 @@ class GrpcConnection:
             self._channel = grpc.secure_channel(target.address, credentials, options, compression)
         else:
             self._channel = grpc.insecure_channel(target.address, options, compression)
-        # Bytes in, bytes out: the request has been encoded already, to know its size.
+        # No serializers: the request is already encoded, because its size had to be known.
         self._export = self._channel.unary_unary(_METHOD)

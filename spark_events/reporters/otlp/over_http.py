@@ -1,4 +1,4 @@
-"""OTLP by HTTP: one POST a request, on the reporter's own loop."""
+"""OTLP over HTTP: one POST per request, on the reporter's event loop."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from spark_events.reporters.otlp.verdicts import UnavailableError, of_http
 
 __all__ = ["HttpConnection"]
 
-#: Most of the gain, for a third of the time.
+#: gzip level: most of the compression for a third of the time.
 _GZIP_LEVEL = 3
-#: As much as gRPC takes of an answer. An OTLP receiver says less; who says more would fill this process's memory.
+#: Maximum size of a response in bytes, as in gRPC; it bounds this process's memory.
 _MOST_READ = 4 * 1024 * 1024
 
 
 class HttpConnection:
-    """A client, made when it is needed and made anew after a failure, when certificates are read again.
+    """HTTP client that is created on demand and replaced after a failure, with certificates read again.
 
     Args:
-        target: where, and how.
+        target: address and options.
     """
 
     def __init__(self, target: Target) -> None:
@@ -43,11 +43,11 @@ class HttpConnection:
         self._client: httpx.AsyncClient | None = None
 
     def open(self) -> httpx.AsyncClient:
-        """Makes the client; it connects when there is something to send.
+        """Create the client; it connects at the first request.
 
         Raises:
             UnavailableError: a certificate cannot be used.
-            TransientError: nor can the environment's proxy.
+            TransientError: the environment's proxy cannot be used.
         """
         if self._client is None:
             self._client = httpx.AsyncClient(
@@ -59,20 +59,20 @@ class HttpConnection:
         return self._client
 
     async def send(self, request: bytes) -> tuple[int, str]:
-        """Sends an ExportLogsServiceRequest; how many records were not taken after all, and why.
+        """Send an ExportLogsServiceRequest; return the number of rejected records and the reason.
 
         Raises:
-            Exception: the verdict.
+            Exception: the receiver refused the request or could not be reached (see :mod:`verdicts`).
         """
         client = self.open()
         body = gzip.compress(request, _GZIP_LEVEL) if self._target.is_compressed else request
         try:
-            # Not followed, if it sends us elsewhere: where our headers go is for the user to decide.
+            # Do not follow redirects: the user decides which host receives the headers.
             with unseen():
                 async with client.stream("POST", self._target.address, content=body, headers=self._headers) as response:
                     said = await _read(response)
         except (httpx.HTTPError, OSError) as error:
-            # OSError: not all that TLS says after the handshake is httpx's yet.
+            # OSError: httpx does not wrap every TLS error after the handshake.
             await self.close()
             raise UnavailableError(self._hide(_said(error)) + self._hint(error)) from error
         content_type = response.headers.get("content-type", "")
@@ -86,14 +86,14 @@ class HttpConnection:
         raise of_http(response.status_code, headers, message, is_otlp)
 
     def _hint(self, error: Exception) -> str:
-        # The alert "certificate required" comes after the handshake, and races with the end of the connection.
+        # The TLS alert "certificate required" arrives after the handshake and races with the end of the connection.
         is_cut_off = isinstance(error, (httpx.ReadError, httpx.WriteError, OSError))
         if is_cut_off and self._target.is_secure and self._target.client_certificate is None:
             return "; the receiver may want a client's certificate (client.certificate, client.key)"
         return ""
 
     async def close(self) -> None:
-        """Ends the connection; the next request makes another."""
+        """Close the client; the next request creates another."""
         if self._client is not None:
             client, self._client = self._client, None
             await client.aclose()
@@ -105,13 +105,13 @@ async def _read(response: httpx.Response) -> bytes:
         said += part
         if len(said) > _MOST_READ:
             raise UnavailableError(
-                f"what answers there is no OTLP receiver: HTTP {response.status_code}, and more than {_MOST_READ} bytes"
+                f"the endpoint is not an OTLP receiver: HTTP {response.status_code} with more than {_MOST_READ} bytes"
             )
     return bytes(said)
 
 
 def _said(error: BaseException) -> str:
-    """Some errors have nothing to say but what they are; what they came from often has."""
+    """Describe an error by its message, else by that of its cause, else by its type."""
     cause: BaseException | None = error
     while cause is not None and not str(cause):
         cause = cause.__cause__ or cause.__context__

@@ -1,4 +1,4 @@
-"""``otlp``: events as LogRecords, to an OpenTelemetry Collector or any other OTLP receiver."""
+"""Reporter that exports events as OTLP LogRecords."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from spark_events.reporters.reporter import Reporter
 __all__ = ["OtlpReporter"]
 
 _LOG = logging.getLogger(__name__)
-#: A refused request is halved to find what is at fault. That finds three events of a thousand; more is no accident.
+#: Maximum number of times a refused batch is halved. 30 find three bad events among a thousand.
 _MOST_HALVINGS = 30
 
 
 class _Connection(Protocol):
-    """The way to a receiver, by either protocol."""
+    """Connection to a receiver, by gRPC or HTTP."""
 
     def open(self) -> object: ...
     async def send(self, request: bytes) -> tuple[int, str]: ...
@@ -31,29 +31,29 @@ class _Connection(Protocol):
 
 
 class _Batch:
-    """How far a batch has come: what was delivered by an attempt that failed later is not delivered again."""
+    """Progress of a batch over several attempts, so that no part is delivered again."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._key = self._key_of(events)
         self.size = len(events)
-        #: Parts of it that are still to be delivered, the last one first.
+        #: Parts to deliver, the last one first.
         self.left: list[Sequence[Event]] = [events]
         self.rejected = 0
         self.reason = ""
         self._halvings = 0
 
     def is_of(self, events: Sequence[Event]) -> bool:
-        """Whether these are the same events, handed over again."""
+        """Return whether this batch has these events."""
         return self._key == self._key_of(events)
 
     def done(self, rejected: int, reason: str) -> None:
-        """The next part has come to its end."""
+        """Remove the next part, which is delivered or rejected."""
         self.left.pop()
         self.rejected += rejected
         self.reason = reason or self.reason
 
     def too_large(self, reason: str) -> None:
-        """The next part becomes two; one event that is too large alone is given up."""
+        """Halve the next part; reject a single event that is too large."""
         part = self.left[-1]
         if len(part) == 1:
             self.done(1, reason)
@@ -61,7 +61,7 @@ class _Batch:
             self.left[-1:] = [part[len(part) // 2 :], part[: len(part) // 2]]
 
     def refused(self, reason: str) -> None:
-        """The receiver has refused the next part: what is at fault is looked for, within reason."""
+        """Halve the refused part to find the bad event; reject the part after too many halvings."""
         if self._halvings < _MOST_HALVINGS:
             self._halvings += 1
             self.too_large(reason)
@@ -74,10 +74,10 @@ class _Batch:
 
 
 class OtlpReporter(Reporter):
-    """Sends events as OTLP LogRecords, by gRPC or HTTP, and believes the answer, partial successes included.
+    """Exports events as OTLP LogRecords, by gRPC or HTTP, and handles partial success.
 
-    What makes a LogRecord of an event is OpenTelemetry's log data model. The messages and services are those of
-    OpenTelemetry's protocol package; its exporter is not used, for reasons in docs/decisions/0015.
+    The mapping follows OpenTelemetry's log data model. Messages and services come from OpenTelemetry's protocol
+    package; docs/decisions/0015 says why its exporter is not used.
     """
 
     Config: ClassVar[type[OtlpConfig]] = OtlpConfig
@@ -90,7 +90,7 @@ class OtlpReporter(Reporter):
 
             self._connection = _connection(where)
         except ImportError as error:
-            raise MissingExtraError(f"{error}; its libraries come with: pip install 'spark-events[otlp]'") from error
+            raise MissingExtraError(f"{error}; run: pip install 'spark-events[otlp]'") from error
         own = {"service.name": config.service_name, "service.version": config.service_version}
         resource = {**where.resource, **{key: value for key, value in own.items() if value is not None}}
         self._encoder = Encoder(time.time_ns, config.attribute_max_length, resource)
@@ -122,14 +122,14 @@ class OtlpReporter(Reporter):
         part = batch.left[-1]
         request = self._encoder.encode(part)
         size = len(request)
-        # How much of a smaller limit one event alone would take, only the receiver knows.
+        # A receiver with a smaller limit than ours refuses a single event that exceeds it.
         if size > (self._most_bytes if len(part) == 1 else self._usual_bytes):
-            raise TooLarge(f"it is {size:,} bytes large, a request may have {self._most_bytes:,} (request.max-size)")
+            raise TooLarge(f"the event has {size:,} bytes, a request at most {self._most_bytes:,} (request.max-size)")
         try:
             return await self._connection.send(request)
         except TooLarge:
             if len(part) > 1:
-                # It takes less than was thought: the next ones are not sent in vain.
+                # Lower the limit, so that the next requests are not refused too.
                 self._usual_bytes = size // 2
             raise
 

@@ -1,6 +1,6 @@
-"""Where events go, and how: settings first, then OTEL_EXPORTER_OTLP_LOGS_*, then OTEL_EXPORTER_OTLP_*.
+"""Address and options of the receiver: settings, then OTEL_EXPORTER_OTLP_LOGS_*, then OTEL_EXPORTER_OTLP_*.
 
-The variables are those of OpenTelemetry's specification, read as its Python exporter reads them.
+The variables have the meaning that OpenTelemetry's Python exporter gives them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _GRPC, _HTTP = "grpc", "http/protobuf"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """What the settings and the environment say together.
+    """Merged result of settings and environment.
 
     Attributes:
-        is_http: HTTP, otherwise gRPC.
+        is_http: HTTP; otherwise gRPC.
         address: a URL with HTTP, ``host:port`` with gRPC.
-        is_secure: whether it is TLS.
-        headers: lower-case names.
+        is_secure: whether the connection uses TLS.
+        headers: header values by lower-case name.
         resource: attributes of the resource, from ``OTEL_RESOURCE_ATTRIBUTES`` and ``OTEL_SERVICE_NAME``.
         timeout: seconds for one request.
     """
@@ -46,13 +46,13 @@ class Target:
 
 
 class _Variables:
-    """The variables for logs, and those for every signal where there is none."""
+    """Environment variables for logs, with the general ones as defaults."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
 
     def find(self, name: str) -> tuple[str, str] | None:
-        """The variable that is set, and its value; an empty one is not set."""
+        """Return name and value of the variable that is set; an empty variable counts as unset."""
         for full in (f"OTEL_EXPORTER_OTLP_LOGS_{name}", f"OTEL_EXPORTER_OTLP_{name}"):
             if value := self._environment.get(full, "").strip():
                 return full, value
@@ -70,10 +70,10 @@ class _Variables:
 
 
 def target(config: OtlpConfig, environment: Mapping[str, str]) -> Target:
-    """Where events go.
+    """Merge the settings with the environment.
 
     Raises:
-        ConfigError: a variable, or a key together with a variable, cannot be used; the message names it.
+        ConfigError: a variable, or a key in combination with a variable, is invalid; the message names it.
     """
     variables = _Variables(environment)
     is_http = (config.protocol or variables.choice("PROTOCOL", _GRPC, _HTTP) or _GRPC) == _HTTP
@@ -83,7 +83,7 @@ def target(config: OtlpConfig, environment: Mapping[str, str]) -> Target:
     client_key = config.client_key or variables.value("CLIENT_KEY")
     if (client_certificate is None) != (client_key is None):
         missing = "client.key" if client_key is None else "client.certificate"
-        raise ConfigError([f"{missing}: not set; a client's certificate and its key come together"])
+        raise ConfigError([f"{missing}: not set; a client certificate needs its key, and a key its certificate"])
     return Target(
         is_http=is_http,
         address=where,
@@ -109,7 +109,7 @@ def _endpoint(config: OtlpConfig, variables: _Variables, is_http: bool) -> tuple
     except ValueError:
         raise ConfigError([f"{found[0]}: given {found[1]!r}, allowed is {address.allowed}"]) from None
     if is_http and found[0] == "OTEL_EXPORTER_OTLP_ENDPOINT":
-        # The one of all signals is a base, that of logs alone is the whole address.
+        # The general variable is a base address; the one for logs is the complete address.
         return found[1].rstrip("/") + _PATH, found[0]
     return found[1], found[0]
 
@@ -146,7 +146,7 @@ def _all_headers(config: OtlpConfig, variables: _Variables) -> dict[str, str]:
 
 
 def _headers(given: str, origin: str) -> dict[str, str]:
-    """Of the form of W3C baggage. What is wrong is told without the values, which are secrets."""
+    """Parse headers in the form of W3C baggage; messages do not quote the secret values."""
     headers = {}
     for number, pair in enumerate(given.split(","), 1):
         if not pair.strip():
@@ -154,9 +154,9 @@ def _headers(given: str, origin: str) -> dict[str, str]:
         name, separator, value = pair.partition("=")
         name, value = unquote(name).strip().lower(), unquote(value).strip()
         if not separator or not _HEADER_NAME.fullmatch(name):
-            raise ConfigError([f"{origin}: header {number} is not of the form name=value"])
+            raise ConfigError([f"{origin}: header {number} is not name=value"])
         if not all(" " <= character <= "~" for character in value):
-            raise ConfigError([f"{origin}: the value of {name} has a character that headers cannot have"])
+            raise ConfigError([f"{origin}: the value of {name} contains a character that is not allowed in headers"])
         headers[name] = value
     return headers
 
@@ -167,7 +167,7 @@ def _timeout(config: OtlpConfig, variables: _Variables) -> float:
     if config.timeout is not None or found is None:
         return own
     try:
-        # Seconds, as OpenTelemetry's own Python has it; where milliseconds were meant, it changes nothing.
+        # In seconds, as in OpenTelemetry's Python. A value meant as milliseconds is too large to shorten the timeout.
         seconds = float(found[1])
     except ValueError:
         seconds = 0.0

@@ -1,4 +1,4 @@
-"""Certificates, read anew for each connection, for they may have been renewed."""
+"""TLS context of a connection; files are read for each connection, because certificates are renewed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["context", "read"]
 
 
 def context(target: Target) -> ssl.SSLContext | None:
-    """What the certificates make; None where there are none of the user's own.
+    """Return a context with the configured certificates, or None if there are none.
 
     Raises:
-        UnavailableError: a file is not there, or is not what it should be; the message names it.
+        UnavailableError: a file is missing or invalid; the message names it.
     """
     if target.certificate is None and target.client_certificate is None:
         return None
@@ -32,11 +32,11 @@ def context(target: Target) -> ssl.SSLContext | None:
 
 
 def read(path: str | None) -> bytes | None:
-    """A PEM file, that :func:`context` has found to be one."""
+    """Read a PEM file that :func:`context` has validated."""
     return None if path is None else Path(path).read_bytes()
 
 
 def _reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
-        return f"it cannot be used: {error.reason or error}"
+        return f"not usable: {error.reason or error}"
     return error.strerror or str(error)

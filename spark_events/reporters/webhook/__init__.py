@@ -1,1 +1,1 @@
-"""``webhook``: events as HTTP requests, in the forms that chat, paging and event systems understand."""
+"""Reporter ``webhook``: HTTP requests for chat, paging and event systems."""

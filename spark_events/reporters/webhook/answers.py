@@ -1,4 +1,4 @@
-"""What the answer of a receiver means for the events that it was sent."""
+"""Classification of HTTP responses: delivered, retry, or refuse."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from spark_events.errors import PermanentError, ThrottledError, TransientError
 
 __all__ = ["RefusedError", "TooLargeError", "retry_after", "verdict"]
 
-#: 4xx that are not about what was sent, but about where, by whom or when: somebody can put that right, so the events
-#: are kept. Unauthorized, forbidden, not found, proxy authentication, timeout, gone, misdirected, locked, too early.
+#: 4xx statuses that blame the address, the credentials or the time, not the events: unauthorized, forbidden, not found,
+#: proxy authentication, timeout, gone, misdirected, locked, too early. The events are kept and retried.
 _NOT_THEIR_FAULT = frozenset({401, 402, 403, 404, 405, 407, 408, 410, 421, 423, 425, 429})
 _TOO_LARGE = 413
 _THROTTLED = (429, 503)
-#: Nobody is left alone for longer than this, whatever is asked for, in seconds.
+#: Longest accepted Retry-After, in seconds.
 _MOST_PATIENCE = 3600.0
 
 
 class RefusedError(PermanentError):
-    """The receiver does not want what it was sent; a part of it, perhaps."""
+    """The receiver refuses the request, or some of its events."""
 
 
 class TooLargeError(RefusedError):
-    """The receiver does not want as much at once."""
+    """The request is larger than the receiver accepts."""
 
 
 def verdict(status: int, asked: str | None, said: str, now: float) -> Exception | None:
-    """What to raise for an answer; None when the events are delivered.
+    """Return the error to raise for a response, or None if the events are delivered.
 
     Args:
-        status: of HTTP.
-        asked: the header ``Retry-After``.
-        said: the beginning of what the receiver said.
+        status: HTTP status.
+        asked: header ``Retry-After``.
+        said: beginning of the response's text.
         now: seconds since the epoch.
     """
     if 200 <= status < 300:
@@ -48,7 +48,7 @@ def verdict(status: int, asked: str | None, said: str, now: float) -> Exception 
 
 
 def retry_after(asked: str | None, now: float) -> float | None:
-    """Seconds to wait, of a header that has them or a date; None when there is none, or nobody can read it."""
+    """Return the seconds to wait, from a number or a date; None if the header is absent or invalid."""
     if asked is None:
         return None
     asked = asked.strip()

@@ -1,4 +1,4 @@
-"""The settings of the reporter ``webhook``."""
+"""Settings of the reporter ``webhook``."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def _url(value: str) -> Secret:
         parts = urlsplit(value)
         known = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
     except ValueError:
-        # What it says quotes a part of the value.
+        # httpx's message quotes a part of the value.
         known = False
     if not known or re.search(r"\s", value):
         raise ValueError
     return Secret(value)
 
 
-#: Confidential: whoever knows the address of a webhook may post to it.
+#: Confidential: the address of a webhook is all that is needed to post to it.
 web_url: Kind[Secret] = Kind("a URL that begins with https:// or http://", _url, Secret.reveal, True)
 
 
-#: How long a request is, its body says.
+#: httpx computes the length of the body itself.
 _OURS = ("content-length", "transfer-encoding")
 
 
@@ -45,7 +45,7 @@ def _headers(value: str) -> tuple[tuple[str, Secret], ...]:
     return tuple(pairs)
 
 
-#: Headers of a request; confidential, for most that one adds are about who may.
+#: Request headers. Confidential, because most of them are credentials.
 header_pairs: Kind[tuple[tuple[str, Secret], ...]] = Kind(
     "name: value, several separated by ; and none of them Content-Length or Transfer-Encoding",
     _headers,
@@ -56,7 +56,7 @@ header_pairs: Kind[tuple[tuple[str, Secret], ...]] = Kind(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WebhookConfig:
-    """``events.reporter.<name>.…`` of type ``webhook``."""
+    """Settings below ``events.reporter.<name>.`` for type ``webhook``."""
 
     url: Secret = option("url", web_url, doc="Where events are posted to; as secret as a password.")
     format: str = option(

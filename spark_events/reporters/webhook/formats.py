@@ -1,4 +1,4 @@
-"""What is posted: the bodies that receivers understand."""
+"""Request bodies: JSON, Slack, PagerDuty, CloudEvents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _ENCODER = msgspec.json.Encoder()
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")
 _ALL = 100_000
-#: Slack shows no more attachments than these in one message, and no longer texts.
+#: Slack's limits: attachments per message, characters per text.
 _SLACK_ATTACHMENTS = 20
 _SLACK_TEXT = 3_000
 _SLACK_COLOURS = {Severity.WARN: "warning", Severity.ERROR: "danger", Severity.FATAL: "danger"}
@@ -29,12 +29,12 @@ _PAGERDUTY_SEVERITY = {Severity.WARN: "warning", Severity.ERROR: "error", Severi
 
 
 class Format(NamedTuple):
-    """How events become the body of a request.
+    """Conversion of events to a request body.
 
     Attributes:
-        body: makes it. It may raise ``UnicodeEncodeError`` of lone surrogates.
-        most: how many events one request may have.
-        content_type: what it is.
+        body: converts events to bytes; raises ``UnicodeEncodeError`` for lone surrogates.
+        most: maximum number of events per request.
+        content_type: MIME type of the body.
     """
 
     body: Callable[[Sequence[Event]], bytes]
@@ -43,12 +43,12 @@ class Format(NamedTuple):
 
 
 def one_each(make: Callable[[Event], Any], content_type: str = "application/json") -> Format:
-    """One request an event, of whatever ``make`` makes of it."""
+    """Return a format with one request per event, whose body is ``make(event)`` as JSON."""
     return Format(lambda events: _ENCODER.encode(make(events[0])), 1, content_type)
 
 
 def _slack(events: Sequence[Event]) -> bytes:
-    """A message with an attachment an event; what has the worst severity stands in the notification."""
+    """Return a message with one attachment per event; the notification shows the most severe event."""
     worst = max(events, key=lambda event: event.severity.number)
     more = f" (and {len(events) - 1} more)" if len(events) > 1 else ""
     return _ENCODER.encode(
@@ -69,13 +69,13 @@ def _slack(events: Sequence[Event]) -> bytes:
 
 
 def _escaped(text: str) -> str:
-    """Slack's three characters; in links and mentions nothing of an event's text is to be believed."""
+    """Escape Slack's control characters, so that an event's text cannot create links or mentions."""
     cut = text if len(text) <= _SLACK_TEXT else f"{text[: _SLACK_TEXT - 1]}…"
     return cut.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def pagerduty(routing_key: str) -> Format:
-    """Events API v2. What concerns one query, or else one application, is one alert, however often it is told."""
+    """Return the Events API v2 format, with one alert per query, else per application."""
 
     def make(event: Event) -> dict[str, Any]:
         subject = _first(event, "spark.streaming.query.id", "spark.app.id") or event.event_id
@@ -99,7 +99,7 @@ def pagerduty(routing_key: str) -> Format:
 
 
 def _cloudevent(event: Event) -> dict[str, Any]:
-    """CloudEvents 1.0, structured; the whole event is its data."""
+    """Return a structured CloudEvent 1.0 whose data is the whole event."""
     made = {
         "specversion": "1.0",
         "id": event.event_id,
@@ -107,7 +107,7 @@ def _cloudevent(event: Event) -> dict[str, Any]:
         "type": f"io.sparkevents.{event.name}",
         "time": timestamp(event),
         "datacontenttype": "application/json",
-        # Extensions of the CloudEvents project: severity and sequence.
+        # Extension attributes defined by the CloudEvents project.
         "severitytext": event.severity.value,
         "severitynumber": event.severity.number,
         "sequence": f"{event.sequence:020d}",
@@ -118,7 +118,7 @@ def _cloudevent(event: Event) -> dict[str, Any]:
 
 
 def timestamp(event: Event) -> str:
-    """When it happened, as RFC 3339; the last moment of the calendar for what is beyond it."""
+    """Return the event's time in RFC 3339; years after 9999 become the last moment of 9999."""
     try:
         moment = _EPOCH + timedelta(milliseconds=event.observed_ts_millis)
     except OverflowError:
@@ -127,7 +127,7 @@ def timestamp(event: Event) -> str:
 
 
 def _about(event: Event) -> str:
-    """What people call it that the event is about."""
+    """Return the name of the query or application that the event concerns."""
     keys = ("spark.app.name", "spark.streaming.query.name")
     return " / ".join(str(event.attributes[key]) for key in keys if key in event.attributes)
 
@@ -136,9 +136,9 @@ def _first(event: Event, *keys: str) -> str:
     return next((str(event.attributes[key]) for key in keys if event.attributes.get(key)), "")
 
 
-#: An array of events, each as the ``file`` reporter writes it.
+#: An array of events, each in the ``file`` reporter's JSON.
 JSON_ARRAY = Format(lambda events: _ENCODER.encode(list(events)), _ALL)
-#: One event.
+#: One event per request.
 JSON_EACH = Format(lambda events: encode_event(events[0]), 1)
 SLACK = Format(_slack, _SLACK_ATTACHMENTS)
 CLOUDEVENTS = one_each(_cloudevent, "application/cloudevents+json")

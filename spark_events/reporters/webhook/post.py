@@ -1,4 +1,4 @@
-"""One request of HTTP: sent, followed where it may be followed, and its answer read as far as it is needed."""
+"""HTTP POST with restricted redirects and a bounded read of the response."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from spark_events.reporters.webhook.config import WebhookConfig
 
 __all__ = ["Answer", "Post"]
 
-#: Of an answer: characters that a message quotes, and bytes that are read so that the connection can be used again.
+#: Limits for a response: characters quoted in messages, bytes read so that the connection can be reused.
 _MOST_QUOTED = 300
 _MOST_READ = 64 * 1024
-#: How long it is read, in seconds: the status has said already what became of the events.
+#: Longest read of a response body, in seconds; the status has already decided the result.
 _READ_SECONDS = 0.25
 _MOST_REDIRECTS = 5
 _FOLLOWED = (301, 302, 307, 308)
 
 
 class Answer(NamedTuple):
-    """What the receiver said: the status, its ``Retry-After``, and the beginning of the text in one line."""
+    """Response: status, ``Retry-After``, and the beginning of the text in one line."""
 
     status: int
     retry_after: str | None
@@ -36,19 +36,19 @@ class Answer(NamedTuple):
 
 
 class Post:
-    """Sends bodies to one address, over one connection that is kept.
+    """Posts bodies to one address over one persistent connection.
 
     Args:
-        config: the address, its headers, whom to trust, which proxy.
-        headers: of every request, where the configuration has none of the same name.
+        config: address, headers, trusted authorities and proxy.
+        headers: default headers; those of the configuration override them.
 
     Raises:
-        ValueError: a file of certificates or keys cannot be used.
+        ValueError: a certificate or key file cannot be used.
     """
 
     def __init__(self, config: WebhookConfig, headers: Mapping[str, str]) -> None:
         self._url = httpx.URL(config.url.reveal())
-        # Names of headers are the same in whatever letters.
+        # Header names are case-insensitive.
         given = {name.lower(): (name, value.reveal()) for name, value in config.headers}
         ours = {**headers, "Accept-Encoding": "identity"}
         kept = [(name, value) for name, value in ours.items() if name.lower() not in given]
@@ -61,10 +61,10 @@ class Post:
         self._clients: dict[str, httpx.AsyncClient] = {}
 
     async def __call__(self, body: bytes, headers: Mapping[str, str]) -> Answer:
-        """The answer to a POST.
+        """Post a body and return the response.
 
         Raises:
-            TransientError: there was none, or it leads to another host.
+            TransientError: no response, or a redirect to another host.
         """
         url = self._url
         try:
@@ -75,17 +75,18 @@ class Post:
                     return answer
                 url = self._next(url, target)
         except asyncio.CancelledError:
-            # The pool may count the connection of a cancelled request for ever (httpcore#1093), and it has but one.
+            # httpcore may count the connection of a cancelled request forever (httpcore#1093), and this pool has one
+            # connection.
             await self.close()
             raise
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            # OSError: not all that TLS says after the handshake is httpx's yet.
+            # OSError: httpx does not wrap every TLS error after the handshake.
             raise TransientError(f"{self._url.host}: {self._describe(error)}") from None
         raise TransientError(f"{self._url.host}: more than {_MOST_REDIRECTS} redirects")
 
     async def _ask(self, url: httpx.URL, body: bytes, headers: Mapping[str, str]) -> tuple[Answer, str | None]:
-        """The answer to one request, and where it leads."""
-        # One a scheme, for each may have a proxy of its own.
+        """Send one request; return the response and the target of a redirect."""
+        # One client per scheme, because each scheme may have its own proxy.
         client = self._clients.get(url.scheme)
         if client is None:
             client = self._clients[url.scheme] = httpx.AsyncClient(
@@ -102,12 +103,16 @@ class Post:
             is_whole = await _read(response, said)
         if not is_whole:
             await self.close()
-        # First hidden, then cut: of a secret that is cut, the rest would stay.
+        # Hide secrets before cutting the text; a cut secret would not be recognised.
         text = " ".join(self._confidence.hide(said.decode("utf-8", "replace")).split())[:_MOST_QUOTED]
         return Answer(response.status_code, response.headers.get("Retry-After"), text), response.headers.get("Location")
 
     def _next(self, url: httpx.URL, target: str) -> httpx.URL:
-        """Where a redirect leads: never to another host, nor out of TLS, for the headers are not for everybody."""
+        """Return the address of a redirect, which must keep the host and must not leave TLS.
+
+        Raises:
+            TransientError: the redirect would send the headers to another host or unencrypted.
+        """
         new = url.join(target)
         if not new.userinfo:
             new = new.copy_with(username=url.username, password=url.password)
@@ -116,7 +121,8 @@ class Post:
         if new.host == url.host and (url.scheme, new.scheme) == ("http", "https"):
             return new
         raise TransientError(
-            f"{url.host}: redirected to {new.scheme}://{new.netloc.decode()}, which is not followed; set it as url"
+            f"{url.host}: redirected to {new.scheme}://{new.netloc.decode()}, which the reporter does not follow;"
+            " set url to the new address"
         )
 
     def _describe(self, error: Exception) -> str:
@@ -124,17 +130,17 @@ class Post:
         return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
     async def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         while self._clients:
             _, client = self._clients.popitem()
             await client.aclose()
 
 
 async def _read(response: httpx.Response, into: bytearray) -> bool:
-    """Reads what belongs to the status; whether that was all, so that the connection can be used again.
+    """Read the beginning of the body; return whether the body was complete.
 
-    Who has sent the status has decided. What comes behind it slowly, without end, or not at all, changes nothing: for
-    want of it, events that were taken would be sent again and again.
+    The status has already decided whether the events are delivered. A slow or endless body must not change that, or
+    delivered events would be sent again. After an incomplete read the connection cannot be reused.
     """
 
     async def read() -> bool:
@@ -160,13 +166,13 @@ def _trust(config: WebhookConfig) -> ssl.SSLContext:
         raise ValueError(f"tls.ca: {config.tls_ca}: {error.strerror or error}") from None
     if config.tls_certificate is not None:
         try:
-            # The empty password: a key that needs one is refused rather than asked for on a terminal.
+            # An empty password makes an encrypted key fail instead of prompting on a terminal.
             context.load_cert_chain(config.tls_certificate, config.tls_key, password="")
         except OSError as error:
             where = " and ".join(filter(None, (config.tls_certificate, config.tls_key)))
             raise ValueError(f"tls.certificate: {where}: {error.strerror or error}") from None
     elif config.tls_key is not None:
-        raise ValueError("tls.key: set, but tls.certificate is not")
+        raise ValueError("tls.key: set without tls.certificate; set both")
     return context
 
 

@@ -1,4 +1,4 @@
-"""Posts events to an address."""
+"""Reporter that posts events to an HTTP address."""
 
 from __future__ import annotations
 
@@ -42,11 +42,10 @@ _FORMATS = {
 
 
 class WebhookReporter(Reporter):
-    """One request after the other, in order; each is answered before the next is sent.
+    """Posts requests one at a time, in order.
 
-    A batch that the receiver refuses is halved until it is one event that is refused. There are no timeouts here: an
-    attempt that takes too long is cancelled by the dispatch, and with it the connection is gone. What was taken before
-    that is not sent again.
+    If the receiver refuses a batch, the reporter halves it until it finds the refused event. The dispatcher cancels an
+    attempt that exceeds the timeout, which closes the connection. Events that were accepted before are not sent again.
     """
 
     Config: ClassVar[type[WebhookConfig]] = WebhookConfig
@@ -66,7 +65,7 @@ class WebhookReporter(Reporter):
             },
         )
         self._sizes = Sizes(self._format.most)
-        # A call is one request, so that one request is what has a timeout, a verdict and a place in the books.
+        # One call is one request, so timeout, result and counters apply to one request.
         self.max_batch_size = self._sizes.next
         self._progress = Progress()
 
@@ -104,9 +103,10 @@ class WebhookReporter(Reporter):
 
 
 def _format_of(config: WebhookConfig) -> Format:
-    """
+    """Return the configured format.
+
     Raises:
-        ValueError: a key is missing that this format needs, or is there though another one does not know it.
+        ValueError: a key is missing for this format, or belongs to another format.
     """
     for key, value, needed in (
         ("template", config.template, "template"),
@@ -114,7 +114,7 @@ def _format_of(config: WebhookConfig) -> Format:
     ):
         if (value is not None) is not (config.format == needed):
             there = "set" if value is not None else "not set"
-            raise ValueError(f"{key}: {there}, with format={config.format}; it belongs to format={needed}")
+            raise ValueError(f"{key}: {there}, with format={config.format}; this key is for format={needed}")
     if config.template is not None:
         return read_template(config.template)
     if config.routing_key is not None:

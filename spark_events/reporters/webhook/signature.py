@@ -1,4 +1,4 @@
-"""Signed requests: who knows the secret can see that a request is ours, untouched, and fresh."""
+"""Request signatures, so that a receiver can verify origin, integrity and age."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ __all__ = ["sign"]
 
 
 def sign(secret: str, body: bytes, now: float) -> str:
-    """``t=<seconds since the epoch>,v1=<HMAC-SHA256 of "t.body", hexadecimal>``, as Stripe signs its webhooks.
+    """Sign a body: ``t=<seconds since the epoch>,v1=<HMAC-SHA256 of "t.body", hexadecimal>``.
 
-    The time is signed, too, so that nobody can send an old request again.
+    The scheme is that of Stripe's webhooks. The signature covers the time, which prevents replay of an old request.
 
     Args:
         secret: shared with the receiver.
-        body: what is posted.
+        body: request body.
         now: seconds since the epoch.
     """
     stamp = str(int(now))

@@ -1,21 +1,21 @@
-"""How many events a request has, while the receiver refuses some of them or takes less at once."""
+"""Number of events per request, adapted to what the receiver accepts."""
 
 from __future__ import annotations
 
 __all__ = ["Sizes"]
 
-#: So many requests in a row were taken: perhaps the receiver takes larger ones by now.
+#: After this many accepted requests in a row, try larger requests again.
 _PATIENCE = 16
 
 
 class Sizes:
-    """What is refused is halved until it is taken, or one event is found that is at fault.
+    """Request size that halves on refusal and doubles on success.
 
     Args:
-        most: what the format allows.
+        most: maximum of the format.
 
     Attributes:
-        next: events of the next request.
+        next: number of events in the next request.
     """
 
     def __init__(self, most: int) -> None:
@@ -24,7 +24,7 @@ class Sizes:
         self._taken = 0
 
     def taken(self) -> None:
-        """A request was taken; the next one may be larger, but hardly than what was too large a moment ago."""
+        """Record an accepted request; the next one may be larger, up to the current limit."""
         self._taken += 1
         if self._limit < self._most and self._taken >= _PATIENCE:
             self._limit = min(self._limit * 2, self._most)
@@ -32,9 +32,14 @@ class Sizes:
         self.next = min(self.next * 2, self._limit)
 
     def refused(self, events: int, *, too_large: bool) -> None:
-        """A request of so many events was refused."""
+        """Record a refused request.
+
+        Args:
+            events: number of events in the request.
+            too_large: whether the receiver refused its size.
+        """
         if events == 1:
-            # It was this one event, and not how many there were.
+            # A single event was refused, so the size of requests was not the reason.
             self.next = self._limit = self._most
             return
         self.next = events // 2

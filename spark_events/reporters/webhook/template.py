@@ -1,4 +1,4 @@
-"""Bodies of one's own: a JSON file in whose texts ``${…}`` stands for parts of the event."""
+"""User templates: a JSON file whose texts contain ``${…}`` placeholders for parts of the event."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _PARTS: dict[str, Callable[[Event], Any]] = {
 
 
 def read_template(path: str) -> Format:
-    """One request an event, in the form of the file.
+    """Return a format that fills in the template file for each event.
 
-    The file is taken for JSON first, and then filled in: nothing in an event can break out of the text it stands in.
-    A text that is nothing but one place becomes the value itself, a number say, or ``null`` where the event has none;
-    within a longer text, what the event does not have is nothing.
+    The file is parsed as JSON before it is filled in, so an event's text cannot break the structure. A text that
+    consists of one placeholder becomes the value itself: a number, for example, or ``null`` if the event lacks it.
+    Within a longer text a missing value is empty.
 
     Raises:
-        ValueError: it cannot be read, is not JSON, or has a place for what no event has.
+        ValueError: the file cannot be read, is not JSON, or has an unknown placeholder.
     """
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"template: {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8 text'}") from None
+        raise ValueError(f"template: {path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
     try:
         template = json.loads(text)
     except ValueError as error:

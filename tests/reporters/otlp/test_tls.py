@@ -82,7 +82,7 @@ def test_what_is_no_certificate_is_named(certificates: Certificates, tmp_path: P
     missing, garbage = tmp_path / "missing.pem", tmp_path / "garbage.pem"
     garbage.write_text("hello")
     own, _ = certificates.issued("driver")
-    for path, reason in ((missing, "No such file"), (garbage, "cannot be used")):
+    for path, reason in ((missing, "No such file"), (garbage, "not usable")):
         with pytest.raises(UnavailableError, match=rf"{path}: .*{reason}"):
             send(config(protocol, "https://127.0.0.1:9", certificate=str(path)))
     with pytest.raises(UnavailableError, match=f"{own} with {garbage}"):

@@ -63,9 +63,9 @@ UNAVAILABLE = [
     (Response(404, b"<html>", HTML), "HTTP 404"),
     (Response(500, b"<html>a proxy's page", HTML), "HTTP 500"),
     (Response(400, b"<html>a proxy's page", HTML), "HTTP 400"),
-    (Response(307, b"", (("location", "https://elsewhere/?token=secret"),)), "it says to go to https://elsewhere/"),
-    (Response(200, b"<html>welcome", HTML), "no OTLP receiver: its success is of type text/html"),
-    (Response(200, b"x" * 5_000_000), "no OTLP receiver: HTTP 200, and more than 4194304 bytes"),
+    (Response(307, b"", (("location", "https://elsewhere/?token=secret"),)), "redirects to https://elsewhere/"),
+    (Response(200, b"<html>welcome", HTML), "not an OTLP receiver: it answered with content type text/html"),
+    (Response(200, b"x" * 5_000_000), "not an OTLP receiver: HTTP 200 with more than 4194304 bytes"),
 ]
 REFUSED = [
     (Status(Codes.INVALID_ARGUMENT, "bad"), "INVALID_ARGUMENT: bad"),
@@ -226,7 +226,7 @@ def test_an_event_that_is_too_large_alone_is_the_only_one_lost(tmp_path: Path) -
     with Collector(tmp_path) as collector:
         settings = config(GRPC, collector.endpoint(GRPC), request_max_size=65_536, attribute_max_length=1 << 20)
         sent = [event(0), event(1, text="x" * 100_000), event(2)]
-        with pytest.raises(PermanentError, match=r"1 of 3 events: it is 100,\d\d\d bytes large.*65,536"):
+        with pytest.raises(PermanentError, match=r"1 of 3 events: the event has 100,\d\d\d bytes.*65,536"):
             send(settings, sent)
         assert collector.await_bodies(2) == ["0", "2"]
 

@@ -217,7 +217,7 @@ def test_one_event_that_is_refused_costs_no_other(caplog: pytest.LogCaptureFixtu
             running.deliver([event(n) for n in range(30)])
             assert (running.books.delivered, running.books.dropped) == (27, {"rejected": 3})
         assert bodies(receiver) == [n for n in range(30) if n % 10 != 3]
-    assert "events were refused: HTTP 422: no threes" in caplog.text
+    assert "events refused: HTTP 422: no threes" in caplog.text
 
 
 def test_a_token_that_is_revoked_in_mid_run_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -257,7 +257,7 @@ def test_redirects_are_followed_on_the_same_host_alone(caplog: pytest.LogCapture
             assert [request.path for request in receiver.taken] == ["/moved"]
             assert receiver.taken[0].headers["X-Token"] == "t"
         assert other.requests == []
-    assert f"localhost: redirected to http://localhost:{other.port}, which is not followed" in caplog.text
+    assert f"localhost: redirected to http://localhost:{other.port}, which the reporter does not follow" in caplog.text
 
 
 def test_redirects_in_a_circle_come_to_an_end() -> None:
@@ -494,9 +494,12 @@ def test_a_host_that_nobody_knows_is_named(caplog: pytest.LogCaptureFixture) -> 
         ),
         ({"headers": "A: s3cret\r\nB: x"}, "hook.headers: given a value that is not shown, allowed is name: value"),
         ({"proxy": "s3cret:80"}, "hook.proxy: given a value that is not shown, allowed is a URL that begins"),
-        ({"format": "template"}, "ValueError: template: not set, with format=template; it belongs to format=template"),
-        ({"template": "x"}, "ValueError: template: set, with format=json; it belongs to format=template"),
-        ({"format": "pagerduty"}, "routing-key: not set, with format=pagerduty; it belongs to format=pagerduty"),
+        (
+            {"format": "template"},
+            "ValueError: template: not set, with format=template; this key is for format=template",
+        ),
+        ({"template": "x"}, "ValueError: template: set, with format=json; this key is for format=template"),
+        ({"format": "pagerduty"}, "routing-key: not set, with format=pagerduty; this key is for format=pagerduty"),
         ({"format": "template", "template": "/nope.json"}, "template: /nope.json: No such file or directory"),
         ({"format": "template", "template": "{tmp}/bad.json"}, "bad.json is not JSON: Expecting ','"),
         (
@@ -506,7 +509,7 @@ def test_a_host_that_nobody_knows_is_named(caplog: pytest.LogCaptureFixture) -> 
         ({"tls.ca": "/nope.pem"}, "tls.ca: /nope.pem: No such file or directory"),
         ({"tls.ca": "{tmp}/bad.json"}, "bad.json: "),
         ({"tls.certificate": "/nope.pem"}, "tls.certificate: /nope.pem: No such file or directory"),
-        ({"tls.key": "/nope.pem"}, "tls.key: set, but tls.certificate is not"),
+        ({"tls.key": "/nope.pem"}, "tls.key: set without tls.certificate; set both"),
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
 )
@@ -528,5 +531,5 @@ def test_a_missing_library_is_named_with_the_command_that_brings_it(monkeypatch:
     """Before the first event."""
     monkeypatch.setitem(sys.modules, "httpx", None)
     keys = {"events.reporter.hook.type": "webhook", "events.reporter.hook.url": "https://h/"}
-    with pytest.raises(ConfigError, match=r"httpx is not installed; pip install 'spark-events\[webhook\]'"):
+    with pytest.raises(ConfigError, match=r"httpx is not installed; run: pip install 'spark-events\[webhook\]'"):
         build(Settings.of(keys))

@@ -415,7 +415,7 @@ def test_errors_of_a_strange_kind_do_not_end_the_delivery(start: Start, caplog: 
     books = delivery.books()
     assert (books.delivered, books.dropped, books.failures) == (1, {"rejected": 1}, 2)
     assert "RuntimeError: the reporter raised what is no Exception: NoException: odd" in caplog.text
-    assert "not tried again: Untold: (cannot be told, its __str__ raises ValueError)" in caplog.text
+    assert "not tried again: Untold: (not printable: its __str__ raises ValueError)" in caplog.text
 
 
 @pytest.mark.parametrize("verdict", [OSError, PermanentError])

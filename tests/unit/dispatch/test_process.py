@@ -286,7 +286,7 @@ def test_a_start_may_take_longer_than_an_attempt(start: Start, path: Path) -> No
         ("misbehaving:DiesInOpen", "cannot be opened, its events are held and tried again: ReporterProcessError:"),
         (
             "misbehaving:ORDERS",
-            "ReporterProcessError: ValueError: ORDERS is neither a class nor a function that makes a reporter",
+            "ReporterProcessError: ValueError: ORDERS is not a Reporter class or a function that returns one",
         ),
         ("no_such_module:Reporter", "ValueError: no_such_module cannot be imported: ModuleNotFoundError"),
     ],
@@ -329,7 +329,7 @@ def with_details(error: Exception, **details: object) -> Exception:
         (ThrottledError("slow", 2.5), ThrottledError("slow", 2.5)),
         (OSError("\udc80 lone"), ReporterProcessError("OSError: ? lone")),
         (OSError("x" * 10_000_000), ReporterProcessError("OSError: " + "x" * 65_536)),
-        (Untold(), PermanentError("Untold: (cannot be told, its __str__ raises ValueError)")),
+        (Untold(), PermanentError("Untold: (not printable: its __str__ raises ValueError)")),
         (with_details(PermanentError("no"), rejected=["a"]), PermanentError("no")),
         (with_details(PermanentError("no"), rejected=10**400), PermanentError("no")),
         (with_details(ThrottledError("slow", 1), retry_after="1"), ReporterProcessError("ThrottledError: slow")),
@@ -355,7 +355,7 @@ def test_events_that_went_over_cannot_be_changed() -> None:
     assert int.from_bytes(length, "big") == len(data)
     request = messages.requests_of()(data)
     assert isinstance(request, messages.Report)
-    with pytest.raises(TypeError, match="cannot be changed"):
+    with pytest.raises(TypeError, match="are immutable"):
         request.events[0].attributes["a"] = 2
 
 

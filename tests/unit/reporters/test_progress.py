@@ -31,7 +31,7 @@ def test_what_was_refused_is_told_at_the_end() -> None:
     progress.take(3)
     progress.refuse(1, "HTTP 413")
     assert progress.is_done
-    with pytest.raises(PermanentError, match="2 of 5 events were refused: HTTP 413") as caught:
+    with pytest.raises(PermanentError, match="2 of 5 events refused: HTTP 413") as caught:
         progress.end()
     assert caught.value.rejected == 2
     progress.begin(events)

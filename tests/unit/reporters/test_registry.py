@@ -82,16 +82,16 @@ def test_a_built_in_type_and_one_of_ones_own_are_found() -> None:
     [
         ("NotAReporter", "NotAReporter is not a subclass of spark_events.Reporter"),
         ("WithoutReport", "WithoutReport does not define report"),
-        ("ReportsOneByOne", "ReportsOneByOne cannot be used: report is called with one argument, the events"),
-        ("OpensSomething", "OpensSomething cannot be used: open is called without arguments"),
-        ("TakesNothing", "TakesNothing cannot be made: it is called with one argument, its Config"),
+        ("ReportsOneByOne", "ReportsOneByOne cannot be used: report must accept one argument, the events"),
+        ("OpensSomething", "OpensSomething cannot be used: open must accept no arguments"),
+        ("TakesNothing", "TakesNothing cannot be created: the constructor must accept one argument, its Config"),
         ("LooseConfig", "LooseConfig cannot be configured: its Config is not a dataclass"),
         (
             "HalfDeclared",
             "HalfDeclared cannot be configured: url of its Config is not declared with spark_events.config.option",
         ),
-        ("make_without_config", "make_without_config has no Config that declares its keys"),
-        ("NUMBER", "NUMBER is neither a class nor a function that makes a reporter"),
+        ("make_without_config", "make_without_config has no Config, which declares its keys"),
+        ("NUMBER", "NUMBER is not a Reporter class or a function that returns one"),
         ("Missing", f"{HERE} has no Missing"),
     ],
 )

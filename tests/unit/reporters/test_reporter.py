@@ -57,7 +57,7 @@ def test_a_class_of_one_s_own_is_found_by_its_path() -> None:
         (f"{__name__}:Missing", f"{__name__} has no Missing"),
         (f"{__name__}:NotAReporter", "NotAReporter is not a subclass of spark_events.Reporter"),
         (f"{__name__}:without_config", "without_config has no Config"),
-        (f"{__name__}:NUMBER", "NUMBER is neither a class"),
+        (f"{__name__}:NUMBER", "NUMBER is not a Reporter class"),
     ],
 )
 def test_what_is_no_reporter_is_refused_with_the_reason(name: str, reason: str) -> None:

@@ -61,6 +61,6 @@ def test_some_are_excepted(excepted: str, url: str, is_direct: bool, monkeypatch
 def test_what_is_no_proxy_is_named(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its variable; what it has may be a password."""
     monkeypatch.setenv("HTTPS_PROXY", value)
-    with pytest.raises(TransientError, match=r"^HTTPS_PROXY in the environment is no proxy that can be used") as caught:
+    with pytest.raises(TransientError, match=r"^HTTPS_PROXY in the environment is not a valid proxy") as caught:
         proxy_for("https://hooks.example/x")
     assert "s3cret" not in str(caught.value)
