@@ -36,6 +36,7 @@ __all__ = [
     "Record",
     "Restored",
     "SettingRecord",
+    "SqlExecutionEnd",
     "StageCompleted",
     "StageSubmitted",
     "StageTasks",
@@ -155,6 +156,8 @@ class ApplicationEnd(_Line, frozen=True, kw_only=True):
     ending: str
     exit_code: int | None = None
     failure: Failure | None = None
+    #: The last message that the spark-sql shell printed as an error.
+    shell_error: str | None = None
 
 
 class JvmShutdown(_Line, frozen=True, kw_only=True):
@@ -175,6 +178,19 @@ class JobEnd(_Line, frozen=True, kw_only=True):
     job_id: int
     time: int
     failure: Failure | None = None
+
+
+class SqlExecutionEnd(_Line, frozen=True, kw_only=True):
+    """``SparkListenerSQLExecutionEnd`` of an execution that failed, or of the first that succeeded after a failure.
+
+    ``root_id`` and ``description`` are those of the outermost execution around it.
+    """
+
+    execution_id: int
+    time: int
+    root_id: int | None = None
+    description: str | None = None
+    error: str | None = None
 
 
 class StageSubmitted(_Line, frozen=True, kw_only=True):
@@ -302,6 +318,7 @@ Record: TypeAlias = (
     | JvmShutdown
     | JobStart
     | JobEnd
+    | SqlExecutionEnd
     | QueryStarted
     | QueryIdle
     | QueryTerminated

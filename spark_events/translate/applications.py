@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from spark_events.bridge.records import ApplicationEnd, ApplicationStart
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.draft import Draft, present
-from spark_events.translate.failures import Diagnostics
+from spark_events.translate.failures import Diagnosis, Diagnostics
+from spark_events.translate.last_failure import LastFailure
 from spark_events.translate.status import APPLICATION, Status
 from spark_events.translate.user_code import UserCode
 
@@ -53,8 +54,9 @@ def _outcome(record: ApplicationEnd) -> tuple[str, str]:
 class Applications:
     """The status of the one application that this driver runs: nothing yet, RUNNING, over."""
 
-    def __init__(self, diagnostics: Diagnostics) -> None:
+    def __init__(self, diagnostics: Diagnostics, last_failure: LastFailure) -> None:
         self.illegal = 0
+        self._last_failure = last_failure
         self._diagnostics = diagnostics
         self.scope_variables: dict[str, AttributeValue] = {}
         # What the key of every one of its facts begins with.
@@ -113,10 +115,12 @@ class Applications:
         if not self._status.become(new):
             self.illegal += 1
             return
-        diagnosis = None if record.failure is None else self._diagnostics.of(record.failure)
         hints = [f"query '{name}' failed" for name in failed_queries]
         if failed_job is not None:
             hints.append(f"job {failed_job} failed")
+        title, diagnosis = self._reason(record)
+        if title is not None and f"{title} failed" not in hints:
+            hints.append(f"{title} failed{'' if new == 'FAILED' or diagnosis is None else f': {diagnosis.summary}'}")
         body = f"Application '{self._name}' {how}{_while(running)}"
         if hints:
             body += f" ({', '.join(hints)})"
@@ -144,6 +148,17 @@ class Applications:
                     }
                 ),
             )
+
+    def _reason(self, record: ApplicationEnd) -> tuple[str | None, Diagnosis | None]:
+        """What failed, unless it is the program itself, and why: as the end says, else the last failure before it."""
+        if record.failure is not None:
+            return None, self._diagnostics.of(record.failure)
+        known = self._last_failure
+        if record.shell_error and record.exit_code != 0:
+            diagnosis = self._diagnostics.of_text(record.shell_error.strip())
+            if not known.explains(diagnosis):
+                return "the last statement", diagnosis
+        return known.title, known.diagnosis
 
     def lost(self, at: int, orderly: bool, running: Sequence[str]) -> Iterator[Draft]:
         """The driver is gone without a word: LOST; or with the JVM's last word only: ENDED."""

@@ -31,6 +31,7 @@ _COMMIT = Effect(_QUERY, "BatchCommitEvent", Severity.WARN)
 _WATERMARK = Effect("spark.streaming.watermark", "WatermarkStatusChangeEvent", Severity.WARN)
 _SUBTASKS = Effect(_STAGE, "AllSubtasksStatusChangeEvent", Severity.INFO)
 _STAGE_FAILURE = Effect(_STAGE, _FAILURE, Severity.ERROR)
+_SQL_FAILURE = Effect("spark.sql.execution", _FAILURE, Severity.ERROR)
 
 #: By the kind of the record, as it stands in the pipe; a test compares it with what the translation does.
 CAUSES: dict[str, tuple[Effect, ...]] = {
@@ -39,6 +40,7 @@ CAUSES: dict[str, tuple[Effect, ...]] = {
         Effect(_APPLICATION, _STATUS, Severity.ERROR),
         Effect(_APPLICATION, _FAILURE, Severity.ERROR),
         Effect(_JOB, _STATUS, Severity.WARN),
+        _SQL_FAILURE,
         _COMMIT,
     ),
     "query_started": (Effect(_QUERY, _STATUS, Severity.INFO), _COMMIT, _WATERMARK),
@@ -51,7 +53,8 @@ CAUSES: dict[str, tuple[Effect, ...]] = {
         _WATERMARK,
     ),
     "job_start": (Effect(_JOB, _STATUS, Severity.INFO),),
-    "job_end": (Effect(_JOB, _STATUS, Severity.ERROR), Effect(_JOB, _FAILURE, Severity.ERROR)),
+    "job_end": (Effect(_JOB, _STATUS, Severity.ERROR), Effect(_JOB, _FAILURE, Severity.ERROR), _SQL_FAILURE),
+    "sql_execution_end": (_SQL_FAILURE,),
     "stage_tasks": (_SUBTASKS,),
     "stage_completed": (_STAGE_FAILURE,),
     "added": (Effect(None, None, Severity.FATAL),),

@@ -47,6 +47,16 @@ class Diagnosis:
     is_fetch_failure: bool
     attributes: dict[str, AttributeValue]
 
+    @property
+    def root_cause(self) -> str:
+        """Type and message of the root cause."""
+        return str(self.attributes["failure.root_cause"])
+
+    def with_error_type(self, error_type: str) -> Diagnosis:
+        """Return the same failure under another error type."""
+        attributes = {**self.attributes, "error.type": error_type}
+        return dataclasses.replace(self, error_type=error_type, attributes=attributes)
+
 
 class Diagnostics:
     """Reads failures, and labels them.

@@ -10,6 +10,7 @@ from spark_events.event import AttributeValue, Severity
 from spark_events.translate.draft import Draft, present
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
+from spark_events.translate.last_failure import LastFailure
 from spark_events.translate.origin import Origin
 from spark_events.translate.queries import Queries
 
@@ -31,9 +32,19 @@ class Jobs:
         diagnostics: reads exceptions.
         executors: those that were lost.
         streaming: whether jobs of micro-batches are reported though they do not fail.
+        last_failure: what the application may end with.
     """
 
-    def __init__(self, queries: Queries, diagnostics: Diagnostics, executors: Executors, streaming: bool) -> None:
+    def __init__(
+        self,
+        queries: Queries,
+        diagnostics: Diagnostics,
+        executors: Executors,
+        streaming: bool,
+        last_failure: LastFailure,
+    ) -> None:
+        self._last_failure = last_failure
+        self._failed_executions: OrderedDict[str, None] = OrderedDict()
         self.illegal = 0
         self.without_start = 0
         self._application_is_over = False
@@ -76,6 +87,7 @@ class Jobs:
         old = None if known is None else "RUNNING"
         if record.failure is None:
             self.last_failed = None
+            self._last_failure.clear()
             if known is None and not self._streaming:
                 # It may be a job of a micro-batch, which is not reported. So it is counted.
                 self.without_start += 1
@@ -89,6 +101,9 @@ class Jobs:
             # Its query was told to stop.
             return
         self.last_failed = None if diagnosis.cancelled else job_id
+        if not diagnosis.cancelled:
+            self._last_failure.note(f"job {job_id}", diagnosis)
+            self._note_failed_execution(origin)
         new, severity = ("CANCELLED", Severity.WARN) if diagnosis.cancelled else ("FAILED", Severity.ERROR)
         body = f"{name} went from {old or 'an unknown status'} to {new}"
         change = _change(job_id, old, new, record.time, body, severity, origin)
@@ -111,6 +126,22 @@ class Jobs:
                 }
             ),
         )
+
+    def has_failed_in(self, execution_id: int) -> bool:
+        """Whether a job of the SQL execution failed, other than by being cancelled."""
+        return str(execution_id) in self._failed_executions
+
+    def runs_in(self, execution_id: int) -> bool:
+        """Whether a job of the SQL execution runs."""
+        execution = str(execution_id)
+        return any(origin.attributes.get("spark.sql.execution.id") == execution for origin in self._running.values())
+
+    def _note_failed_execution(self, origin: Origin) -> None:
+        execution = origin.attributes.get("spark.sql.execution.id")
+        if execution is not None:
+            self._failed_executions[str(execution)] = None
+            if len(self._failed_executions) > _REMEMBERED:
+                self._failed_executions.popitem(last=False)
 
     def running_titles(self) -> list[str]:
         """Name the jobs that run, without those of micro-batches."""

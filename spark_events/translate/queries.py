@@ -10,6 +10,7 @@ from spark_events.event import AttributeValue, Severity
 from spark_events.translate.batches import Batches
 from spark_events.translate.draft import Draft, iso_millis, present
 from spark_events.translate.failures import Diagnosis, Diagnostics
+from spark_events.translate.last_failure import LastFailure
 from spark_events.translate.status import QUERY, Status
 
 __all__ = ["Queries", "Run"]
@@ -73,10 +74,12 @@ class Queries:
 
     Args:
         diagnostics: reads exceptions.
+        last_failure: what the application may end with.
     """
 
-    def __init__(self, diagnostics: Diagnostics) -> None:
+    def __init__(self, diagnostics: Diagnostics, last_failure: LastFailure) -> None:
         self.illegal = 0
+        self._last_failure = last_failure
         self._diagnostics = diagnostics
         self._runs: OrderedDict[str, Run] = OrderedDict()
         self._latest: dict[str, Run] = {}
@@ -131,7 +134,8 @@ class Queries:
         if record.exception is None:
             yield _change(run, old, at, f"Query '{run.title}' finished", Severity.INFO, {})
             return
-        diagnosis = self._diagnostics.of_text(record.exception, record.error_class)
+        diagnosis = self._last_failure.named_alike(self._diagnostics.of_text(record.exception, record.error_class))
+        self._last_failure.note(f"query '{run.title}'", diagnosis)
         body = f"Query '{run.title}' went from {old or 'an unknown status'} to FAILED"
         yield _change(run, old, at, body, Severity.ERROR, {"error.type": diagnosis.error_type})
         yield _failure(run, at, diagnosis)

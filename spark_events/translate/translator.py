@@ -20,6 +20,7 @@ from spark_events.bridge.records import (
     QueryProgress,
     QueryStarted,
     QueryTerminated,
+    SqlExecutionEnd,
     StageCompleted,
     StageSubmitted,
     StageTasks,
@@ -34,7 +35,9 @@ from spark_events.translate.drops import dropped
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.jobs import Jobs
+from spark_events.translate.last_failure import LastFailure
 from spark_events.translate.queries import Queries
+from spark_events.translate.sql import SqlExecutions
 from spark_events.translate.stages import Stages
 from spark_events.translate.streams import Streams
 
@@ -80,10 +83,12 @@ class Translator:
         self.defects = 0
         self.dropped = 0
         self._behind = 0
-        self._application = Applications(diagnostics)
-        self._queries = Queries(diagnostics)
+        last_failure = LastFailure()
+        self._application = Applications(diagnostics, last_failure)
+        self._queries = Queries(diagnostics, last_failure)
         self._streams = Streams(self._queries, config)
-        self._jobs = Jobs(self._queries, diagnostics, executors, config.streaming_jobs)
+        self._jobs = Jobs(self._queries, diagnostics, executors, config.streaming_jobs, last_failure)
+        self._sql = SqlExecutions(self._jobs, diagnostics, last_failure)
         self._stages = Stages(self._queries, diagnostics, executors, config.streaming_stages)
         self._handlers: dict[type, tuple[_Moment, _Handler]] = {
             ApplicationStart: (_time, self._application.started),
@@ -93,7 +98,8 @@ class Translator:
             QueryIdle: (_timestamp, self._streams.idle),
             QueryTerminated: (_untold, self._streams.terminated),
             JobStart: (_time, self._jobs.started),
-            JobEnd: (_time, self._jobs.ended),
+            JobEnd: (_time, self._job_ended),
+            SqlExecutionEnd: (_time, self._sql.ended),
             StageSubmitted: (_time, self._stages.submitted),
             StageTasks: (_time, self._stages.tasks),
             StageCompleted: (_time, self._stages.completed),
@@ -201,8 +207,13 @@ class Translator:
         self.dropped += sum(record.records.values())
         return dropped(record)
 
+    def _job_ended(self, record: JobEnd) -> Iterator[Draft]:
+        yield from self._jobs.ended(record)
+        yield from self._sql.job_ended()
+
     def _application_ended(self, record: ApplicationEnd) -> Iterator[Draft]:
         yield from self._streams.flush()
+        yield from self._sql.flush()
         failed, running = self._queries.failed_titles(), self._running()
         if not self.dropped:
             yield from self._jobs.application_ended(record.time)

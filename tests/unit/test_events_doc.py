@@ -48,7 +48,7 @@ LONG = "a.B: [SOME_CLASS] x. SQLSTATE: 22012\n" + "\tat a.B.c(D.java:1)\n" * 50
 ALL, QUERIES, JOBS = (
     "On every event",
     "On every event of a streaming query",
-    "On every event of a job or a stage",
+    "On every event of a job, a stage or a SQL execution",
 )
 
 
@@ -113,6 +113,7 @@ def story() -> list[Event]:
             "r9", "q9", exception="a.B: [SOME_CLASS] x. SQLSTATE: 22012\n" + "\tat a.B.c(D.java:1)\n" * 50
         ),
         {"kind": "dropped", "at": START, "records": {"job_start": 1}},
+        {"kind": "sql_execution_end", "execution_id": 8, "time": START, "description": "d", "error": "[A_B] x"},
         {"kind": "job_start", "job_id": 900, "time": START},
         {"kind": "job_end", "job_id": 900, "time": START, "failure": {"chain": [{"type": "a.B"}]}},
     ]
@@ -158,7 +159,7 @@ def events() -> list[Event]:
 def sections_of(event: Event) -> set[str]:
     """Where the attributes of an event may be documented."""
     own = {event.name, ALL}
-    if event.class_scope in ("spark.job", "spark.stage"):
+    if event.class_scope in ("spark.job", "spark.stage", "spark.sql.execution"):
         own |= {JOBS, QUERIES}
     if event.class_scope.startswith(("spark.streaming", "spark_events.enrich")):
         own |= {QUERIES}

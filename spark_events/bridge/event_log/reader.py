@@ -18,6 +18,7 @@ from spark_events.bridge.event_log.files import EventLog
 from spark_events.bridge.event_log.lines import Lines
 from spark_events.bridge.event_log.records import LogRecord, LogRecords
 from spark_events.bridge.event_log.shapes import Kind
+from spark_events.bridge.event_log.sql import SQL_START
 from spark_events.bridge.records import QueryTerminated
 from spark_events.errors import MissingExtraError
 
@@ -184,7 +185,8 @@ class EventLogReader:
 
     def _is_of_use(self, beginning: bytes) -> bool:
         kind = beginning[10 : beginning.find(b'"', 10)]
-        return not beginning.startswith(_BEGINNING) or kind in self._handlers
+        # The plan in the start of a SQL execution may have any size, and is not needed.
+        return not beginning.startswith(_BEGINNING) or (kind in self._handlers and kind != SQL_START)
 
     def _unusual(self, line: bytes) -> Sequence[LogRecord]:
         """A line whose kind has not been seen yet, or is not where Spark writes it."""

@@ -11,6 +11,7 @@ import msgspec
 
 from spark_events.bridge.event_log import shapes
 from spark_events.bridge.event_log.failures import LIMIT, JobFailures, cut
+from spark_events.bridge.event_log.sql import SQL_END, SQL_START, SqlLines
 from spark_events.bridge.event_log.tasks import Edge, Outcome, TaskCounts, TaskFailures
 from spark_events.bridge.progress import Progress, SourceProgress
 from spark_events.bridge.records import (
@@ -24,6 +25,7 @@ from spark_events.bridge.records import (
     QueryProgress,
     QueryStarted,
     QueryTerminated,
+    SqlExecutionEnd,
     StageCompleted,
     StageSubmitted,
     StageTasks,
@@ -44,6 +46,7 @@ LogRecord: TypeAlias = (
     | QueryProgress
     | QueryIdle
     | QueryTerminated
+    | SqlExecutionEnd
 )
 Handler: TypeAlias = Callable[[bytes], Sequence[LogRecord]]
 Line = TypeVar("Line")
@@ -75,6 +78,7 @@ class LogRecords:
         self._most_failures = MOST_FAILURES
         self._tasks = TaskCounts()
         self._job_failures = JobFailures()
+        self._sql = SqlLines()
         self.handlers = self._all_handlers()
 
     def _all_handlers(self) -> dict[bytes, Handler]:
@@ -90,6 +94,8 @@ class LogRecords:
             _CORE + b"TaskStart": self._handler_of_several(shapes.TaskStartLine, self._task_start),
             _CORE + b"TaskEnd": self._task_end_handler(),
             _CORE + b"ExecutorRemoved": self._handler_of_several(shapes.ExecutorRemovedLine, self._executor_removed),
+            SQL_START: self._sql.start,
+            SQL_END: self._handler(shapes.SqlExecutionEndLine, self._sql_end),
             _STREAMING + b"QueryStartedEvent": self._handler(shapes.QueryStartedLine, self._query_started),
             _STREAMING + b"QueryProgressEvent": self._handler(shapes.QueryProgressLine, self._query_progress),
             _STREAMING + b"QueryIdleEvent": self._handler(shapes.QueryIdleLine, self._query_idle),
@@ -245,6 +251,9 @@ class LogRecords:
             reason=None if line.removed_reason is None else cut(line.removed_reason),
         )
         return (*self._stage_tasks(self._tasks.executor_removed(line.executor_id, line.timestamp)), removed)
+
+    def _sql_end(self, line: shapes.SqlExecutionEndLine) -> SqlExecutionEnd | None:
+        return self._sql.end(line, self._at(line.time))
 
     def _query_started(self, line: shapes.QueryStartedLine) -> QueryStarted:
         at = self._at(_millis(line.timestamp))

@@ -29,6 +29,8 @@ __all__ = [
     "QueryProgressLine",
     "QueryStartedLine",
     "QueryTerminatedLine",
+    "SqlExecutionEndLine",
+    "SqlExecutionStartLine",
     "StageCompletedLine",
     "StageInfo",
     "StageSubmittedLine",
@@ -50,7 +52,7 @@ class _Core(msgspec.Struct, gc=False, rename=_spark):
 
 
 class _Streaming(msgspec.Struct, gc=False, rename="camel"):
-    """Events of streaming queries are written by Jackson: ``run_id`` is ``runId``."""
+    """Events of streaming queries and of SQL are written by Jackson: ``run_id`` is ``runId``."""
 
 
 class Kind(msgspec.Struct, gc=False):
@@ -231,6 +233,18 @@ class QueryTerminatedLine(_Streaming):
     run_id: str
     exception: str | None = None
     error_class: str | None = msgspec.field(name="errorClassOnException", default=None)
+
+
+class SqlExecutionStartLine(_Streaming):
+    execution_id: int
+    root_execution_id: int | None = None
+    description: str = ""
+
+
+class SqlExecutionEndLine(_Streaming):
+    execution_id: int
+    time: int
+    error_message: str | None = None
 
 
 class QueryProgressLine(_Streaming):

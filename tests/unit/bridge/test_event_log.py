@@ -79,7 +79,8 @@ def test_a_real_batch_job(version: str) -> None:
         "StageTasks",
         *["StageTasks"] * (len(reading.of(r.StageTasks)) - 1),
         "StageCompleted",
-        "JobEnd",
+        # Spark posts them from two threads.
+        *sorted(["JobEnd", "SqlExecutionEnd"], reverse=version == "3.5"),
         "ApplicationEnd",
     ]
     (start,), (job,), (end,) = reading.of(r.ApplicationStart), reading.of(r.JobEnd), reading.of(r.ApplicationEnd)
@@ -458,7 +459,7 @@ def test_unknown_kinds_are_counted_by_name_and_spark_s_own_are_not(path: Path) -
         path,
         text(
             line("SparkListenerBlockUpdated", Block={}),
-            line("org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd", executionId=1),
+            line("org.apache.spark.sql.execution.ui.SparkListenerDriverAccumUpdates", executionId=1),
             *[line("com.vendor.CostEvent", cost=1)] * 3,
         ),
     )
@@ -685,3 +686,46 @@ def test_numbers_and_times_that_cannot_be_are_never_fatal(path: Path, strange: d
     around = [line("SparkListenerStageSubmitted", Stage_Info=stage()), strange]
     reading = read(path, text(*around) + SOUND)
     assert [type(record).__name__ for record in reading.records][-2:] == ["ApplicationStart", "ApplicationEnd"]
+
+
+# --- SQL executions -----------------------------------------------------------------------------
+
+SQL = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
+
+
+def sql_start(number: int, root: int | None = None, description: str = "collect at x.py:1", plan: str = "") -> Any:
+    about = {"executionId": number, "rootExecutionId": number if root is None else root, "description": description}
+    return line(f"{SQL}Start", **about, details="org.apache.spark", physicalPlanDescription=plan, time=T)
+
+
+def sql_end(number: int, error: str | None = "") -> Any:
+    return line(f"{SQL}End", executionId=number, time=T + number, errorMessage=error)
+
+
+def test_a_sql_execution_that_fails_is_a_record_of_its_outermost(path: Path) -> None:
+    """With the description of the whole statement, and the time of its end."""
+    lines = [sql_start(1, description="nightly"), sql_start(2, 1, "part"), sql_end(2, "[X_Y] no")]
+    assert read(path, text(*lines)).records == [
+        r.SqlExecutionEnd(at=T + 2, execution_id=2, root_id=1, time=T + 2, description="nightly", error="[X_Y] no")
+    ]
+
+
+def test_of_successes_only_the_first_after_a_failure_is_a_record(path: Path) -> None:
+    """As the shim sends them; Spark before 3.4 tells no errors."""
+    lines = [sql_end(1), sql_end(2, "boom"), sql_end(3), sql_end(4), sql_end(5, None)]
+    reading = read(path, text(*lines))
+    assert [(record.execution_id, record.error) for record in reading.of(r.SqlExecutionEnd)] == [(2, "boom"), (3, None)]
+
+
+def test_a_plan_of_any_size_is_skipped(path: Path) -> None:
+    """The reader cuts such a line; where that cuts its description, the execution goes without one."""
+    huge = "p" * (30 << 20)
+    lines = [
+        sql_start(1, plan=huge),
+        sql_end(1, "a"),
+        sql_start(2, description="d" * 2_000, plan=huge),
+        sql_end(2, "b"),
+    ]
+    reading = read(path, text(*lines))
+    assert reading.complaints == []
+    assert [record.description for record in reading.of(r.SqlExecutionEnd)] == ["collect at x.py:1", None]

@@ -32,6 +32,7 @@ def test_a_line_that_is_nested_deeper_than_python_goes_is_unknown(key: str) -> N
         ({"kind": "dropped", "records": {"job_end": 3}}, r.Dropped),
         ({"kind": "job_start", "job_id": 1, "time": 2, "properties": {"a": "b"}}, r.JobStart),
         ({"kind": "job_end", "job_id": 1, "time": 2, "failure": {"chain": [{"type": "a.B"}]}}, r.JobEnd),
+        ({"kind": "sql_execution_end", "execution_id": 1, "time": 2, "error": "x"}, r.SqlExecutionEnd),
         (query_started(), r.QueryStarted),
         ({"kind": "query_idle", "id": "q", "run_id": "r", "timestamp": "t"}, r.QueryIdle),
         ({"kind": "query_terminated", "id": "q", "run_id": "r", "exception": None}, r.QueryTerminated),

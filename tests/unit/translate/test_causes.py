@@ -17,6 +17,8 @@ from spark_events.translate.translator import Translator
 
 DROPPED = {"kind": "dropped", "at": START, "where": "spark", "records": {"appStatus": 3}}
 ADDED = {"kind": "added", "at": START, "event": {"id": "1", "name": "Own", "class_scope": "shop", "severity": "FATAL"}}
+SQL_FAILED = {"kind": "sql_execution_end", "at": START, "execution_id": 1, "time": START}
+SQL_FAILED |= {"error": "java.lang.OutOfMemoryError: x"}
 ENDINGS = ["STOPPED", "RETURNED", "PROGRAM_FAILED", "SIGTERM", "something new"]
 
 
@@ -66,7 +68,13 @@ def test_no_record_makes_an_event_that_is_not_listed(
         streaming_stages=True,
     )
     end = application_end(ending, at=application.now, time=application.now, exit_code=exit_code)
-    records = [*application.records[:-1], {**DROPPED, "at": application.now}, {**ADDED, "at": application.now}, end]
+    records = [
+        *application.records[:-1],
+        {**SQL_FAILED, "at": application.now},
+        {**DROPPED, "at": application.now},
+        {**ADDED, "at": application.now},
+        end,
+    ]
     assert [(kind, event) for kind, event in told(records, config) if not is_listed(kind, event)] == []
 
 
@@ -102,4 +110,10 @@ def _everything(ending: str) -> list[dict[str, Any]]:
         application.ends(which, which == 1)
         application.trigger(which, [4, 4], 1, 30)
     end = application_end(ending, at=application.now, time=application.now)
-    return [*application.records, {**DROPPED, "at": application.now}, {**ADDED, "at": application.now}, end]
+    return [
+        *application.records,
+        {**SQL_FAILED, "at": application.now},
+        {**DROPPED, "at": application.now},
+        {**ADDED, "at": application.now},
+        end,
+    ]

@@ -33,6 +33,7 @@ public final class EventsListener extends SparkListener {
   private SparkContext leaves;
   private final Records records;
   private final StageRecords stages;
+  private final SqlRecords sql;
   private boolean complained;
 
   /** Called by Spark, before the application starts; what is made by this goes into Spark's shared queue. */
@@ -60,6 +61,10 @@ public final class EventsListener extends SparkListener {
     this.destination = destination;
     records = new Records(conf, redaction, properties);
     stages = new StageRecords(conf, properties);
+    sql = new SqlRecords(redaction);
+    if (destination != null) {
+      SqlShell.watch();
+    }
   }
 
   @Override
@@ -164,7 +169,14 @@ public final class EventsListener extends SparkListener {
       ((Marker) event).passes(this);
       return;
     }
-    hand(() -> event instanceof AddedEvent ? ((AddedEvent) event).record() : StreamingRecords.of(event));
+    hand(() -> other(event));
+  }
+
+  private Record other(SparkListenerEvent event) {
+    if (event instanceof AddedEvent) {
+      return ((AddedEvent) event).record();
+    }
+    return SqlRecords.isExecution(event) ? sql.of(event) : StreamingRecords.of(event);
   }
 
   /** What a callback captures; null where the event is none of ours. */

@@ -61,6 +61,7 @@ final class Records {
     Throwable failure = MainThread.uncaught();
     Ending ending = Ending.observe(failure != null);
     Integer exitCode = exitCode(event);
+    String shellError = ending == Ending.SPARK_SQL ? SqlShell.lastError() : null;
     return new Record(
         "application_end",
         Record.Worth.LIFECYCLE,
@@ -70,6 +71,9 @@ final class Records {
           json.writeStringField("ending", ending.name());
           if (exitCode != null) {
             json.writeNumberField("exit_code", exitCode);
+          }
+          if (shellError != null) {
+            json.writeStringField("shell_error", Text.cut(shellError));
           }
           if (ending == Ending.UNCAUGHT_EXCEPTION) {
             json.writeObjectFieldStart("failure");

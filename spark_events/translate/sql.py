@@ -1,0 +1,109 @@
+"""SQL executions that fail in the driver, with no failed job that would tell it.
+
+Examples are analysis errors, a path that exists already, a broadcast that takes too long, and a driver that runs out of
+memory in ``collect()``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from spark_events.bridge.records import SqlExecutionEnd
+from spark_events.event import Severity
+from spark_events.translate.draft import Draft, present
+from spark_events.translate.failures import Diagnosis, Diagnostics
+from spark_events.translate.jobs import Jobs
+from spark_events.translate.last_failure import LastFailure
+
+__all__ = ["SqlExecutions"]
+
+_REMEMBERED = 1_024
+_DESCRIPTION_LIMIT = 120
+#: The description that Spark gives a micro-batch.
+_MICRO_BATCH = re.compile(r"runId = [0-9a-f-]{36}(?:<br/>|\s)+batch = ")
+_OF_A_JOB = "Job aborted due to stage failure: "
+_OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
+
+
+class SqlExecutions:
+    """The SQL executions that failed.
+
+    Args:
+        jobs: to know which executions failed because of a job.
+        diagnostics: reads exceptions.
+        last_failure: what the application may end with.
+    """
+
+    def __init__(self, jobs: Jobs, diagnostics: Diagnostics, last_failure: LastFailure) -> None:
+        self._jobs = jobs
+        self._diagnostics = diagnostics
+        self._last_failure = last_failure
+        self._failed: OrderedDict[int, None] = OrderedDict()
+        self._held: dict[int, tuple[SqlExecutionEnd, Diagnosis]] = {}
+
+    def ended(self, record: SqlExecutionEnd) -> Iterator[Draft]:
+        """An execution failed, or is the first that succeeded after a failure.
+
+        One failure makes one event: an execution whose job failed is left to the job's event, one that encloses an
+        execution that failed to that one's, and one of a micro-batch to its query's.
+        """
+        if record.error is None:
+            self._last_failure.clear()
+            return
+        root = record.execution_id if record.root_id is None else record.root_id
+        if root in self._failed:
+            return
+        self._failed[root] = None
+        if len(self._failed) > _REMEMBERED:
+            self._failed.popitem(last=False)
+        if _MICRO_BATCH.search(record.description or ""):
+            return
+        diagnosis = self._diagnostics.of_text(record.error)
+        if diagnosis.cancelled or record.error.startswith(_OF_A_JOB):
+            # Only a job ends so, and its own event reports it.
+            return
+        self._held[record.execution_id] = record, diagnosis
+        yield from self.flush(only_without_jobs=True)
+
+    def job_ended(self) -> Iterator[Draft]:
+        """A job is over: an execution may have waited for it."""
+        return self.flush(only_without_jobs=True) if self._held else iter(())
+
+    def flush(self, only_without_jobs: bool = False) -> Iterator[Draft]:
+        """Report the executions that failed, except those whose job failed.
+
+        Spark posts the end of a job and that of its execution from two threads, in any order.
+
+        Args:
+            only_without_jobs: leave those whose jobs still run.
+        """
+        for execution_id, (record, diagnosis) in list(self._held.items()):
+            if only_without_jobs and self._jobs.runs_in(execution_id):
+                continue
+            del self._held[execution_id]
+            if not self._jobs.has_failed_in(execution_id):
+                yield self._draft(record, self._last_failure.named_alike(diagnosis))
+
+    def _draft(self, record: SqlExecutionEnd, diagnosis: Diagnosis) -> Draft:
+        title = f"SQL execution {record.execution_id}"
+        self._last_failure.note(title, diagnosis)
+        about = " ".join((record.description or "").split())[:_DESCRIPTION_LIMIT]
+        return Draft(
+            name="JobFailureEvent",
+            class_scope="spark.sql.execution",
+            key=("sql", record.execution_id),
+            body=f"{title}{f' ({about})' if about else ''} failed in the driver: {diagnosis.summary}",
+            severity=Severity.ERROR if diagnosis.error_type == _OUT_OF_MEMORY else Severity.WARN,
+            observed_ts_millis=record.time,
+            attributes=present(
+                {
+                    "spark.entity": "sql",
+                    "spark.sql.execution.id": str(record.execution_id),
+                    "spark.job.description": record.description or None,
+                    "failure.will_retry": False,
+                    **diagnosis.attributes,
+                }
+            ),
+        )

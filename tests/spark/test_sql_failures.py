@@ -1,0 +1,161 @@
+"""SQL that fails in the driver, what is cancelled, and the reason of an application that fails, on real Spark."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spark.harness import PATIENT, Lab, Run, file_reporter, spark_version, two_lines
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+
+LOG = {
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.dir": "{folder}",
+    "spark.eventLog.compress": "false",
+    "spark.eventLog.rolling.enabled": "false",
+}
+LINES = {**two_lines(), **PATIENT, **LOG, **file_reporter(Path("{folder}/events.jsonl"))}
+SPARK_4 = spark_version() >= (4,)
+
+
+def job(how: str, **conf: str) -> Callable[[Lab], Run]:
+    return lambda lab: lab.run(
+        "sql_failures.py", how, defaults=LINES | {k.replace("_", "."): v for k, v in conf.items()}
+    )
+
+
+def shell(statements: str) -> Callable[[Lab], Run]:
+    """Spark's shell for SQL, which gets the statements in a file."""
+
+    def start(lab: Lab) -> Run:
+        file = lab.folder / f"{abs(hash(statements))}.sql"
+        file.write_text(statements, encoding="utf-8")
+        return lab.run("", "-f", str(file), program=["spark-sql"], defaults=LINES)
+
+    return start
+
+
+JOBS = {
+    "driver": job("driver"),
+    "memory": job("memory", spark_driver_memory="600m", spark_driver_maxResultSize="0"),
+    "exists": job("exists"),
+    "cancelled": job("cancelled"),
+    "analysis": shell("select 1;\nselect * from no_such_table;\n"),
+    "syntax": shell("select 1;\nselec 2;\n"),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(lab: Lab) -> dict[str, Future[Run]]:
+    """Every job, two at a time."""
+    return {how: lab.background(start, lab) for how, start in JOBS.items()}
+
+
+def failures(run: Run, entity: str) -> list[dict[str, Any]]:
+    return run.named("JobFailureEvent", spark_entity=entity)
+
+
+def statuses(run: Run, entity: str) -> list[str]:
+    return [e["attributes"]["status.new"] for e in run.named("JobStatusChangeEvent", spark_entity=entity)]
+
+
+def test_sql_that_fails_in_the_driver_is_reported_once(runs: dict[str, Future[Run]]) -> None:
+    """A command on a missing table, a path that exists, a broadcast timeout; and a failed job is left to its event."""
+    run = runs["driver"].result()
+    assert len(run.truth()) == 4
+    assert all(run.truth()), run.truth()
+    missing, exists, timeout = failures(run, "sql")
+    assert missing["attributes"]["error.type"] == "TABLE_OR_VIEW_NOT_FOUND"
+    assert exists["attributes"]["error.type"] == "PATH_ALREADY_EXISTS"
+    assert "Could not execute broadcast" in timeout["attributes"]["exception.message"]
+    assert {event["severity"] for event in (missing, exists, timeout)} == {"WARN"}
+    assert exists["attributes"]["failure.label.type"] == "USER"
+    assert [event["severity"] for event in failures(run, "job")] == ["ERROR", "WARN"]
+
+
+def test_a_driver_that_runs_out_of_memory_in_collect_is_an_error(runs: dict[str, Future[Run]]) -> None:
+    """Its job has succeeded."""
+    run = runs["memory"].result()
+    assert run.truth()
+    (event,) = failures(run, "sql")
+    assert event["severity"] == "ERROR"
+    assert event["attributes"]["error.type"] == "java.lang.OutOfMemoryError"
+    assert event["attributes"]["failure.label.type"] == "RESOURCE"
+    assert failures(run, "job") == []
+
+
+def test_a_failed_application_has_the_reason_of_its_sql(runs: dict[str, Future[Run]]) -> None:
+    """One cause, one error type."""
+    run = runs["exists"].result()
+    (sql,), (application,) = failures(run, "sql"), failures(run, "application")
+    assert sql["attributes"]["error.type"] == application["attributes"]["error.type"] == "PATH_ALREADY_EXISTS"
+    assert "already exists" in application["body"]
+    assert application["severity"] == "ERROR"
+
+
+def test_a_cancelled_job_is_cancelled(runs: dict[str, Future[Run]]) -> None:
+    """By cancelAllJobs, and by the end of its application."""
+    run = runs["cancelled"].result()
+    assert statuses(run, "job") == ["RUNNING", "CANCELLED", "RUNNING", "CANCELLED"]
+    assert failures(run, "sql") == []
+    assert re.search(
+        r"while running job \d+", run.named("JobStatusChangeEvent", spark_entity="application")[-1]["body"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "message"),
+    [
+        ("analysis", "TABLE_OR_VIEW_NOT_FOUND", "no_such_table"),
+        ("syntax", "PARSE_SYNTAX_ERROR", "Syntax error at or near 'selec'"),
+    ],
+)
+def test_what_spark_sql_fails_at_is_the_reason(
+    runs: dict[str, Future[Run]], how: str, error: str, message: str
+) -> None:
+    """The class and the message; where Spark tells no exit code, with the application's end."""
+    run = runs[how].result()
+    assert run.process.returncode == 1
+    if SPARK_4:
+        (application,) = failures(run, "application")
+        assert application["attributes"]["error.type"] == error
+        assert message in application["body"]
+        assert application["attributes"]["exit.code"] == 1
+    else:
+        end = run.named("JobStatusChangeEvent", spark_entity="application")[-1]
+        assert error in end["attributes"]["outcome.hint"]
+        assert message in end["attributes"]["outcome.hint"]
+    # The shell prints what it printed before.
+    assert message in run.log
+
+
+@pytest.mark.parametrize("how", ["driver", "cancelled"])
+def test_a_replay_has_the_same_failures(runs: dict[str, Future[Run]], how: str) -> None:
+    """From Spark's event log, attribute by attribute."""
+    run = runs[how].result()
+    log = next(path for path in run.folder.glob("local-*"))
+    program = "import sys; from spark_events.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "replay", str(log), "--name", "JobFailureEvent"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    replayed = [json.loads(text) for text in done.stdout.splitlines()]
+    ids = [(event["event_id"], event["severity"], event["attributes"]["error.type"]) for event in replayed]
+    live = run.named("JobFailureEvent")
+    assert ids == [(event["event_id"], event["severity"], event["attributes"]["error.type"]) for event in live]
+    for event, again in zip(live, replayed, strict=True):
+        if event["attributes"]["spark.entity"] == "sql":
+            assert event["attributes"] == again["attributes"]
+            assert event["body"] == again["body"]
+
+
+def test_nothing_is_commented_on(runs: dict[str, Future[Run]]) -> None:
+    """spark-events adds no warning to the driver's log."""
+    for future in runs.values():
+        assert future.result().own_messages == []

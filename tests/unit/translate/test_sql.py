@@ -1,0 +1,204 @@
+"""SQL that fails in the driver, and the reason of the application that fails because of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes import START, application_end, application_start, decoded, query_started, query_terminated
+
+from spark_events import Event, Severity
+from spark_events.translate.config import FailureConfig, TranslateConfig
+from spark_events.translate.enrichers import TypeEnricher
+from spark_events.translate.translator import Translator
+
+EXISTS = "[PATH_ALREADY_EXISTS] Path file:/out already exists. SQLSTATE: 42K04"
+MEMORY = (
+    "java.lang.OutOfMemoryError: Java heap space\n\tat org.apache.spark.sql.execution.SparkPlan.x(SparkPlan.scala:4)"
+)
+ABORTED = (
+    "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in stage"
+)
+RAISED = "[USER_RAISED_EXCEPTION] inner SQLSTATE: P0001"
+MICRO_BATCH = "clicks<br/>id = 3f0a<br/>runId = 6f595dfe-64f8-4732-9d1e-01d23ed89ab7<br/>batch = 4"
+
+
+def ended(number: int = 7, error: str | None = EXISTS, **fields: Any) -> dict[str, Any]:
+    about = {"execution_id": number, "root_id": number, "time": START + 3, "description": "save at etl.py:9"}
+    return {"kind": "sql_execution_end", **about, "error": error, **fields}
+
+
+def job(number: int = 4, execution: str = "7", failure: Any = None) -> list[dict[str, Any]]:
+    properties = {"spark.sql.execution.id": execution}
+    return [
+        {"kind": "job_start", "job_id": number, "time": START, "properties": properties},
+        {"kind": "job_end", "job_id": number, "time": START + 1, "failure": failure},
+    ]
+
+
+def failure(kind: str, message: str, error_class: str | None = None) -> dict[str, Any]:
+    return {"chain": [{"type": kind, "message": message, "error_class": error_class}]}
+
+
+def failures(*records: dict[str, Any]) -> list[Event]:
+    config = TranslateConfig(failure=FailureConfig(enrichers=(TypeEnricher(),)))
+    translator = Translator(config)
+    events = [event for record in (application_start(), *records) for event in translator.translate(decoded(record))]
+    return [event for event in events if event.name == "JobFailureEvent"]
+
+
+def test_sql_that_fails_without_a_job_is_reported() -> None:
+    """With its class, message and place; a program may catch it, so it is a warning."""
+    (event,) = failures(ended())
+    assert (event.class_scope, event.severity) == ("spark.sql.execution", Severity.WARN)
+    assert event.body == f"SQL execution 7 (save at etl.py:9) failed in the driver: {EXISTS}"
+    assert event.observed_ts_millis == START + 3
+    expected = {
+        "spark.entity": "sql",
+        "spark.sql.execution.id": "7",
+        "spark.job.description": "save at etl.py:9",
+        "error.type": "PATH_ALREADY_EXISTS",
+        "error.sql_state": "42K04",
+        "exception.message": EXISTS,
+        "failure.label.type": "USER",
+    }
+    assert expected.items() <= event.attributes.items()
+
+
+def test_a_driver_that_runs_out_of_memory_is_an_error() -> None:
+    """In collect(), say: the jobs have succeeded."""
+    (event,) = failures(*job(), ended(error=MEMORY))
+    assert event.severity is Severity.ERROR
+    assert event.attributes["error.type"] == "java.lang.OutOfMemoryError"
+    assert event.attributes["failure.label.type"] == "RESOURCE"
+
+
+@pytest.mark.parametrize(
+    ("why", "error"),
+    [
+        (failure("org.apache.spark.SparkRuntimeException", RAISED, "USER_RAISED_EXCEPTION"), RAISED),
+        (failure("org.apache.spark.SparkException", ABORTED), ABORTED),
+        (failure("org.apache.spark.SparkException", "Job 4 cancelled by x"), "Job 4 cancelled by x"),
+    ],
+)
+def test_sql_that_fails_for_its_job_is_left_to_the_job(why: dict[str, Any], error: str) -> None:
+    """One failure, one event, in whatever order Spark's threads post the two ends."""
+    start, end = job(failure=why)
+    for records in ([start, end, ended(error=error)], [start, ended(error=error), end]):
+        assert [event.attributes["spark.entity"] for event in failures(*records)] == ["job"]
+
+
+def test_sql_whose_job_was_cancelled_for_another_reason_is_reported() -> None:
+    """A broadcast that takes too long has Spark cancel its job."""
+    cancelled = failure(
+        "org.apache.spark.SparkException", "Job 4 cancelled The corresponding broadcast query has failed."
+    )
+    start, end = job(failure=cancelled)
+    failed = ended(error="Could not execute broadcast in 2 secs.")
+    for records in ([start, end, failed], [start, failed, end]):
+        assert [event.attributes["spark.entity"] for event in failures(*records)] == ["job", "sql"]
+
+
+def test_sql_whose_job_never_ends_is_reported_with_the_application_s_end() -> None:
+    """Spark's queue may have dropped the job's end."""
+    start, _ = job()
+    assert [e.attributes["spark.entity"] for e in failures(start, ended(), application_end("STOPPED"))] == ["sql"]
+
+
+def test_an_execution_around_one_that_failed_is_not_reported() -> None:
+    """A command is an execution, and so is the query that it writes."""
+    assert len(failures(ended(8, root_id=7), ended(7))) == 1
+    assert len(failures(ended(7), ended(8))) == 2
+
+
+def test_sql_of_a_micro_batch_is_left_to_its_query() -> None:
+    """The query fails with the same error."""
+    assert failures(ended(description=MICRO_BATCH)) == []
+
+
+def test_sql_that_succeeds_makes_no_event() -> None:
+    """Its record is sent only behind a failure."""
+    assert failures(ended(error=None)) == []
+
+
+# --- the reason of the application --------------------------------------------------------------
+
+
+def test_a_failed_application_has_the_reason_of_the_sql_before_it() -> None:
+    """Spark does not tell it with the application's end."""
+    first, last = failures(ended(), application_end("PROGRAM_FAILED"))
+    assert last.attributes["spark.entity"] == "application"
+    assert last.attributes["error.type"] == first.attributes["error.type"] == "PATH_ALREADY_EXISTS"
+    assert last.attributes["outcome.hint"] == "SQL execution 7 failed"
+    assert last.body == f"Application 'shop' failed: its program ended with an error (SQL execution 7 failed): {EXISTS}"
+
+
+@pytest.mark.parametrize("success", [[ended(8, None)], job(5, "8")])
+def test_a_failure_that_a_success_followed_is_no_reason(success: list[dict[str, Any]]) -> None:
+    """The program has caught it and gone on."""
+    *_, last = failures(ended(), *success, application_end("PROGRAM_FAILED"))
+    assert last.attributes["error.type"] == "PROGRAM_FAILED"
+    assert "outcome.hint" not in last.attributes
+
+
+def test_an_application_that_finished_has_a_hint_at_most() -> None:
+    """A failed statement proves nothing there."""
+    assert [event.attributes["spark.entity"] for event in failures(ended(), application_end("STOPPED"))] == ["sql"]
+
+
+def test_its_own_exception_is_the_application_s_reason() -> None:
+    """What the program threw says more than what Spark failed at before."""
+    own = failure("java.lang.IllegalStateException", "no table")
+    *_, last = failures(ended(), application_end("UNCAUGHT_EXCEPTION", failure=own))
+    assert last.attributes["error.type"] == "java.lang.IllegalStateException"
+
+
+def test_one_cause_has_one_error_type() -> None:
+    """On the job, its query and the application, whatever Spark wraps it in."""
+    why = failure("org.apache.spark.SparkArithmeticException", "[DIVIDE_BY_ZERO] no. SQLSTATE: 22012", "DIVIDE_BY_ZERO")
+    wrapped = (
+        "py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call"
+        ' last):\n  File "/app/a.py", line 3, in f\n    df.collect()\npy4j.protocol.Py4JJavaError: An error occurred'
+        " while calling o57.collectToPython.\n: org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] no."
+        " SQLSTATE: 22012\n\tat org.apache.spark.X.y(X.scala:1)"
+    )
+    query = query_terminated(exception=wrapped, error_class="FOREACH_BATCH_USER_FUNCTION_ERROR")
+    told = failures(query_started(), *job(failure=why), query, application_end("PROGRAM_FAILED"))
+    assert [event.attributes["spark.entity"] for event in told] == ["job", "query", "application"]
+    assert {event.attributes["error.type"] for event in told} == {"DIVIDE_BY_ZERO"}
+
+
+# --- the spark-sql shell ------------------------------------------------------------------------
+
+SYNTAX = (
+    "\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'selec'. SQLSTATE: 42601 (line 1, pos 0)\n\n== SQL ==\nselec\n^^^\n"
+)
+
+
+def test_the_shell_s_error_is_the_reason_where_spark_posts_none() -> None:
+    """As for a statement that cannot be parsed."""
+    (event,) = failures(application_end("SPARK_SQL", exit_code=1, shell_error=SYNTAX))
+    assert event.attributes["error.type"] == "PARSE_SYNTAX_ERROR"
+    assert "Syntax error at or near 'selec'" in event.body
+    assert event.attributes["exit.code"] == 1
+
+
+def test_the_failure_that_spark_posted_says_more_than_the_shell() -> None:
+    """Where both are of one cause."""
+    *_, last = failures(ended(), application_end("SPARK_SQL", exit_code=1, shell_error=EXISTS))
+    assert last.attributes["outcome.hint"] == "SQL execution 7 failed"
+    assert last.attributes["error.type"] == "PATH_ALREADY_EXISTS"
+
+
+def test_a_shell_whose_outcome_is_unknown_has_its_error_as_a_hint() -> None:
+    """Spark 3.5 tells no exit code."""
+    translator = Translator()
+    translator.translate(decoded(application_start()))
+    (event,) = translator.translate(decoded(application_end("SPARK_SQL", shell_error=SYNTAX)))
+    assert event.attributes["status.new"] == "ENDED"
+    assert "PARSE_SYNTAX_ERROR" in str(event.attributes["outcome.hint"])
+
+
+def test_an_error_of_a_shell_that_ended_well_is_nothing() -> None:
+    """A later statement has succeeded."""
+    assert failures(application_end("SPARK_SQL", exit_code=0, shell_error=SYNTAX)) == []
