@@ -7,10 +7,9 @@ for both sides. A round ends when Spark's listener bus is empty. What counts is 
 processor time for all of the round, which says more where others keep the processors busy.
 
 On a machine that is shared, one per cent does not show in that. So what the listener's own threads take of the
-processor is told as well: the shim's, and a thread of Spark's that is there for nobody else. Ours is in a queue of
-Spark's own, as it always is with ``async-queued``, so there is none. Now and then a third round has Spark's own
-listener that does nothing, in the queue for everybody's listeners: what that costs, any listener there does, for Spark
-wakes a thread for each event.
+processor is told as well: the shim's, and the thread of Spark's shared listener queue, in which the listener is alone.
+Now and then a third round has Spark's own listener that does nothing: its cost is that of any listener, for Spark wakes
+that thread for each event.
 
 ``TINY_TASKS_PAIRS`` (50): how many rounds of 2,000 tasks each side has. On a shared machine some hundred are needed.
 """
@@ -72,10 +71,7 @@ def own():
     # Spark starts a thread for its listeners' queue when the first is added, and ends it with the last.
     return sum(used for one, used in threads().items() if one in ours or one not in known)
 def add(kind):
-    if kind == "ours":
-        context.listenerBus().addToManagementQueue(listeners[kind])
-    else:
-        context.addSparkListener(listeners[kind])
+    context.addSparkListener(listeners[kind])
 def job():
     spark.range(0, {_TASKS}, 1, {_TASKS}).write.format("noop").mode("overwrite").save()
 for _ in range({_WARM_UP}):

@@ -112,6 +112,7 @@ class Conversation:
         self._pipeline: Pipeline
         self._first: list[bytes] = []
         self._last_record = 0
+        self._told_read = 0
         self._held: int | None = None
         # Of ``time.monotonic``: before that, time makes no events.
         self._clock_stands_until = 0.0
@@ -308,10 +309,17 @@ class Conversation:
             self._log.connect()
         # One that is late is not waited for any longer: nobody else would say so.
         self._acknowledge()
+        self._tell_read()
         self._observation.numbers(self._pipeline.dispatcher.books)
         if self._affinity is not None and self._pipeline.config.sidecar_affinity:
             threads = [delivery.companion for delivery in self._pipeline.deliveries]
             self._affinity.look([thread for thread in threads if thread is not None])
+
+    def _tell_read(self) -> None:
+        """Shows the driver that this process still reads, though a reporter may be away and nothing is acknowledged."""
+        if self._last_record != self._told_read:
+            self._told_read = self._last_record
+            self._answers.send("read", through=self._told_read)
 
     def _finish(self) -> None:
         if self._goodbye is not None:

@@ -76,6 +76,12 @@ class EventsConfig:
     sidecar_restarts_window: float = option(
         "sidecar.restarts.window", positive_duration, 600.0, doc="The time in which it may die that often."
     )
+    sidecar_stall_timeout: float = option(
+        "sidecar.stall-timeout",
+        positive_duration,
+        60.0,
+        doc="A sidecar that reads nothing for so long while records wait is killed and started again.",
+    )
     sidecar_affinity: bool = option(
         "sidecar.affinity", boolean, True, doc="Whether threads of the sidecar may be kept on one processor."
     )

@@ -19,6 +19,7 @@ __all__ = [
     "AddedEvent",
     "ApplicationEnd",
     "ApplicationStart",
+    "BatchStarted",
     "Decoder",
     "Dropped",
     "ExceptionLink",
@@ -172,6 +173,15 @@ class JobStart(_Line, frozen=True, kw_only=True):
     properties: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class BatchStarted(_Line, frozen=True, kw_only=True):
+    """A query runs the first job of a batch; the shim records no other of its jobs and stages unless one fails.
+
+    Its properties name the query, the batch and the policy of several watermarks.
+    """
+
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 class JobEnd(_Line, frozen=True, kw_only=True):
     """``SparkListenerJobEnd``; without a failure it has succeeded."""
 
@@ -316,6 +326,7 @@ Record: TypeAlias = (
     | ApplicationStart
     | ApplicationEnd
     | JvmShutdown
+    | BatchStarted
     | JobStart
     | JobEnd
     | SqlExecutionEnd

@@ -75,7 +75,7 @@ def final_report(books: Mapping[str, Mapping[str, int]], doubtful: Mapping[str, 
     without_start = doubtful.get("without_start", 0)
     if without_start:
         sentences.append(f"{counted(without_start, 'job')} finished without an event, because the start was not seen")
-    attributes["lost"] = lost_by_all
+    attributes["lost"] = lost_by_all + dropped
     # The report is not held back for what may yet be delivered behind it, of what is on disk as well.
     attributes["undelivered"] = held_by_all
     attributes.update({f"records.{what}": count for what, count in doubtful.items()})

@@ -9,7 +9,10 @@ from spark_events.bridge.records import Dropped
 from spark_events.event import Severity
 from spark_events.translate.draft import Draft, counted
 
-__all__ = ["dropped"]
+__all__ = ["EARLIER_RUN", "dropped"]
+
+#: Where records were lost in an earlier run of the application; they are not in the counts of this run.
+EARLIER_RUN = "earlier-run"
 
 
 class _Place(NamedTuple):
@@ -29,6 +32,10 @@ _PLACES = {
     "unwritable": _Place(
         "unwritable",
         "{records} not written: an object of the application raised an error, see the driver's log ({kinds})",
+    ),
+    EARLIER_RUN: _Place(
+        "sidecar-died",
+        "{records} lost by an earlier run of this application, whose sidecar had died too often ({kinds})",
     ),
     "spark-listener-queue": _Place(
         "queue-full", "Spark dropped {events} before its listeners saw them: its listener queue was full"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from spark_events.bridge.records import JobEnd, JobStart
+from spark_events.bridge.records import BatchStarted, JobEnd, JobStart
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.draft import Draft, present
 from spark_events.translate.executors import Executors
@@ -55,6 +55,11 @@ class Jobs:
         self._streaming = streaming
         self._running: OrderedDict[int, Origin] = OrderedDict()
         self._over: OrderedDict[int, None] = OrderedDict()
+
+    def batch_started(self, record: BatchStarted) -> Iterator[Draft]:
+        """A query is at work on a batch: no event, but what comes next belongs to that batch."""
+        Origin(record.properties, self._queries).note_batch()
+        yield from ()
 
     def started(self, record: JobStart) -> Iterator[Draft]:
         """A job runs."""

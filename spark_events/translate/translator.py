@@ -12,6 +12,7 @@ from spark_events.bridge.records import (
     Added,
     ApplicationEnd,
     ApplicationStart,
+    BatchStarted,
     Dropped,
     ExecutorRemoved,
     JobEnd,
@@ -31,7 +32,7 @@ from spark_events.translate.applications import Applications
 from spark_events.translate.commits import committed_at
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.draft import Draft, iso_millis
-from spark_events.translate.drops import dropped
+from spark_events.translate.drops import EARLIER_RUN, dropped
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
 from spark_events.translate.jobs import Jobs
@@ -97,6 +98,7 @@ class Translator:
             QueryProgress: (committed_at, self._streams.progress),
             QueryIdle: (_timestamp, self._streams.idle),
             QueryTerminated: (_untold, self._streams.terminated),
+            BatchStarted: (_untold, self._jobs.batch_started),
             JobStart: (_time, self._jobs.started),
             JobEnd: (_time, self._job_ended),
             SqlExecutionEnd: (_time, self._sql.ended),
@@ -204,7 +206,8 @@ class Translator:
         return itertools.chain(self._streams.tick(moment), handler(record))
 
     def _dropped(self, record: Dropped) -> Iterable[Draft]:
-        self.dropped += sum(record.records.values())
+        if record.where != EARLIER_RUN:
+            self.dropped += sum(record.records.values())
         return dropped(record)
 
     def _job_ended(self, record: JobEnd) -> Iterator[Draft]:

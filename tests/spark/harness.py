@@ -358,6 +358,8 @@ class Lab:
             command += [argument.replace("{folder}", str(folder)) for argument in arguments]
             mark = uuid.uuid4().hex
             own = {"SPARK_HOME": str(home_in(folder)), "SPARK_CONF_DIR": str(conf_dir), MARK: mark}
+            # What a run leaves for the next one of its name must not reach the next test.
+            own["XDG_STATE_HOME"] = str(folder / "state")
             variables = environment({**own, **(env or {})})
             with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
                 process = subprocess.Popen(

@@ -157,31 +157,6 @@ public final class HandoffQueueChecks {
     is(queue.size(), 2);
   }
 
-  /** The writer keeps room free, a little at a time; what is not in the pipe yet, and what fits anyhow, stays. */
-  public static void checkRoomIsMadeAhead() throws Exception {
-    HandoffQueue queue = new HandoffQueue(1_024, true);
-    for (int i = 0; i < 1_024; i++) {
-      queue.offer(routine());
-    }
-    is(queue.makeRoomAhead(), false);
-    is(queue.size(), 1_024);
-    is(takeAll(queue).size(), 1_024);
-    int times = 1;
-    while (queue.makeRoomAhead()) {
-      times++;
-    }
-    is(queue.size(), 1_024 - 128);
-    is(times > 2, true);
-    for (int i = 0; i < 128; i++) {
-      queue.offer(routine());
-    }
-    is(queue.size(), 1_024);
-    is(queue.dropped(), 0);
-    queue.acknowledge(127);
-    queue.rewind();
-    is(queue.dropped(), 1); // 128; all before were acknowledged, all behind are here
-  }
-
   private static Record large(int bytes) {
     char[] text = new char[bytes];
     Arrays.fill(text, 'x');
@@ -206,7 +181,6 @@ public final class HandoffQueueChecks {
       record.line();
     }
     take(queue);
-    is(queue.makeRoomAhead(), false);
     is(queue.size() < 8, true);
     queue.acknowledge(1_000);
     long before = queue.dropped();
@@ -215,32 +189,12 @@ public final class HandoffQueueChecks {
       for (Record record : take(queue)) {
         record.line();
       }
-      queue.makeRoomAhead();
     }
     take(queue);
-    queue.makeRoomAhead();
     is(queue.size() <= 10, true);
     is(queue.dropped(), before);
     queue.rewind();
     is(takeAll(queue).size() > 8, true);
-  }
-
-  /** What was written to one that has died is not in the pipe of the next; and at the end no room is needed. */
-  public static void checkNoRoomIsMadeOfWhatIsNotInThePipe() throws Exception {
-    HandoffQueue queue = new HandoffQueue(1_024, true);
-    for (int i = 0; i < 1_024; i++) {
-      queue.offer(routine());
-    }
-    takeAll(queue);
-    queue.rewind();
-    is(take(queue).size(), 64);
-    is(queue.makeRoomAhead(), false);
-    queue.rewind();
-    queue.finish();
-    is(takeAll(queue).size(), 1_024);
-    is(queue.makeRoomAhead(), false);
-    is(queue.size(), 1_024);
-    is(queue.dropped(), 0);
   }
 
   /** What had made room and was not acknowledged is lost with the sidecar, and counted; the rest is sent again. */
@@ -297,14 +251,6 @@ public final class HandoffQueueChecks {
     queue.rewind();
     queue.close();
     is(queue.untoldDrops(), "sidecar dropped {routine=1}; handoff dropped {routine=1}");
-  }
-
-  /** The queue was not full: to make it larger would not help. */
-  public static void checkWhatCannotBeWrittenIsNotForWantOfRoom() throws Exception {
-    HandoffQueue queue = new HandoffQueue(10, true);
-    queue.offer(routine());
-    queue.giveUp(takeAll(queue).get(0));
-    is(queue.untoldDrops() + " " + queue.hasStoodFor(0) + " " + queue.size(), "unwritable dropped {routine=1} false 0");
   }
 
   /** A writer that was busy when it was woken does not wait; one that waits is woken by all there is. */
@@ -400,5 +346,68 @@ public final class HandoffQueueChecks {
 
   private static Record holding(Object one) {
     return new Record("holding", Record.Worth.ROUTINE, null, json -> json.writeStringField("one", one.getClass().getName()));
+  }
+
+  /** Every evicted record is counted when its sidecar dies, however many there were. */
+  public static void checkAllEvictedRecordsAreCounted() throws Exception {
+    HandoffQueue queue = new HandoffQueue(2, true);
+    for (int i = 0; i < 3; i++) {
+      queue.offer(lifecycle());
+    }
+    takeAll(queue);
+    for (int i = 0; i < 3_000; i++) {
+      queue.offer(routine());
+      take(queue);
+    }
+    take(queue);
+    queue.rewind();
+    // One was dropped before, for want of room; the two that are held are sent again.
+    is(queue.dropped(), 1 + 2 + 3_000 - 2);
+    queue.close();
+    is(queue.unreported(), "{lifecycle=3, routine=3000}");
+  }
+
+  /** Evicted records are not lost once they are acknowledged. */
+  public static void checkAcknowledgedRecordsAreNotCounted() throws Exception {
+    HandoffQueue queue = new HandoffQueue(2, true);
+    for (int i = 0; i < 3_000; i++) {
+      queue.offer(routine());
+      take(queue);
+    }
+    take(queue);
+    queue.acknowledge(2_990);
+    queue.rewind();
+    is(queue.dropped(), 8);
+  }
+
+  /** A sidecar stalls while a record waits or is unread and it reads none; a new one has the whole time again. */
+  public static void checkStall() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10, true);
+    is(queue.hasStalledFor(0), false);
+    queue.offer(routine());
+    is(queue.hasStalledFor(0) + " " + queue.hasStalledFor(600_000), "true false");
+    take(queue);
+    is(queue.hasStalledFor(0), true); // written, not read
+    queue.read(1);
+    is(queue.hasStalledFor(0), false); // read, not acknowledged: a reporter may be away for days
+    queue.rewind();
+    is(queue.hasStalledFor(0), true);
+    take(queue);
+    queue.acknowledge(1);
+    is(queue.hasStalledFor(0), false);
+  }
+
+  /** A record that a reporter waits for and that cannot be written is answered as any other. */
+  public static void checkAnUnwritableRecordIsReportedInItsPlace() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10, true);
+    RecordWriter writer = new RecordWriter(queue, 10, new Deadline());
+    queue.offer(new Record("bad", Record.Worth.ROUTINE, null, json -> { throw new StackOverflowError(); }));
+    StringBuilder lines = new StringBuilder();
+    writer.next(line -> lines.append(new String(line, "UTF-8")), 0);
+    is(lines.toString().replaceAll("\"at\":\\d+,", ""),
+        "{\"seq\":1,\"kind\":\"dropped\",\"where\":\"unwritable\",\"records\":{\"bad\":1}}\n");
+    is(queue.dropped() + " " + queue.size() + " " + queue.unreported(), "1 1 {}");
+    queue.acknowledge(1);
+    is(queue.isAcknowledgedEntirely(), true);
   }
 }

@@ -4,12 +4,13 @@ import static io.sparkevents.Checks.is;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Collectors;
 import org.apache.spark.SparkConf;
 
@@ -87,16 +88,22 @@ public final class SidecarChecks {
           Sidecar sidecar = sidecar(queue, new SparkConf(false).set("spark.events.python", script.toString()));
           sidecar.start();
           is(sidecar.awaitStarted(), null);
-          for (int i = 0; i < 2; i++) {
-            // That a record has no kind is not foreseen where two of them are known of one subject.
-            Context.Change change = Context.Change.add("run:1", Context.Rank.RUN);
-            queue.offer(new Record(null, Record.Worth.ROUTINE, change, json -> { throw new AssertionError("unwritable"); }));
-          }
+          AtomicBoolean thrown = new AtomicBoolean();
+          queue.offer(
+              new Record("heavy", Record.Worth.ROUTINE, null, json -> {}) {
+                @Override
+                int size() {
+                  if (Thread.currentThread().getName().equals("spark-events-sidecar") && !thrown.getAndSet(true)) {
+                    throw new OutOfMemoryError("for a moment");
+                  }
+                  return super.size();
+                }
+              });
           queue.offer(new Record("afterwards", Record.Worth.ROUTINE, null, json -> {}));
           List<String> lines = await(script, "afterwards");
           is(Collections.frequency(lines, "start"), 2);
           sidecar.finish();
-          is(sidecar.restarts() + " " + queue.unconfirmed() + " " + queue.dropped(), "1 0 2");
+          is(sidecar.restarts() + " " + queue.unconfirmed() + " " + queue.dropped(), "1 0 0");
         });
   }
 
@@ -158,20 +165,20 @@ public final class SidecarChecks {
         });
   }
 
-  /** Where there is no thread for it, a standstill is not said, and that is all. */
-  public static void checkAStandstillWithoutAThread() throws Exception {
+  /** Where the system has no thread left, stalls are not noticed, and that is all. */
+  public static void checkAStallMonitorWithoutAThread() throws Exception {
     Checks.withoutThreads(
         () -> {
-          Standstill standstill = new Standstill(new HandoffQueue(1, true));
-          standstill.start();
-          standstill.stop();
+          StallMonitor monitor = new StallMonitor(new HandoffQueue(1, true), 1_000);
+          monitor.start();
+          monitor.stop();
         });
   }
 
   /** Whatever is thrown while a record is written costs that record alone. */
   public static void checkAnErrorCostsOneRecord() throws Exception {
     HandoffQueue queue = new HandoffQueue(100, true);
-    Feed feed = new Feed(queue, 10, new Deadline());
+    RecordWriter feed = new RecordWriter(queue, 10, new Deadline());
     queue.offer(new Record("bad", Record.Worth.ROUTINE, null, json -> { throw new StackOverflowError(); }), true);
     queue.offer(new Record("good", Record.Worth.ROUTINE, null, json -> {}));
     StringBuilder told = new StringBuilder();
@@ -179,51 +186,58 @@ public final class SidecarChecks {
     is(told.toString().contains("\"good\"") + " " + queue.dropped(), "true 1");
   }
 
-  /** A sidecar that reads nothing is said once when that costs records, by a thread that it does not hold up, and once when it reads again. */
-  public static void checkASidecarThatStandsIsSaid() throws Exception {
+  /** A sidecar that reads nothing while records wait is killed once, and the log says so. */
+  public static void checkAStalledSidecarIsKilled() throws Exception {
     ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
-    HandoffQueue queue = new HandoffQueue(1, true);
-    Standstill standstill = new Standstill(queue, 60, EventLogChecks.logger(told, new Semaphore(100)));
-    standstill.start();
+    AtomicInteger kills = new AtomicInteger();
+    HandoffQueue queue = new HandoffQueue(10, true);
+    StallMonitor monitor = new StallMonitor(queue, 60, EventLogChecks.logger(told, new Semaphore(100)));
+    monitor.watch(kills::incrementAndGet);
+    monitor.look();
+    is(kills, 0);
     queue.offer(HandoffQueueChecks.routine());
-    queue.offer(HandoffQueueChecks.routine()); // the first goes
+    monitor.start();
     awaitSize(told, 1);
-    is(told.peek().startsWith("warn 0"), true);
-    queue.take(new ArrayList<>(), 0);
-    awaitSize(told, 2);
-    is(told.toArray()[1], "warn spark-events: the sidecar takes records again");
-    standstill.stop();
-    is(told.size(), 2);
+    is(told.peek(), "warn 1");
+    monitor.look();
+    monitor.stop();
+    is(kills + " " + told.size(), "1 1");
   }
 
-  /** However often one looks, a sidecar that stands is said once. */
-  public static void checkASidecarThatStandsIsSaidOnce() throws Exception {
-    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
-    HandoffQueue queue = new HandoffQueue(1, true);
-    Standstill standstill = new Standstill(queue, 0, EventLogChecks.logger(told, new Semaphore(100)));
-    queue.offer(HandoffQueueChecks.routine());
-    queue.offer(HandoffQueueChecks.routine()); // the first goes
-    for (int i = 0; i < 3; i++) {
-      standstill.look();
-    }
-    is(told.size(), 1);
-    queue.take(new ArrayList<>(), 0);
-    for (int i = 0; i < 3; i++) {
-      standstill.look();
-    }
-    is(told.size(), 2);
-  }
+  /** Reads nothing behind its first line. */
+  private static final String FROZEN =
+      "#!/bin/sh\n" + "echo start >> \"$0.diary\"\n" + "read hello\n" + "echo '{\"kind\":\"ready\"}'\n" + "exec sleep 600\n";
 
-  /** One that reads nothing for a while, and it costs nothing, is not commented on. */
-  public static void checkAStandstillThatCostsNothingIsNotSaid() throws Exception {
-    HandoffQueue queue = new HandoffQueue(2, true);
-    queue.offer(HandoffQueueChecks.routine());
-    is(queue.hasStoodFor(0), false);
-    queue.offer(HandoffQueueChecks.routine());
-    queue.offer(HandoffQueueChecks.routine());
-    is(queue.hasStoodFor(0) + " " + queue.hasStoodFor(600_000), "true false");
-    queue.take(new ArrayList<>(), 0);
-    is(queue.hasStoodFor(0), false);
+  /** A sidecar that freezes again and again is given up, and the next run of the application reports what was lost. */
+  public static void checkAFrozenSidecarIsRestartedAndItsLossesReportedByTheNextRun() throws Exception {
+    withDouble(
+        FROZEN,
+        script -> {
+          Path state = Files.createTempDirectory("state");
+          SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
+          conf.set("spark.events.sidecar.stall-timeout", "200ms").set("spark.events.sidecar.restarts.max", "1");
+          conf.set("spark.events.reporter.audit.spool.directory", state.toString());
+          HandoffQueue queue = new HandoffQueue(100, true);
+          Sidecar sidecar = sidecar(queue, conf);
+          sidecar.start();
+          is(sidecar.awaitStarted(), null);
+          queue.offer(HandoffQueueChecks.lifecycle());
+          while (!queue.isClosed()) {
+            Thread.yield();
+          }
+          queue.offer(HandoffQueueChecks.routine());
+          sidecar.finish();
+          is(sidecar.restarts() + " " + queue.unreported(), "1 {routine=1, unconfirmed=1}");
+          Files.writeString(script, DOUBLE);
+          HandoffQueue next = new HandoffQueue(100, true);
+          Sidecar successor = sidecar(next, conf);
+          successor.start();
+          String account = await(script, "earlier-run").stream().filter(line -> line.contains("earlier-run")).findFirst().get();
+          is(account.contains("\"records\":{\"routine\":1,\"unconfirmed\":1}"), true);
+          successor.finish();
+          is(next.dropped() + " " + next.unreported(), "0 {}");
+          Files.delete(state);
+        });
   }
 
   private static void awaitSize(ConcurrentLinkedQueue<String> told, int size) {

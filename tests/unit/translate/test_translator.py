@@ -113,6 +113,7 @@ def test_drops_are_told_with_their_count() -> None:
         ("sidecar", "sidecar-died", "were lost with a sidecar that died (2 job_end)"),
         ("unwritable", "unwritable", "an object of the application raised an error, see the driver's log (2 job_end)"),
         ("spark-listener-queue", "queue-full", "its listener queue was full"),
+        ("earlier-run", "sidecar-died", "whose sidecar had died too often (2 job_end)"),
         ("elsewhere", "unknown", "2 records were lost (2 job_end)"),
     ],
 )

@@ -52,6 +52,9 @@ final class Answers {
       case "answered":
         queue.answered(((Number) answer.get("through")).longValue());
         break;
+      case "read":
+        queue.read(((Number) answer.get("through")).longValue());
+        break;
       case "log":
         log(String.valueOf(answer.get("level")), String.valueOf(answer.get("message")));
         break;

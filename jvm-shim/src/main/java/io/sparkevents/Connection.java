@@ -24,21 +24,20 @@ final class Connection implements Destination {
   private static Connection open;
 
   private final SparkConf conf;
-  private final long shutdownTimeoutMillis;
+  private final Settings settings;
   final HandoffQueue queue;
-  final ListenerQueue listenerQueue;
   final Statistics statistics = new Statistics();
   final Sidecar sidecar;
   private final SyncGate gate;
+  /** Found when it is asked for first. */
+  private SparkContext context;
   private final Thread exitHook = new Thread(this::jvmExits, "spark-events-exit");
 
   private Connection(SparkConf conf, Settings settings, List<Interpreter> candidates) {
     this.conf = conf;
-    shutdownTimeoutMillis = settings.shutdownTimeoutMillis();
+    this.settings = settings;
     queue = new HandoffQueue(settings.queueSize(), settings.synchronous());
-    SparkContext context = StartingContext.of(conf);
-    gate = SyncGate.of(settings, queue, () -> context != null && context.isStopped());
-    listenerQueue = ListenerQueue.of(settings);
+    gate = SyncGate.of(settings, queue, this::isEnding);
     String application = conf.get("spark.app.name", "");
     sidecar = new Sidecar(settings, application, candidates, queue, gate, statistics);
   }
@@ -102,14 +101,29 @@ final class Connection implements Destination {
    * application makes by itself is given a copy of the configuration.
    */
   private boolean isOfRunningContext() {
+    SparkContext present = presentContext();
+    return present != null && !present.isStopped();
+  }
+
+  /** Whether Spark is stopping the context; asked on the listener's thread, for records that a reporter may wait for. */
+  private boolean isEnding() {
+    if (context == null) {
+      // Not there yet while its constructor runs.
+      context = presentContext();
+    }
+    return context != null && context.isStopped();
+  }
+
+  /** The context of this application, where Spark has made it and says so; else null. */
+  private SparkContext presentContext() {
     try {
-      Option<SparkContext> running = SparkContext$.MODULE$.getActive();
-      return running.isDefined()
-          && !running.get().isStopped()
-          && conf.get(APPLICATION, "").equals(running.get().conf().get(APPLICATION, null));
+      Option<SparkContext> active = SparkContext$.MODULE$.getActive();
+      boolean isOurs =
+          active.isDefined() && conf.get(APPLICATION, "").equals(active.get().conf().get(APPLICATION, null));
+      return isOurs ? active.get() : null;
     } catch (RuntimeException | LinkageError notThisSpark) {
       LOG.debug("spark-events: Spark does not tell which context runs", notThisSpark);
-      return false;
+      return null;
     }
   }
 
@@ -118,6 +132,11 @@ final class Connection implements Destination {
     MainThread.watch();
     Runtime.getRuntime().addShutdownHook(exitHook);
     return required ? sidecar.awaitStarted() : null;
+  }
+
+  @Override
+  public boolean takesMicroBatches() {
+    return settings.reportsMicroBatches();
   }
 
   @Override
@@ -186,7 +205,7 @@ final class Connection implements Destination {
   private void jvmExits() {
     queue.offer(Records.jvmShutdown());
     try {
-      queue.awaitWritten(shutdownTimeoutMillis);
+      queue.awaitWritten(settings.shutdownTimeoutMillis());
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
     }

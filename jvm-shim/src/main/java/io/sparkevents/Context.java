@@ -31,7 +31,7 @@ final class Context {
 
   /** How one record changes the context. */
   static final class Change {
-    private final String subject;
+    final String subject;
     final Rank rank;
     final boolean begins;
 

@@ -1,6 +1,7 @@
 package io.sparkevents;
 
 import java.util.List;
+import java.util.Properties;
 import java.util.function.Supplier;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
@@ -29,30 +30,15 @@ public final class EventsListener extends SparkListener {
 
   /** Null where there is nothing to do. */
   private final Destination destination;
-  /** Which one it leaves, null: it stays. */
-  private SparkContext leaves;
   private final Records records;
   private final StageRecords stages;
   private final SqlRecords sql;
+  private final MicroBatchWork work;
   private boolean complained;
 
-  /** Called by Spark, before the application starts; what is made by this goes into Spark's shared queue. */
+  /** Called by Spark before the application starts. */
   public EventsListener(SparkConf conf) {
-    this(conf, Connection.open(conf), StartingContext.of(conf));
-  }
-
-  private EventsListener(SparkConf conf, Connection connection, SparkContext starting) {
-    this(conf, isReplaced(conf, connection, starting) ? null : connection);
-    leaves = destination == null ? starting : null;
-  }
-
-  /** Whether another one is in a better queue, and tells what this one would have told. */
-  private static boolean isReplaced(SparkConf conf, Connection connection, SparkContext starting) {
-    if (connection == null || starting == null || connection.listenerQueue == ListenerQueue.SHARED) {
-      return false;
-    }
-    connection.listenerQueue.add(starting, new EventsListener(conf, connection));
-    return true;
+    this(conf, Connection.open(conf));
   }
 
   EventsListener(SparkConf conf, Destination destination) {
@@ -65,23 +51,12 @@ public final class EventsListener extends SparkListener {
     if (destination != null) {
       SqlShell.watch();
     }
+    work = new MicroBatchWork(destination, destination != null && !destination.takesMicroBatches());
   }
 
   @Override
   public void onApplicationStart(SparkListenerApplicationStart event) {
-    if (leaves != null) {
-      leave();
-    }
     hand(() -> records.applicationStart(event));
-  }
-
-  /** On a thread of its own: a queue whose last listener goes ends, and waits for the thread that this is called by. */
-  private void leave() {
-    SparkContext left = leaves;
-    leaves = null;
-    Thread thread = new Thread(() -> left.removeSparkListener(this), "spark-events-leaves");
-    thread.setDaemon(true);
-    thread.start();
   }
 
   /** The application as it would have been told at its start, for one who came later. */
@@ -102,6 +77,7 @@ public final class EventsListener extends SparkListener {
       // The outcome is unknown then, but the sidecar must still end.
       last = Records.applicationGone();
     }
+    run(work::end);
     try {
       destination.close(last);
     } catch (Throwable defect) {
@@ -111,22 +87,28 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onJobStart(SparkListenerJobStart event) {
-    hand(() -> records.jobStart(event));
+    run(() -> work.began(records.jobStart(event), event.properties()));
   }
 
   @Override
   public void onJobEnd(SparkListenerJobEnd event) {
-    hand(() -> records.jobEnd(event));
+    run(() -> work.jobEnded(records.jobEnd(event)));
   }
 
   @Override
   public void onStageSubmitted(SparkListenerStageSubmitted event) {
-    hand(() -> stages.submitted(event));
+    run(
+        () -> {
+          // Spark tries a stage again only behind a failure, and from there on all of it is recorded.
+          boolean isFirst = event.stageInfo().attemptNumber() == 0;
+          Properties local = isFirst && work.holdsBack(event.properties()) ? event.properties() : null;
+          work.began(stages.submitted(event, local == null), local);
+        });
   }
 
   @Override
   public void onStageCompleted(SparkListenerStageCompleted event) {
-    handAll(() -> stages.completed(event));
+    run(() -> work.stageEnded(stages.completed(event)));
   }
 
   @Override
@@ -185,30 +167,28 @@ public final class EventsListener extends SparkListener {
   }
 
   private void hand(Capture capture) {
+    run(
+        () -> {
+          Record record = capture.get();
+          if (record != null) {
+            destination.hand(record);
+          }
+        });
+  }
+
+  private void run(Runnable callback) {
     if (destination == null) {
       return;
     }
     try {
-      Record record = capture.get();
-      if (record != null) {
-        destination.hand(record);
-      }
+      callback.run();
     } catch (Throwable defect) {
       complainOnce(defect);
     }
   }
 
   private void handAll(Supplier<List<Record>> capture) {
-    if (destination == null) {
-      return;
-    }
-    try {
-      for (Record record : capture.get()) {
-        destination.hand(record);
-      }
-    } catch (Throwable defect) {
-      complainOnce(defect);
-    }
+    run(() -> capture.get().forEach(destination::hand));
   }
 
   private void complainOnce(Throwable defect) {

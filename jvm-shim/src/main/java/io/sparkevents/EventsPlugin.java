@@ -31,19 +31,15 @@ public final class EventsPlugin implements SparkPlugin {
 
   private static final class Driver implements DriverPlugin {
     private Connection connection;
-    private ListenerQueue listens = ListenerQueue.SHARED;
-    private LostBySpark lostBySpark;
-    private SparkContext spark;
     private boolean started;
 
     /** Called before the listener bus starts, so that no event is missed: not even ApplicationStart. */
     @Override
     public Map<String, String> init(SparkContext context, PluginContext plugin) {
-      spark = context;
       connection = Connection.open(plugin.conf());
       if (connection != null) {
         try {
-          listens = connection.listenerQueue.add(context, new EventsListener(plugin.conf(), connection));
+          context.addSparkListener(new EventsListener(plugin.conf(), connection));
           Metrics.register(plugin.metricRegistry(), connection.queue, connection.sidecar, connection.statistics);
         } catch (Throwable defect) {
           LOG.error("spark-events: the plugin cannot do its work, the job goes on without", defect);
@@ -56,16 +52,10 @@ public final class EventsPlugin implements SparkPlugin {
     @Override
     public void registerMetrics(String applicationId, PluginContext plugin) {
       started = true;
-      if (connection != null) {
-        lostBySpark = LostBySpark.watch(connection.queue, listens, spark);
-      }
     }
 
     @Override
     public void shutdown() {
-      if (lostBySpark != null) {
-        lostBySpark.stop();
-      }
       if (connection != null && !started) {
         // A SparkContext that could not be made: its listener bus will never say that it is over.
         connection.close();

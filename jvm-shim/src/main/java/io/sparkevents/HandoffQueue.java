@@ -1,193 +1,147 @@
 package io.sparkevents;
 
-import java.io.IOException;
 import java.util.Collection;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.BooleanSupplier;
 import java.util.function.Supplier;
 
 /**
- * Between Spark's listener thread and the writer: bounded, and it keeps every record until the
- * sidecar has acknowledged it, so that a sidecar that dies costs nothing.
+ * The queue between Spark's listener thread and the writer thread. It is bounded, an offer never waits, and it keeps a
+ * record until the sidecar has acknowledged it, so a sidecar that dies loses none of them.
  *
- * <p>Here is who waits for what, and the numbers of records; what makes room for what is in {@link Holdings}.
+ * <p>This class numbers records and says which thread waits for what; {@link RecordQueue} decides what is kept and dropped.
  */
 final class HandoffQueue {
-  /** So many records are forgotten at a time: the listener's thread must not wait for long. */
+  /** Acknowledged records are forgotten so many at a time: the listener's thread waits for the lock meanwhile. */
   private static final int SLICE = 32;
   private static final int BATCH = 64;
-  /** Of the driver's memory, what the records may have that a sidecar was given; those that wait for it may have two. */
+  /** The share of the driver's heap that records in flight may hold; waiting ones may hold twice that. */
   private static final int SHARE = 16;
 
   private final ReentrantLock lock = new ReentrantLock();
-  private final Progress progress = new Progress(lock.newCondition());
+  private final Condition progress = lock.newCondition();
+  private final WriterWakeup wakeup;
+  private final RecordQueue records;
   private final int batch;
-  private final Bell bell;
-  private final Holdings held;
 
   private boolean finishing;
   private boolean closed;
   private boolean allWritten = true;
   private long lastSeq;
+  /** Every reporter has answered for the records up to here. */
+  private long answeredThrough;
+  private long ackedThrough;
+  /** The present sidecar has read the records up to here. */
+  private long readThrough;
+  /** Since when a record is unread and no other was read. */
+  private long unreadSinceNanos;
   private long unconfirmed;
-  private long takenNanos = System.nanoTime();
-  /** Null: there is none, or it is not to be used. */
-  private Shortcut shortcut;
 
   /**
-   * @param prompt whether the writer is woken for each record: see {@link Bell}
+   * @param prompt whether the writer is woken for each record: see {@link WriterWakeup}
    */
   HandoffQueue(int capacity, boolean prompt) {
     this(capacity, prompt, Runtime.getRuntime().maxMemory() / SHARE);
   }
 
   /**
-   * @param mostBytes of what a sidecar was given, so much is kept at most, and twice that of what waits
+   * @param mostBytes limit for records in flight; see {@link RecordQueue}
    */
   HandoffQueue(int capacity, boolean prompt, long mostBytes) {
-    bell = new Bell(lock.newCondition(), prompt);
-    // What is being written cannot make room: with a small queue it has to be little.
+    wakeup = new WriterWakeup(lock.newCondition(), prompt);
+    // A record that is being written cannot make room: a small queue needs small batches.
     batch = Math.max(1, Math.min(BATCH, capacity / 8));
-    held = new Holdings(capacity, Math.max(BATCH, 4 * Math.min(capacity, 1 << 20)), mostBytes);
+    records = new RecordQueue(capacity, mostBytes);
   }
 
-  /** The same as {@link #offer(Record, boolean)} for a record that nobody waits for. */
+  /** Offers a record whose answer no thread waits for. */
   long offer(Record record) {
     return offer(record, false);
   }
 
   /**
-   * Takes the record in without ever waiting.
+   * Adds a record without ever waiting.
    *
-   * @param awaited whether the caller will wait for the answer: then it is sent at once
+   * @param awaited whether the caller waits for the answer: the writer is woken at once
    * @return its sequence number, or 0 where it was not taken
    */
   long offer(Record record, boolean awaited) {
     lock.lock();
     try {
       if (finishing) {
-        // Behind the end of the application Spark still tells what ends with it, and so does a JVM that goes down:
-        // nobody has lost anything, and no other sidecar is to be started for it.
+        // Spark reports what ends with the application behind its end, and a JVM that exits does so, too: no loss.
         return 0;
       }
+      boolean wasIdle = !hasUnread();
       record.assign(++lastSeq);
-      if (closed || !held.hasRoomFor(record)) {
-        held.drop(record);
+      if (closed) {
+        records.drop(record);
         return 0;
       }
-      if (awaited && isWayClear() && send(record)) {
-        return record.seq();
+      if (!records.add(record)) {
+        return 0;
       }
-      held.pending.addLast(record);
-      bell.ring(awaited);
+      if (wasIdle) {
+        unreadSinceNanos = System.nanoTime();
+      }
+      wakeup.signal(awaited);
       return record.seq();
     } finally {
       lock.unlock();
     }
   }
 
-  /**
-   * Whether the caller's thread may write by itself, which saves it the wait for another one. It must never block: so
-   * only when the writer does nothing, nothing is before the record, and the pipe is known to be empty.
-   */
-  private boolean isWayClear() {
-    return shortcut != null && bell.isWriterIdle() && held.pending.isEmpty() && progress.hasReadAll();
+  private boolean hasUnread() {
+    return !records.isWaitingEmpty() || records.newestInFlight() > readThrough;
   }
 
-  private boolean send(Record record) {
-    byte[] line;
-    try {
-      line = record.line();
-    } catch (Throwable unwritable) {
-      // The writer will find that, too, and say so.
-      return false;
-    }
-    if (line.length > Shortcut.MOST_BYTES) {
-      return false;
-    }
-    // Before it is written: the answer may be back before this thread goes on.
-    held.sent.add(record);
-    held.sent.allWritten();
-    progress.taken(record.seq());
-    try {
-      shortcut.write(line);
-    } catch (IOException brokenPipe) {
-      // The sidecar is gone; its successor is sent again what it had not acknowledged, this included.
-      shortcut = null;
-    }
-    return true;
-  }
-
-  /** Something was lost elsewhere; it is told in the same way as what is lost here. */
+  /** Counts a loss elsewhere; it is reported as losses here are. */
   void countDropped(String where, String kind, long number) {
     underLock(
         () -> {
-          held.drops.count(where, kind, number);
-          bell.ring(true);
+          records.drops.count(where, kind, number);
+          wakeup.signal(true);
         });
   }
 
+  /** Counts a record whose line reports its own loss. */
+  void countUnwritable() {
+    underLock(records.drops::countReported);
+  }
+
   /**
-   * Waits until there are records, at most {@code millis}. Whoever calls this has written, and flushed
-   * if there was nothing more to write, all that it got before.
+   * Waits until there are records, at most {@code millis}. The caller has written, and flushed if nothing more was to be
+   * written, all that it got before.
    *
-   * @param next gets the next records to be sent, if there are any
+   * @param next gets the next records to be written, if there are any
    */
   void take(List<Record> next, long millis) throws InterruptedException {
     lock.lock();
     try {
-      held.sent.allWritten();
-      takenNanos = System.nanoTime();
-      held.hasDropped = false;
-      if (held.pending.isEmpty()) {
+      records.written();
+      if (records.isWaitingEmpty()) {
         allWritten = true;
-        progress.note();
+        progress.signalAll();
         if (!finishing && !closed) {
-          bell.await(millis);
+          wakeup.await(millis);
         }
       }
-      bell.heard();
-      tellDrops();
-      while (next.size() < batch && !held.pending.isEmpty()) {
-        Record record = held.send();
-        progress.taken(record.seq());
-        next.add(record);
+      wakeup.seen();
+      if (!closed && records.addAccount(finishing, lastSeq + 1)) {
+        lastSeq++;
+      }
+      while (next.size() < batch && !records.isWaitingEmpty()) {
+        next.add(records.take());
         allWritten = false;
-        bell.busy();
+        wakeup.busy();
       }
     } finally {
       lock.unlock();
     }
-  }
-
-  private void tellDrops() {
-    Record account = closed ? null : held.account(finishing);
-    if (account != null) {
-      account.assign(++lastSeq);
-      held.pending.addLast(account);
-    }
-  }
-
-  /**
-   * For the writer, who has the time: what is in the pipe makes room before it is asked for.
-   *
-   * @return whether there is more to be done: a little at a time, for the listener's thread must not wait for long
-   */
-  boolean makeRoomAhead() {
-    // At the end nothing comes that would need it.
-    return locked(() -> !finishing && !closed && held.makeRoomAhead(SLICE));
-  }
-
-  /** The record cannot be sent, now or ever. */
-  void giveUp(Record record) {
-    underLock(() -> held.giveUp(record));
-  }
-
-  /** Whether the writer has taken nothing for so long, and records are dropped for that. */
-  boolean hasStoodFor(long millis) {
-    return locked(
-        () -> held.hasDropped && System.nanoTime() - takenNanos >= TimeUnit.MILLISECONDS.toNanos(millis));
   }
 
   /** Whether there has ever been a record. */
@@ -196,36 +150,61 @@ final class HandoffQueue {
   }
 
   boolean hasPending() {
-    return locked(() -> !held.pending.isEmpty());
+    return locked(() -> !records.isWaitingEmpty());
   }
 
-  /** Everything up to {@code seq} has reached the end of its way and may be forgotten. */
+  /** Everything up to {@code seq} has been delivered or counted, and is forgotten. */
   void acknowledge(long seq) {
     boolean more = true;
     while (more) {
       lock.lock();
       try {
-        if (progress.acknowledged(seq)) {
-          held.sent.acknowledgedThrough(seq);
-        }
-        more = held.forgetThrough(seq, SLICE);
+        ackedThrough = Math.max(ackedThrough, seq);
+        advance(seq, seq);
+        more = records.acknowledge(seq, SLICE);
       } finally {
         lock.unlock();
       }
     }
   }
 
-  /** Who waits for the answers up to {@code seq} need not wait for the acknowledgement. */
+  /** Every reporter has answered up to {@code seq}, though an event may be held back for a later one. */
   void answered(long seq) {
-    underLock(() -> progress.answered(seq));
+    underLock(() -> advance(seq, seq));
+  }
+
+  /** The sidecar has read the records up to {@code seq}. */
+  void read(long seq) {
+    underLock(() -> advance(seq, 0));
+  }
+
+  private void advance(long read, long answered) {
+    if (read > readThrough) {
+      readThrough = read;
+      unreadSinceNanos = System.nanoTime();
+    }
+    if (answered > answeredThrough) {
+      answeredThrough = answered;
+      progress.signalAll();
+    }
+  }
+
+  /** Whether a record has been waiting for so long, and the sidecar has read none meanwhile. */
+  boolean hasStalledFor(long millis) {
+    long nanos = TimeUnit.MILLISECONDS.toNanos(millis);
+    return locked(() -> hasUnread() && System.nanoTime() - unreadSinceNanos >= nanos);
+  }
+
+  boolean isAnswered(long seq) {
+    return locked(() -> answeredThrough >= seq);
   }
 
   /** Waits until every reporter has answered for {@code seq}; false when that was not in time. */
   boolean awaitAnswered(long seq, long millis) throws InterruptedException {
     lock.lock();
     try {
-      progress.await(() -> progress.isAnswered(seq) || closed, millis);
-      return progress.isAnswered(seq);
+      await(() -> answeredThrough >= seq || closed, millis);
+      return answeredThrough >= seq;
     } finally {
       lock.unlock();
     }
@@ -235,41 +214,40 @@ final class HandoffQueue {
   void awaitWritten(long millis) throws InterruptedException {
     lock.lock();
     try {
-      progress.await(() -> held.pending.isEmpty() && allWritten || closed, millis);
+      await(() -> records.isWaitingEmpty() && allWritten || closed, millis);
     } finally {
       lock.unlock();
     }
   }
 
-  /** Nothing is left that a new sidecar would have to be sent. */
+  private void await(BooleanSupplier condition, long millis) throws InterruptedException {
+    long left = TimeUnit.MILLISECONDS.toNanos(millis);
+    while (!condition.getAsBoolean() && left > 0) {
+      left = progress.awaitNanos(left);
+    }
+  }
+
+  /** Whether a new sidecar would have nothing to be sent. */
   boolean isAcknowledgedEntirely() {
-    return locked(() -> held.size() == 0);
+    return locked(() -> records.size() == 0);
   }
 
-  boolean isAnswered(long seq) {
-    return locked(() -> progress.isAnswered(seq));
-  }
-
-  /** A new sidecar starts from the last acknowledgement: what was sent is to be sent again. */
+  /** A new sidecar starts from the last acknowledgement: records in flight wait again. Returns what it must know first. */
   Collection<Record> rewind() {
     lock.lock();
     try {
-      held.rewind();
-      progress.startsAnew(lastSeq);
-      return held.context.records();
+      records.rewind();
+      readThrough = ackedThrough;
+      unreadSinceNanos = System.nanoTime();
+      return records.context.records();
     } finally {
       lock.unlock();
     }
   }
 
-  /** Until further notice, who waits for an answer may write this way; null: nobody may. */
-  void open(Shortcut way) {
-    underLock(() -> shortcut = way);
-  }
-
-  /** It has happened before anybody listened: no event, but what a sidecar must know. */
+  /** Takes in what happened before anything was listened to: no event, but a sidecar must know it. */
   void know(Record record) {
-    underLock(() -> held.context.apply(record));
+    underLock(() -> records.context.apply(record));
   }
 
   /** No record is taken any more; the writer is woken to say so. */
@@ -277,63 +255,72 @@ final class HandoffQueue {
     underLock(
         () -> {
           finishing = true;
-          bell.wake();
+          wakeup.wake();
         });
   }
 
   boolean isFinished() {
-    return locked(() -> finishing && held.pending.isEmpty());
+    return locked(() -> finishing && records.isWaitingEmpty());
   }
 
   boolean isClosed() {
     return locked(() -> closed);
   }
 
-  /** The writer looks up, now or, if it is busy, when it would wait next. */
+  /** The writer looks up now or, if it is busy, before it waits next. */
   void wakeWriter() {
-    underLock(bell::wake);
+    underLock(wakeup::wake);
   }
 
-  /** There is no sidecar and there will be none: whoever waits goes on, whatever is held is dropped. */
+  /** There is no sidecar and there will be none: threads that wait go on, records are dropped. */
   void close() {
-    lock.lock();
-    try {
-      closed = true;
-      unconfirmed += held.close();
-      progress.note();
-      bell.wake();
-    } finally {
-      lock.unlock();
-    }
+    underLock(
+        () -> {
+          closed = true;
+          unconfirmed += records.close();
+          progress.signalAll();
+          wakeup.wake();
+        });
   }
 
-  /** How many records it holds. */
   int size() {
-    return locked(held::size);
+    return locked(records::size);
   }
 
   int capacity() {
-    return held.capacity;
+    return records.capacity;
   }
 
-  /** How many records were dropped, by all that is known. */
+  /** How many records are known to be lost. */
   long dropped() {
-    return locked(held.drops::total);
+    return locked(records.drops::total);
   }
 
-  /** After {@link #close}: how many records the sidecar had been given, of which it has not said what became. */
+  /** After {@link #close}: how many records a sidecar was given and did not acknowledge. */
   long unconfirmed() {
     return locked(() -> unconfirmed);
   }
 
-  /** What was told as a record since this was asked last, or null. */
+  /** The last account that was made since the last call, for the log, or null. */
   String takeDropNotice() {
-    return held.drops.takeNotice();
+    return records.drops.takeNotice();
   }
 
-  /** What was dropped and never told as a record; empty where there is nothing. */
+  /** What was dropped and is in no account, as text; empty where there is nothing. */
   String untoldDrops() {
-    return locked(held.drops::unreported);
+    return locked(records.drops::unreported);
+  }
+
+  /** After {@link #close}: what no sidecar has reported, by kind of record. */
+  Map<String, Long> unreported() {
+    return locked(
+        () -> {
+          Map<String, Long> all = records.drops.unreportedByKind();
+          if (unconfirmed > 0) {
+            all.put("unconfirmed", unconfirmed);
+          }
+          return all;
+        });
   }
 
   private void underLock(Runnable change) {
@@ -345,7 +332,6 @@ final class HandoffQueue {
     }
   }
 
-  /** An answer that nothing changes while it is given. */
   private <T> T locked(Supplier<T> answer) {
     lock.lock();
     try {

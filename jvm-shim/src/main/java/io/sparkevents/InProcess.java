@@ -31,7 +31,7 @@ public final class InProcess implements Destination {
   private final EventLog events = new EventLog();
   private final Answers answers;
   private final Deadline deadline = new Deadline();
-  private final Feed feed;
+  private final RecordWriter feed;
   private final EventsListener listener;
   private final CountDownLatch ended = new CountDownLatch(1);
   private boolean begun;
@@ -46,7 +46,7 @@ public final class InProcess implements Destination {
     queue = new HandoffQueue(settings.queueSize(), settings.synchronous());
     gate = SyncGate.of(settings, queue, () -> context.isStopped() || deadline.isSet());
     answers = new Answers(queue, gate, new Statistics(), events);
-    feed = new Feed(queue, settings.queueSize(), deadline);
+    feed = new RecordWriter(queue, settings.queueSize(), deadline);
     listener = new EventsListener(conf, this);
   }
 
@@ -81,7 +81,7 @@ public final class InProcess implements Destination {
   /** From now on, what happens in Spark is told. */
   public void listen() {
     listening = true;
-    ListenerQueue.of(settings).add(context, listener);
+    context.addSparkListener(listener);
   }
 
   /**
@@ -113,6 +113,11 @@ public final class InProcess implements Destination {
     for (String line : new String(lines, StandardCharsets.UTF_8).split("\n")) {
       answers.receive(JSON.readValue(line, Map.class));
     }
+  }
+
+  @Override
+  public boolean takesMicroBatches() {
+    return settings.reportsMicroBatches();
   }
 
   @Override

@@ -39,6 +39,7 @@ class Record {
   private Body body;
   private long seq;
   private byte[] line;
+  private boolean unwritable;
 
   Record(String kind, Worth worth, Context.Change change, Body body) {
     this(kind, worth, change, body, 0);
@@ -84,6 +85,31 @@ class Record {
       body = null;
     }
     return line;
+  }
+
+  /**
+   * The line of a record whose {@link #line()} threw: it reports the loss, under the record's number, so that the sidecar
+   * acknowledges it as any other.
+   */
+  byte[] lineOfLoss() throws IOException {
+    unwritable = true;
+    line =
+        json(
+            json -> {
+              json.writeNumberField("seq", seq);
+              json.writeStringField("kind", "dropped");
+              json.writeNumberField("at", observedMillis);
+              json.writeStringField("where", DropCounters.UNWRITABLE);
+              json.writeObjectFieldStart("records");
+              json.writeNumberField(kind, 1);
+              json.writeEndObject();
+            });
+    body = null;
+    return line;
+  }
+
+  boolean isUnwritable() {
+    return unwritable;
   }
 
   /**

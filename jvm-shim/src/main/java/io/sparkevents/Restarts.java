@@ -6,7 +6,7 @@ import java.util.concurrent.TimeUnit;
 /** How often the sidecar may be started again, and after what pause. */
 final class Restarts {
   private static final long FIRST_PAUSE_MILLIS = 100;
-  private static final long LONGEST_PAUSE_MILLIS = 30_000;
+  private static final long LONGEST_PAUSE_MILLIS = 5_000;
   private static final int MOST_DOUBLINGS = 20;
 
   private final int most;

@@ -6,6 +6,8 @@ import java.io.InputStreamReader;
 import java.io.Reader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.Paths;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.HashMap;
@@ -47,6 +49,7 @@ final class Settings {
   private static final Pattern DURATION = Pattern.compile("(\\d+)\\s*(ms|s|m|min|h|d)");
 
   private static final Pattern GUARANTEE = Pattern.compile("events\\.reporter\\..*\\.delivery\\.guarantee");
+  private static final Pattern SPOOL = Pattern.compile("events\\.reporter\\..*\\.spool\\.directory");
   /** What the driver itself needs, beside the guarantees; only that is looked up here. */
   private static final Set<String> NEEDED =
       new HashSet<>(
@@ -60,7 +63,10 @@ final class Settings {
               "events.sidecar.restarts.window",
               "events.dispatcher.sync.timeout",
               "events.shutdown.timeout",
-              "events.sidecar.start-timeout"));
+              "events.sidecar.start-timeout",
+              "events.sidecar.stall-timeout",
+              "events.streaming-jobs.enabled",
+              "events.streaming-stages.enabled"));
 
   private final Map<String, Setting> settings = new TreeMap<>();
   /** What is needed, without references; null: it cannot be known here. */
@@ -122,7 +128,7 @@ final class Settings {
   }
 
   private void resolve(String key) {
-    if (NEEDED.contains(key) || GUARANTEE.matcher(key).matches()) {
+    if (NEEDED.contains(key) || GUARANTEE.matcher(key).matches() || SPOOL.matcher(key).matches()) {
       resolved.put(key, References.resolve(settings.get(key).value, environment));
     }
   }
@@ -197,6 +203,32 @@ final class Settings {
 
   long startTimeoutMillis() {
     return millis("events.sidecar.start-timeout", 30_000);
+  }
+
+  long stallTimeoutMillis() {
+    return millis("events.sidecar.stall-timeout", 60_000);
+  }
+
+  /** Whether jobs and stages of micro-batches make events though they succeed; also where that cannot be known here. */
+  boolean reportsMicroBatches() {
+    for (String key : new String[] {"events.streaming-jobs.enabled", "events.streaming-stages.enabled"}) {
+      if (settings.containsKey(key) && !"false".equals(text(key, "true").toLowerCase(Locale.ROOT))) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** Where a run leaves word for the next one: in the first spool that is configured, else where spools are by default. */
+  Path stateFolder() {
+    for (Map.Entry<String, String> known : new TreeMap<>(resolved).entrySet()) {
+      if (SPOOL.matcher(known.getKey()).matches() && known.getValue() != null) {
+        return Paths.get(known.getValue());
+      }
+    }
+    String state = environment.get("XDG_STATE_HOME");
+    boolean isGiven = state != null && !state.isEmpty();
+    return (isGiven ? Paths.get(state) : Paths.get(System.getProperty("user.home"), ".local", "state")).resolve("spark-events");
   }
 
   private String text(String key, String otherwise) {

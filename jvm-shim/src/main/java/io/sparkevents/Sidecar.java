@@ -32,8 +32,9 @@ final class Sidecar {
   private final EventLog events = new EventLog();
   private final Restarts restarts;
   private final Launcher launcher;
-  private final Feed feed;
-  private final Standstill standstill;
+  private final RecordWriter feed;
+  private final StallMonitor stallMonitor;
+  private final UnreportedLosses losses;
 
   private volatile String failure;
   private volatile boolean ready;
@@ -55,14 +56,15 @@ final class Sidecar {
     launcher =
         new Launcher(
             settings, application, candidates, answers, statistics, restarts, deadline, queue::wakeWriter);
-    feed = new Feed(queue, settings.queueSize(), deadline);
-    standstill = new Standstill(queue);
+    feed = new RecordWriter(queue, settings.queueSize(), deadline);
+    stallMonitor = new StallMonitor(queue, settings.stallTimeoutMillis());
+    losses = new UnreportedLosses(settings.stateFolder(), application);
   }
 
   void start() {
     supervisor.setDaemon(true);
     supervisor.start();
-    standstill.start();
+    stallMonitor.start();
   }
 
   int restarts() {
@@ -80,7 +82,7 @@ final class Sidecar {
     deadline.setAfter(patience);
     queue.finish();
     finishing.countDown();
-    standstill.stop();
+    stallMonitor.stop();
     supervisor.join(Math.max(1, patience));
     if (supervisor.isAlive()) {
       // It may be stuck in the pipe of a process that does not read.
@@ -96,6 +98,23 @@ final class Sidecar {
       LOG.warn("spark-events: {} events for the driver's own log may not be in it, it was too slow", unlogged);
     }
     sayLosses();
+  }
+
+  private void countEarlierLoss(String kind, Object number) {
+    if (number instanceof Number) {
+      queue.countDropped(DropCounters.EARLIER_RUN, kind, ((Number) number).longValue());
+    }
+  }
+
+  /** Keeps for the next run what no sidecar of this run can report: at once, for a driver that is killed, and at the end. */
+  private void saveLosses() {
+    losses.save(queue.unreported());
+    try {
+      finishing.await();
+      losses.save(queue.unreported());
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
+    }
   }
 
   private void sayLosses() {
@@ -132,6 +151,9 @@ final class Sidecar {
         last.closeInput();
       }
       firstStart.countDown();
+      if (ready && failure != null) {
+        saveLosses();
+      }
     }
   }
 
@@ -166,7 +188,10 @@ final class Sidecar {
 
   /** Feeds a sidecar as long as it lives; returns how it died, or null: there need not be another one. */
   private String lifetime(SidecarProcess process) throws InterruptedException {
-    ready = true;
+    if (!ready) {
+      ready = true;
+      losses.take().forEach((kind, number) -> countEarlierLoss(String.valueOf(kind), number));
+    }
     firstStart.countDown();
     if (feed(process) && drained(process)) {
       return null;
@@ -200,7 +225,10 @@ final class Sidecar {
     long pause = restarts.nextPauseMillis(System.nanoTime());
     if (pause < 0) {
       failure = "The sidecar has died " + restarts.describe() + "; the last one " + death + ".";
-      LOG.error("spark-events: no more events will be reported, the job goes on. {}", failure);
+      LOG.error(
+          "spark-events: no more events will be reported, the job goes on. {} The next run of this application reports"
+              + " how many records were lost.",
+          failure);
       return false;
     }
     if (ending) {
@@ -222,7 +250,7 @@ final class Sidecar {
   private boolean feed(SidecarProcess process) throws InterruptedException {
     try {
       feed.begin(process::write);
-      queue.open(process::writeAtOnce);
+      stallMonitor.watch(process::destroy);
       while (!process.hasEnded()) {
         boolean over = feed.next(process::write, IDLE_MILLIS);
         if (over || !queue.hasPending()) {
@@ -235,7 +263,7 @@ final class Sidecar {
     } catch (IOException brokenPipe) {
       return false;
     } finally {
-      queue.open(null);
+      stallMonitor.watch(null);
     }
     return false;
   }

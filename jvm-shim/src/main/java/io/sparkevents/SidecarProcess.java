@@ -141,12 +141,6 @@ final class SidecarProcess {
     input.flush();
   }
 
-  /** Both, for a line that the pipe is known to have room for. */
-  void writeAtOnce(byte[] line) throws IOException {
-    input.write(line);
-    input.flush();
-  }
-
   void closeInput() {
     try {
       input.close();

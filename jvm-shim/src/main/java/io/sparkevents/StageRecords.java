@@ -43,20 +43,23 @@ final class StageRecords {
     }
   }
 
-  Record submitted(SparkListenerStageSubmitted event) {
+  /**
+   * @param recordsTasks whether its tasks are recorded, too
+   */
+  Record submitted(SparkListenerStageSubmitted event, boolean recordsTasks) {
     StageInfo stage = event.stageInfo();
     // Not the info itself: it holds the stage's details and accumulators.
     int id = stage.stageId();
     int attempt = stage.attemptNumber();
     String name = stage.name();
     int tasks = stage.numTasks();
-    stages.submitted(id, attempt, tasks);
+    stages.submitted(id, attempt, tasks, recordsTasks);
     String[] selected = JobProperties.select(event.properties());
     long time = time(stage.submissionTime());
     return new Record(
         "stage_submitted",
         Record.Worth.ROUTINE,
-        Context.Change.begin(subject(stage), Context.Rank.WORK),
+        Context.Change.begin(subject(id, attempt), Context.Rank.WORK),
         json -> {
           writeStage(json, id, attempt, name, tasks);
           json.writeNumberField("time", time);
@@ -140,7 +143,7 @@ final class StageRecords {
     Record completed = new Record(
         "stage_completed",
         reason == null ? Record.Worth.ROUTINE : Record.Worth.LIFECYCLE,
-        Context.Change.forget(subject(stage)),
+        Context.Change.forget(subject(id, attempt)),
         json -> {
           writeStage(json, id, attempt, name, tasks);
           json.writeNumberField("time", time);
@@ -180,8 +183,8 @@ final class StageRecords {
     json.writeNumberField("tasks", tasks);
   }
 
-  private static String subject(StageInfo stage) {
-    return "stage:" + stage.stageId() + "." + stage.attemptNumber();
+  static String subject(int stageId, int attempt) {
+    return "stage:" + stageId + "." + attempt;
   }
 
   private static long time(Option<Object> millis) {

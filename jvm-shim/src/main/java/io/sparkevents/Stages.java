@@ -78,7 +78,10 @@ final class Stages {
     /** The executor whose lost output has changed the counts at a time that is not known yet; null for none. */
     private String lostExecutor;
 
-    private Attempt(int stageId, int number, int tasks) {
+    private final boolean makesEdges;
+
+    private Attempt(int stageId, int number, int tasks, boolean makesEdges) {
+      this.makesEdges = makesEdges;
       this.stageId = stageId;
       this.number = number;
       this.tasks = tasks;
@@ -126,11 +129,9 @@ final class Stages {
               : runningTasks + finishedTasks == tasks
                   ? Status.ALL_RUNNING_OR_FINISHED
                   : Status.NOT_ALL_RUNNING_OR_FINISHED;
-      if (now == status) {
-        return null;
-      }
+      boolean isSame = now == status;
       status = now;
-      return new Edge(this, time);
+      return isSame || !makesEdges ? null : new Edge(this, time);
     }
 
     /** Returns the edge that waits for a date, dated; null where none does. */
@@ -153,8 +154,9 @@ final class Stages {
       };
   private Attempt last;
 
-  void submitted(int stageId, int number, int tasks) {
-    attempts.put(key(stageId, number), new Attempt(stageId, number, tasks));
+  /** An attempt begins; without edges, its tasks are only counted. */
+  void submitted(int stageId, int number, int tasks, boolean makesEdges) {
+    attempts.put(key(stageId, number), new Attempt(stageId, number, tasks, makesEdges));
   }
 
   /** Returns the edges that a task's start makes, mostly none. */

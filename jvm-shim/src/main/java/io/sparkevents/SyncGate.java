@@ -33,7 +33,7 @@ final class SyncGate {
   private final BooleanSupplier isEnding;
   private final long mostAtTheEndMillis;
   private final long mostForRoomMillis;
-  /** Where nobody is to be waited for, we listen among Spark's own listeners: then no sidecar can make us wait. */
+  /** False where the settings name no reporter to wait for: then nothing is awaited before the sidecar is ready, either. */
   private final boolean mayWait;
   /** Null: all kinds. */
   private volatile Set<String> awaited;

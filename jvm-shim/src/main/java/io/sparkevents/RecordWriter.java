@@ -6,6 +6,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
+import java.util.HashSet;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Set;
@@ -13,7 +14,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /** What the queue holds, as the lines that a sidecar reads. Used by one thread, whoever writes or fetches them. */
-final class Feed {
+final class RecordWriter {
   /** Where the lines go. */
   interface Sink {
     void write(byte[] line) throws IOException;
@@ -28,9 +29,12 @@ final class Feed {
   private final int queueSize;
   private final Deadline deadline;
   private final List<Record> next = new ArrayList<>();
+  private final ListenerBusDrops listenerBus = new ListenerBusDrops();
+  /** Kinds whose first unwritable record is in the log. */
+  private final Set<String> unwritableKinds = new HashSet<>();
   private final Set<Record> told = Collections.newSetFromMap(new IdentityHashMap<>());
 
-  Feed(HandoffQueue queue, int queueSize, Deadline deadline) {
+  RecordWriter(HandoffQueue queue, int queueSize, Deadline deadline) {
     this.queue = queue;
     this.queueSize = queueSize;
     this.deadline = deadline;
@@ -57,7 +61,7 @@ final class Feed {
   private void tellPast(Sink sink) throws IOException {
     for (Record known : queue.rewind()) {
       byte[] line = told.add(known) ? line(known) : null;
-      if (line != null) {
+      if (line != null && !known.isUnwritable()) {
         sink.write(RESTORED);
         sink.write(Arrays.copyOf(line, line.length - 1)); // without its newline
         sink.write(END);
@@ -72,19 +76,11 @@ final class Feed {
    */
   boolean next(Sink sink, long millis) throws IOException, InterruptedException {
     next.clear();
+    listenerBus.look(queue, queue.isFinished());
     queue.take(next, millis);
-    boolean more = true;
-    while (more) {
-      more = queue.makeRoomAhead();
-    }
     sayDrops();
     for (Record record : next) {
-      byte[] line = line(record);
-      if (line == null) {
-        queue.giveUp(record);
-      } else {
-        sink.write(line);
-      }
+      sink.write(line(record));
     }
     if (!next.isEmpty() || !queue.isFinished()) {
       return false;
@@ -99,14 +95,19 @@ final class Feed {
     return true;
   }
 
-  /** The record's text, or null: one that cannot be written must not end the others' way. */
-  private static byte[] line(Record record) {
+  /** The record's line, or the line that reports its loss: its values may be the user's, and may throw anything. */
+  private byte[] line(Record record) throws IOException {
     try {
       return record.line();
     } catch (Throwable unwritable) {
-      // What it tells of may be the user's: anything can be thrown there, also an Error.
-      LOG.warn("spark-events: a record of kind {} could not be written: {}", record.kind, Failures.describe(unwritable));
-      return null;
+      String why = Failures.describe(unwritable);
+      if (unwritableKinds.add(record.kind)) {
+        LOG.warn("spark-events: dropping a record of kind {} that cannot be written: {}", record.kind, why);
+      } else {
+        LOG.debug("spark-events: dropping another record of kind {} that cannot be written: {}", record.kind, why);
+      }
+      queue.countUnwritable();
+      return record.lineOfLoss();
     }
   }
 
@@ -115,15 +116,14 @@ final class Feed {
     if (notice == null) {
       return;
     }
-    if (notice.startsWith(Drops.HANDOFF)) {
+    if (notice.startsWith(DropCounters.HANDOFF)) {
       LOG.warn(
           "spark-events: the handoff queue is full (events.dispatcher.queue.size = {}, or its share of the memory): {}",
           queueSize,
           notice);
-    } else if (notice.startsWith(Drops.UNWRITABLE)) {
-      // Each has been said with its reason.
-      LOG.debug("spark-events: records could not be written: {}", notice);
-    } else if (notice.startsWith(Drops.SIDECAR)) {
+    } else if (notice.startsWith(DropCounters.EARLIER_RUN)) {
+      LOG.warn("spark-events: an earlier run of this application lost records and could not report them: {}", notice);
+    } else if (notice.startsWith(DropCounters.SIDECAR)) {
       LOG.warn("spark-events: records were lost with a sidecar that died: {}", notice);
     } else {
       LOG.warn(

@@ -2,6 +2,7 @@ package io.sparkevents;
 
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 
 /**
@@ -11,7 +12,7 @@ import java.util.concurrent.TimeUnit;
  * <p>The account is a record like the others: numbered, sent again to a new sidecar, acknowledged. So
  * what was lost is not lost track of. The first is made at once; while it goes on, one every ten seconds.
  */
-final class Drops {
+final class DropCounters {
   /** Records that were lost between the listener and the sidecar. */
   static final String HANDOFF = "handoff";
   /** Records that had made room in the queue, and were with a sidecar that died. */
@@ -20,6 +21,8 @@ final class Drops {
   static final String UNWRITABLE = "unwritable";
   /** Events that Spark itself did not give to its listeners. */
   static final String LISTENER_QUEUE = "spark-listener-queue";
+  /** Records that an earlier run of the application lost and could not report. */
+  static final String EARLIER_RUN = "earlier-run";
 
   /** What was given up at one place, as a record. */
   static final class Account extends Record {
@@ -55,7 +58,8 @@ final class Drops {
   private volatile String notice;
 
   void count(String where, String kind, long number) {
-    total += number;
+    // The total is of this run.
+    total += where.equals(EARLIER_RUN) ? 0 : number;
     // Looked up first, for the listener's thread may come through here with every record.
     Map<String, long[]> counts = unreported.get(where);
     long[] count = counts == null ? null : counts.get(kind);
@@ -64,6 +68,11 @@ final class Drops {
       unreported.computeIfAbsent(where, place -> new LinkedHashMap<>()).put(kind, count);
     }
     count[0] += number;
+  }
+
+  /** Counts a record whose own line reports the loss. */
+  void countReported() {
+    total++;
   }
 
   /** All that were dropped, ever. */
@@ -109,7 +118,16 @@ final class Drops {
     return last;
   }
 
-  /** What nobody has been told of, as text; empty where there is nothing. */
+  /** What is in no account, by kind of record. */
+  Map<String, Long> unreportedByKind() {
+    Map<String, Long> all = new TreeMap<>();
+    for (Map<String, long[]> place : unreported.values()) {
+      place.forEach((kind, number) -> all.merge(kind, number[0], Long::sum));
+    }
+    return all;
+  }
+
+  /** What is in no account, as text; empty where there is nothing. */
   String unreported() {
     StringBuilder all = new StringBuilder();
     for (Map.Entry<String, Map<String, long[]>> place : unreported.entrySet()) {

@@ -1,0 +1,78 @@
+"""At-least-once while sidecars are killed at random beside a stream with short triggers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from spark.harness import Lab, Run, two_lines
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.any_spark,
+    pytest.mark.faults,
+    pytest.mark.long,
+    pytest.mark.timeout(1800),
+]
+
+KILLS = 10
+BATCHES = 501
+#: Between two kills; how often one happens, not what is waited for.
+PAUSES = (0.2, 1.0, 3.0)
+
+
+def kill_sidecars(run: Run, seed: int) -> None:
+    """Kills one after the other, each once it lives."""
+    chance = random.Random(seed)
+    for _ in range(KILLS):
+        time.sleep(chance.choice(PAUSES))
+        (pid, *_) = run.wait_for("a sidecar", run.sidecars)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(pid).kill()
+
+
+def test_no_commit_is_missing_and_not_counted(lab: Lab) -> None:
+    """Spark commits all batches; each is reported, or the reports of loss count it."""
+    folder = lab.folder / "killed"
+    settings = {
+        **two_lines(),
+        "events.dispatcher.type": "async-queued",
+        "events.reporter.audit.type": "file",
+        "events.reporter.audit.path": str(folder / "events.jsonl"),
+        "events.reporter.audit.delivery.guarantee": "at-least-once",
+        "events.reporter.audit.spool.directory": str(folder / "spool"),
+    }
+    folder.mkdir()
+    run = lab.start("triggers.py", str(BATCHES), defaults=settings)
+    run.wait_until_said("streaming")
+    seed = random.randrange(1_000_000)
+    kill_sidecars(run, seed)
+    run.wait()
+    assert run.process.returncode == 0, (seed, run.tail())
+    reported, lost = books(folder / "events.jsonl")
+    missing = set(range(BATCHES)) - reported
+    assert max(run.commits("checkpoint")) >= BATCHES - 1
+    assert len(missing) <= lost, (seed, sorted(missing), lost)
+    # With room for 1,024 records and pauses of 5 s, none has to be lost.
+    assert not missing, (seed, sorted(missing), lost)
+
+
+def books(path: Path) -> tuple[set[int], int]:
+    """The batches whose commits were reported, and ``lost`` of the last report."""
+    batches: set[int] = set()
+    lost = 0
+    for line in path.read_text(encoding="utf-8").splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            event = json.loads(line)
+            attributes = event["attributes"]
+            if event["name"] == "BatchCommitEvent":
+                first = attributes.get("batch.first.id", attributes["spark.streaming.batch.id"])
+                batches.update(range(first, attributes["spark.streaming.batch.id"] + 1))
+            elif event["name"] == "DispatcherReportEvent":
+                lost = attributes["lost"]
+    return batches, lost

@@ -1,0 +1,26 @@
+"""A stream with a trigger each 150 ms, until so many batches are committed. Arguments: the folder, and how many."""
+
+import os
+import sys
+
+from control import FOLDER, say
+from pyspark.sql import SparkSession
+
+most = int(sys.argv[2])
+spark = SparkSession.builder.appName("triggers").getOrCreate()
+rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).option("numPartitions", 1)
+query = (
+    rate.load()
+    .writeStream.queryName("triggers")
+    .format("noop")
+    .option("checkpointLocation", os.path.join(FOLDER, "checkpoint"))
+    .trigger(processingTime="150 milliseconds")
+    .start()
+)
+while (query.lastProgress or {"batchId": -1})["batchId"] < 0:
+    query.awaitTermination(1)
+say("streaming")
+while (query.lastProgress or {"batchId": -1})["batchId"] < most - 1:
+    query.awaitTermination(1)
+query.stop()
+spark.stop()
