@@ -21,8 +21,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from spark_events import Retry, enrich_batch
-from spark_events.enrichment import Context
+from spark_events import Context, Retry, enrich_batch
 
 ORDERS = 200
 

@@ -21,7 +21,7 @@ OnFailure = Literal["fail", "null", "column", "dead_letter"]
 class Retry:
     """When a failed attempt is followed by another one, and after what pause.
 
-    Pauses double from ``initial`` up to ``max``. The loop is tenacity's.
+    Pauses double from ``initial`` up to ``max``.
 
     Args:
         attempts: in total; 1: never again.

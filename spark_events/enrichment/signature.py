@@ -9,7 +9,7 @@ from typing import Any
 
 from spark_events.errors import InvalidPlanError
 
-__all__ = ["bare", "check_function", "check_resource", "name_of", "takes_context"]
+__all__ = ["bare", "check_function", "check_resource", "name_of", "qualified_name", "takes_context"]
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _CONTEXT_NAMES = ("ctx", "context")
@@ -21,6 +21,13 @@ def name_of(fn: Callable[..., Any]) -> str:
     code = getattr(inner, "__code__", None)
     name = getattr(inner, "__qualname__", None) or type(fn).__qualname__
     return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code is not None else name
+
+
+def qualified_name(fn: Callable[..., Any]) -> str:
+    """Return its module and name, which a restarted driver finds again."""
+    inner = bare(fn)
+    name = getattr(inner, "__qualname__", None) or type(fn).__qualname__
+    return f"{getattr(inner, '__module__', None) or ''}.{name}"
 
 
 def check_function(fn: Any, *, bulk: bool = False) -> None:

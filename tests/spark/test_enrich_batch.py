@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import datetime
 import decimal
-import functools
 import itertools
-import os
-import pty
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import enumerate as enumerate_threads
 from typing import Any
 
 import pytest
@@ -462,87 +455,30 @@ def test_a_million_rows_in_one_partition(spark: SparkSession) -> None:
     assert (total.total, total.rows) == (999_999 * 1_000_000, 1_000_000)
 
 
-@pytest.mark.parametrize("query", [None, "nightly"])
-def test_a_terminal_is_told_how_far_a_long_batch_is(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str | None
-) -> None:
-    """Tasks that have ended and tasks in all, every second, on a line that is gone at the end."""
-    flag = tmp_path / "flag"
-    clear = "\r\x1b[K"
-    screen, terminal = pty.openpty()
-    said = ""
-
-    async def wait(row: Any) -> dict[str, Any]:
-        while row.id == 1 and not flag.exists():  # noqa: ASYNC110  # in another process
-            await asyncio.sleep(0.02)
-        return {"name": "", "score": 0.0}
-
-    def read() -> None:
-        nonlocal said
-        with contextlib.suppress(OSError):  # nobody writes to it any more
-            while data := os.read(screen, 4096):
-                said += data.decode()
-                if said.count("1 of 2 tasks, ") >= 2:
-                    flag.touch()
-
-    with ThreadPoolExecutor() as pool:
-        reading = pool.submit(read)
-        try:
-            with os.fdopen(terminal, "w") as stderr, monkeypatch.context() as patched:
-                patched.setattr(sys, "stderr", stderr)
-                enrich_batch(spark.range(0, 2, 1, 2), wait, output=OUTPUT, query=query)
-                # Its last word may be late, where it has just asked Spark.
-                for teller in [one for one in enumerate_threads() if one.name == "enrich-progress"]:
-                    teller.join(60)
-        finally:
-            flag.touch()
-            reading.result(60)
-            os.close(screen)
-    lines = said.split(clear)
-    assert (lines[0], lines[-1]) == ("", "")
-    found = [re.fullmatch(rf"enrich {query or 'batch job'}: ([012]) of 2 tasks, (\d+) s", line) for line in lines[1:-1]]
-    seconds = [int(match[2]) for match in found if match is not None]
-    assert len(seconds) == len(found) >= 2
-    assert seconds == sorted(set(seconds))
-    assert seconds[0] >= 2
-
-
-def test_what_is_no_terminal_is_told_nothing(
-    spark: SparkSession, service: EnrichService, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """A log file would fill with lines."""
-    service.script(delay=2.5)
-    enrich_batch(spark.range(0, 2, 1, 2), lookup, output=OUTPUT, resource=opener(service.port))
-    assert "enrich " not in capfd.readouterr().err
-
-
-def test_functions_that_hold_something_else_have_a_replay_of_their_own(spark: SparkSession, tmp_path: Path) -> None:
-    """Those of one factory, or with other arguments, have the same name, file and line; resources count, too."""
+def test_stored_answers_are_used_until_the_version_changes(spark: SparkSession, tmp_path: Path) -> None:
+    """A changed function is not looked into, so its user gives it another version. The output counts by itself."""
 
     def make(prefix: str) -> Any:
-        async def name(row: Any, ctx: Any) -> dict[str, Any]:
-            return {"name": f"{prefix}{row.id} {ctx.resource.port}"}
+        async def name(row: Any) -> dict[str, Any]:
+            return {"name": f"{prefix}{row.id}"}
 
         return name
 
-    async def prefixed(prefix: str, row: Any, ctx: Any) -> dict[str, Any]:
-        return {"name": f"{prefix}{row.id} {ctx.resource.port}"}
-
-    def answer(fn: Any, port: int = 1) -> str:
+    def answer(fn: Any, **options: Any) -> str:
         made = enrich_batch(
             spark.range(1),
             fn,
-            output="name string",
-            resource=opener(port),
-            query=str(tmp_path),
-            batch_id=0,
+            **{"output": "name string", "query": str(tmp_path), "batch_id": 0, **options},
             replay_store=tmp_path.as_uri(),
         )
         return str(first(made).name)
 
-    assert [answer(make("prod")), answer(make("test"))] == ["prod0 1", "test0 1"]
-    assert answer(make("prod"), port=2) == "prod0 2"
-    assert [answer(functools.partial(prefixed, prefix)) for prefix in "ab"] == ["a0 1", "b0 1"]
+    assert answer(make("old")) == "old0"
+    assert answer(make("new")) == "old0"
+    assert answer(make("new"), replay_version="2") == "new0"
+    assert answer(make("newer"), output="name string not null") == "newer0"
+    with pytest.raises(InvalidPlanError, match="replay_version is 2; allowed: a text"):
+        answer(make("new"), replay_version=2)
 
 
 def test_a_replay_store_gives_no_row_the_answer_of_another(spark: SparkSession, tmp_path: Path) -> None:

@@ -190,6 +190,16 @@ def test_building_a_pipeline_imports_what_is_configured_and_no_more() -> None:
     assert loaded & OTHER_REPORTERS == {"spark_events.reporters.file"}
 
 
+def test_workers_import_what_every_executor_has() -> None:
+    """The standard library and pyarrow; what the sidecar needs besides is not shipped to executors."""
+    loaded = modules_after(
+        "import spark_events.enrichment.worker.map_in_arrow, spark_events.enrichment.worker.partition"
+    )
+    assert {name.partition(".")[0] for name in loaded} & (
+        FOREIGN - {"pyarrow", "numpy"} | {"tenacity", "msgspec"}
+    ) == set()
+
+
 def test_the_facade_imports_no_spark() -> None:
     """`import spark_events` works where no PySpark is."""
     loaded = modules_after("import spark_events")

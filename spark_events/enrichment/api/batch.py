@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import time
@@ -9,20 +10,24 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from spark_events.enrichment.api.closures import pickled
-from spark_events.enrichment.api.lasting import lasting
 from spark_events.enrichment.api.request import Request, mapped
-from spark_events.enrichment.api.schema import quoted
+from spark_events.enrichment.api.schema import quoted, typed
 from spark_events.enrichment.driver.checkpoint import Storage, settle
 from spark_events.enrichment.driver.driver_channel import batch_channel
 from spark_events.enrichment.driver.micro_batch import MicroBatch, is_connect, is_local
-from spark_events.enrichment.driver.progress import told
 from spark_events.enrichment.driver.release import held
+from spark_events.enrichment.driver.replay import (
+    check_definition,
+    check_store,
+    clear,
+    clear_older,
+    warn_of_other_definitions,
+)
 from spark_events.enrichment.driver.reports import enrichment_event, judged, post
 from spark_events.enrichment.driver.warnings import caution_of_storage
 from spark_events.enrichment.engine.statistics import merged
-from spark_events.enrichment.signature import name_of
+from spark_events.enrichment.signature import name_of, qualified_name
 from spark_events.enrichment.worker.replay import ReplayStore
-from spark_events.enrichment.worker.replay_files import check_store
 from spark_events.enrichment.worker.report import COLUMN, PartitionReport
 from spark_events.errors import InvalidPlanError
 
@@ -36,7 +41,13 @@ _TROUBLES_TOLD = 10
 
 
 def run(
-    request: Request, batch: MicroBatch, storage: Storage, replay_store: str | None, *, tell_workers: bool = True
+    request: Request,
+    batch: MicroBatch,
+    storage: Storage,
+    replay_store: str | None,
+    replay_version: str = "1",
+    *,
+    tell_workers: bool = True,
 ) -> tuple[DataFrame, DataFrame | None]:
     """Makes all calls, and waits.
 
@@ -48,16 +59,17 @@ def run(
     """
     df, plan = request.df, request.plan
     name = name_of(plan.fn)
-    replay = _store(request, batch, replay_store)
+    replay = _store(request, batch, replay_store, replay_version)
     caution_of_storage(df, storage)
     held.begin(df, batch)
     if replay is not None:
         _clear_older(replay)
-        _warn_of_other_definitions(replay, batch)
+        check_definition(replay, batch, request.definition().answers)
+        warn_of_other_definitions(replay, batch)
         # However this ends: who catches the error has the batch committed all the same.
-        held.add(batch, None, replay.clear)
+        held.add(batch, None, functools.partial(clear, replay))
     started = time.monotonic()
-    with told(df, str(batch)), batch_channel(df, wanted=tell_workers) as channel:
+    with batch_channel(df, wanted=tell_workers) as channel:
         address = None if channel is None else channel.address
         lazy = mapped(request, request.task(scope=batch.scope, settles=True, replay=replay, channel=address))
         settled = settle(lazy, storage, channel)
@@ -87,7 +99,7 @@ def _shown(request: Request, settled: DataFrame) -> tuple[DataFrame, DataFrame |
     return settled.select(*own, *answers), None
 
 
-def _store(request: Request, batch: MicroBatch, root: Any) -> ReplayStore | None:
+def _store(request: Request, batch: MicroBatch, root: Any, version: Any) -> ReplayStore | None:
     if root is None:
         return None
     if not isinstance(root, str | os.PathLike):
@@ -98,36 +110,24 @@ def _store(request: Request, batch: MicroBatch, root: Any) -> ReplayStore | None
         raise InvalidPlanError(
             "replay_store keeps answers by query and batch: outside of a stream, give query and batch_id"
         )
-    # First of all whether they can be sent: what cannot need not be looked into.
+    if not isinstance(version, str) or not version:
+        raise InvalidPlanError(f"replay_version is {version!r}; allowed: a text, as '1'")
+    # A function that cannot be sent is the clearer error.
     pickled(request.plan)
     check_store(root, shared=not is_connect(request.df) and is_local(request.df))
-    definition = lasting(request.plan, request.df.schema, request.input_cols, request.identity)
-    return ReplayStore(root, batch.query, batch.batch, request.output.serialised(), definition)
+    plan, schema = request.plan, request.df.schema
+    columns = [typed(schema, names) for names in (request.input_cols, plan.coalesce_by or (), request.identity)]
+    return ReplayStore(
+        root, batch.query, batch.batch, qualified_name(plan.fn), version, request.output.serialised(), repr(columns)
+    )
 
 
 def _clear_older(replay: ReplayStore) -> None:
     try:
-        replay.clear_older()
+        clear_older(replay)
     except Exception as error:
         # They are in nobody's way, and the next batch tries again.
         _LOG.warning("answers of earlier batches are still in the replay store %s: %s", replay.root, error)
-
-
-def _warn_of_other_definitions(replay: ReplayStore, batch: MicroBatch) -> None:
-    try:
-        found = replay.answers_of_others(held.note_folders(batch, replay.folder))
-    except Exception as error:
-        # The tasks read it, too, and say so.
-        _LOG.debug("the folders of the replay store %s cannot be listed: %s", replay.root, error)
-        return
-    if answers := sum(found.values()):
-        # Once: another enrichment of this batch would find the same folders.
-        held.note_folders(batch, *found)
-        _LOG.warning(
-            "replay store %s holds %s answers of %s, all of another definition (the output or the function has "
-            "changed); all its rows are called again",
-            replay.root, f"{answers:,}", batch,
-        )  # fmt: skip
 
 
 def _warn(reports: list[PartitionReport]) -> None:

@@ -90,6 +90,7 @@ def enrich_batch(
     concurrent_tasks: int | None = ...,
     storage: Storage = ...,
     replay_store: str | None = ...,
+    replay_version: str = ...,
     batch_id: int | None = ...,
     query: str | None = ...,
     tell_workers: bool = ...,
@@ -111,6 +112,7 @@ def enrich_batch(
     concurrent_tasks: int | None = ...,
     storage: Storage = ...,
     replay_store: str | None = ...,
+    replay_version: str = ...,
     batch_id: int | None = ...,
     query: str | None = ...,
     tell_workers: bool = ...,
@@ -131,6 +133,7 @@ def enrich_batch(
     concurrent_tasks: int | None = None,
     storage: Storage = "local",
     replay_store: str | None = None,
+    replay_version: str = "1",
     batch_id: int | None = None,
     query: str | None = None,
     tell_workers: bool = True,
@@ -151,6 +154,8 @@ def enrich_batch(
             (Spark 4); ``reliable`` in the checkpoint directory (slower; survives every executor).
         replay_store: the address of a folder that all executors reach: answers of a batch that fails are kept there,
             and its replay makes the calls that are missing. Default: none.
+        replay_version: part of the key of stored answers. The code of ``fn`` is not: give another version when ``fn``
+            answers differently, or its replay uses answers of the code before.
         batch_id: as ``foreachBatch`` gave it; needed there with Connect, in threads that inherit nothing of Spark's,
             and with ``replay_store`` outside of a stream.
         query: a name that stays the same over restarts; needed wherever ``batch_id`` is.
@@ -184,5 +189,5 @@ def enrich_batch(
     request = Request.of(
         df, fn, output, input_cols, sort_within_key, failure_column, idempotency_cols, concurrent_tasks, all_options
     )
-    enriched, dead = run(request, batch, storage, replay_store, tell_workers=tell_workers)
+    enriched, dead = run(request, batch, storage, replay_store, replay_version, tell_workers=tell_workers)
     return enriched if dead is None else (enriched, dead)

@@ -28,7 +28,7 @@ _NAMED = (
     "concurrent_tasks",
     "tell_workers",
 )
-_OF_A_BATCH = frozenset({"storage", "replay_store", "batch_id", "query", "max_failure_ratio"})
+_OF_A_BATCH = frozenset({"storage", "replay_store", "replay_version", "batch_id", "query", "max_failure_ratio"})
 
 
 class BatchOptions(TypedDict, total=False):

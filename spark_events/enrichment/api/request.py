@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
+    from spark_events.enrichment.engine.assembly import Definition
     from spark_events.enrichment.worker.driver_channel import ChannelAddress
     from spark_events.enrichment.worker.replay import ReplayStore
 
@@ -86,6 +87,10 @@ class Request:
         rate = rate_of_a_task(plan, tasks_at_a_time(ordered, plan, concurrent_tasks))
         return cls(ordered, plan, made, inputs, identity, failure_column, rate)
 
+    def definition(self) -> Definition:
+        """Return what of a worker process this enrichment may use again."""
+        return definition_of(self.plan, self.output, self.df.schema, self.input_cols)
+
     def task(
         self,
         *,
@@ -98,7 +103,7 @@ class Request:
         with_column = not settles and self.plan.on_failure == "column"
         return Task(
             pickled=pickled(self.plan),
-            definition=pickle.dumps(definition_of(self.plan, self.output, self.df.schema, self.input_cols)),
+            definition=pickle.dumps(self.definition()),
             output=self.output.serialised(),
             input_cols=self.input_cols,
             identity=self.identity,

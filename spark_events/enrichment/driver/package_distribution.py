@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import io
 import tempfile
 import threading
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from spark_events._version import __version__
 from spark_events.enrichment.driver.micro_batch import is_connect, is_local
-from spark_events.enrichment.worker.shipped import VENDORED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,7 +51,7 @@ def ship(df: DataFrame) -> None:
 
 
 def archive() -> Path:
-    """This package's Python files and tenacity's, as one zip; made once a process.
+    """This package's Python files, as one zip; made once a process.
 
     Other files have another name: in a Connect session its client and the Python that the server starts for
     foreachBatch both ship theirs, and Spark refuses a name that has other content already.
@@ -75,7 +73,6 @@ def _zipped(package: Path) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as made:
         _add(made, package, "spark_events")
-        _add(made, _folder_of("tenacity"), f"{VENDORED}/tenacity")
     return content.getvalue()
 
 
@@ -88,10 +85,3 @@ def _add(made: zipfile.ZipFile, folder: Path, name: str) -> None:
         # Without its time: it says when it was installed.
         entry = zipfile.ZipInfo(f"{name}/{file.relative_to(folder).as_posix()}")
         made.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)
-
-
-def _folder_of(package: str) -> Path:
-    spec = importlib.util.find_spec(package)
-    assert spec is not None, f"{package} is a dependency of this one"
-    assert spec.origin is not None
-    return Path(spec.origin).parent

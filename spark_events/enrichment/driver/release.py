@@ -26,7 +26,6 @@ class Held:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holding: dict[str, tuple[MicroBatch, list[Release]]] = {}
-        self._folders: dict[str, set[str]] = {}
         self._committed: dict[str, list[Release]] = {}
         self._watched: set[str] = set()
 
@@ -40,7 +39,6 @@ class Held:
                 return
             self._holding[batch.query] = (batch, [])
             self._committed.pop(batch.query, None)
-            self._folders.pop(batch.query, None)
         if holding is not None:
             _all(holding[1])
         self._watch(df, batch)
@@ -67,15 +65,6 @@ class Held:
         if release is not None:
             _all([release])
 
-    def note_folders(self, batch: MicroBatch, *folders: str) -> set[str]:
-        """Note replay folders of this batch; return all that are noted."""
-        if not _is_followed(batch):
-            return set()
-        with self._lock:
-            noted = self._folders.setdefault(batch.query, set())
-            noted.update(folders)
-            return set(noted)
-
     def end(self, batch: MicroBatch, last_committed: int | None) -> None:
         """The run of this batch's query has ended; its last batch is committed, or is not."""
         query = batch.query
@@ -87,7 +76,6 @@ class Held:
                 return
             del self._holding[query]
             committed = self._committed.pop(query, [])
-            self._folders.pop(query, None)
         _all(holding[1])
         if last_committed is not None and holding[0].batch == last_committed:
             _all(committed)

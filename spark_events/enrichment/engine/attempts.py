@@ -1,17 +1,16 @@
 """What happens once a first attempt has failed, or must ask before it is made.
 
-A first attempt that works passes none of this: tenacity around every call costs more than ten times the pool itself.
+A first attempt that works passes none of this: a retry loop around every call costs more than the pool itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import random
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
-
-import tenacity
 
 from spark_events.enrichment.engine.breaker import DestinationBreaker
 from spark_events.enrichment.engine.bulk import Accept
@@ -29,13 +28,19 @@ from spark_events.enrichment.engine.endings import (
 from spark_events.enrichment.engine.failure import RowFailure, message_of, type_of
 from spark_events.enrichment.engine.gate import Gate
 from spark_events.enrichment.engine.limits import RateLimit
-from spark_events.enrichment.engine.pauses import pauses
 from spark_events.enrichment.engine.verdicts import Verdict, verdict_on
 from spark_events.enrichment.plan import Plan, Retry
 
-__all__ = ["CallAttempts"]
+__all__ = ["CallAttempts", "back_off"]
 
 _ONCE = Retry(attempts=1)
+_MOST_DOUBLINGS = 64
+
+
+def back_off(retry: Retry, attempt: int) -> float:
+    """Return the pause after an attempt, from 1: doubling from ``initial`` to ``max``, with jitter on top."""
+    doubled = retry.initial * 2.0 ** min(attempt - 1, _MOST_DOUBLINGS)
+    return min(doubled, retry.max) + random.uniform(0, retry.jitter)
 
 
 class CallAttempts:
@@ -79,7 +84,6 @@ class CallAttempts:
         self._retry = plan.retry or _ONCE
         self._timeout = math.inf if plan.timeout is None else plan.timeout
         self._total = math.inf if plan.total_timeout is None else plan.total_timeout
-        self._wait = pauses(self._retry)
 
     async def begin(self, slot: Slot) -> RowFailure | None:
         """Waits until the first attempt may be made, and sets its deadline; the failure if it never may."""
@@ -139,28 +143,24 @@ class CallAttempts:
                     raise
 
     async def _after(self, slot: Slot, call: Call, error: BaseException | None) -> Any:
-        first = [error]
-
-        async def attempt() -> Any:
-            if first:
-                raise self._failed(slot, first.pop())
-            if self.stopping():
-                # The worker is about to be cancelled, or the call has made another error of that.
-                raise asyncio.CancelledError
-            await self._enter(slot, again=True)
-            call.attempt += 1
-            self._counts.retries += 1
-            return await self._once(slot, call)
-
+        failed = self._failed(slot, error)
         try:
-            # Every loop of its own: tenacity keeps the state of an iteration in the object.
-            return await tenacity.AsyncRetrying(
-                retry=tenacity.retry_if_exception(lambda e: isinstance(e, AttemptError) and e.verdict.retryable),
-                stop=lambda state: self._is_last(slot, call, state),
-                wait=self._pause_after,
-                sleep=lambda seconds: self._pause(slot, seconds),
-                reraise=True,
-            )(attempt)
+            while isinstance(failed, AttemptError):
+                pause = self._pause_after(slot, call, failed.verdict)
+                if pause is None:
+                    break
+                await self._pause(slot, pause)
+                if self.stopping():
+                    # The worker is about to be cancelled, or the call has made another error of that.
+                    raise asyncio.CancelledError
+                await self._enter(slot, again=True)
+                call.attempt += 1
+                self._counts.retries += 1
+                try:
+                    return await self._once(slot, call)
+                except AttemptError as again:
+                    failed = again
+            raise failed
         except AbandonedError:
             return ABANDONED
         except (AttemptError, EndError, asyncio.CancelledError) as ended:
@@ -290,21 +290,19 @@ class CallAttempts:
             if self.gate.lets(slot.passed):
                 return held
 
-    def _is_last(self, slot: Slot, call: Call, state: tenacity.RetryCallState) -> bool:
-        if call.attempt >= self._retry.attempts:
-            return True
-        final = slot.started + self._total
-        # A pause that ends behind the last moment is not worth waiting for.
-        return self._clock() + self._pause_after(state) >= final or (not self.gate.is_open and self.gate.until >= final)
-
-    def _pause_after(self, state: tenacity.RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome is not None else None
-        asked = error.verdict.retry_after if isinstance(error, AttemptError) else None
-        pause = float(self._wait(state))
+    def _pause_after(self, slot: Slot, call: Call, verdict: Verdict) -> float | None:
+        """Return the seconds before the next attempt; None: there is none."""
+        if not verdict.retryable or call.attempt >= self._retry.attempts:
+            return None
+        pause = back_off(self._retry, call.attempt)
+        asked = verdict.retry_after
         if asked is not None and asked >= pause and self._retry.honor_retry_after:
             # The gate holds it back, and lets those that wait through in their order.
-            return 0.0
-        return pause
+            pause = 0.0
+        final = slot.started + self._total
+        # A pause that ends behind the last moment is not worth waiting for.
+        is_late = self._clock() + pause >= final or (not self.gate.is_open and self.gate.until >= final)
+        return None if is_late else pause
 
     async def _pause(self, slot: Slot, seconds: float) -> None:
         slot.deadline = slot.started + self._total

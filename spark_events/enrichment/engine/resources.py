@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
+import math
+import time
 from collections.abc import Callable
 from typing import Any
 
-from spark_events.enrichment.engine.failure import message_of, type_of
+from spark_events.enrichment.engine.attempts import back_off
+from spark_events.enrichment.engine.failure import RowFailure, message_of, type_of
+from spark_events.enrichment.engine.frames import where_raised
+from spark_events.enrichment.engine.verdicts import judge
+from spark_events.enrichment.plan import Plan, Retry
+from spark_events.enrichment.signature import name_of
 
-__all__ = ["Resources"]
+__all__ = ["Resources", "open_resource"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -157,3 +165,35 @@ class Resources:
         self._closing.discard(task)
         with contextlib.suppress(asyncio.CancelledError):
             task.exception()
+
+
+async def open_resource(plan: Plan, key: str, resources: Resources) -> Any:
+    """Return the plan's resource; None: it has none; a :class:`RowFailure`: it cannot be opened.
+
+    Opening has the attempts and times of a call.
+    """
+    opener, retry = plan.resource, plan.retry or Retry(attempts=1)
+    if opener is None:
+        return None
+    deadline = math.inf if plan.total_timeout is None else time.monotonic() + plan.total_timeout
+    for attempt in itertools.count(1):
+        try:
+            return await resources.acquire(key, opener, plan.timeout)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            failed: BaseException = error
+            if isinstance(error, (TimeoutError, asyncio.TimeoutError)) and not str(error):
+                failed = TimeoutError(f"not open within {plan.timeout} s (timeout)")
+        try:
+            is_over = not judge(failed, plan.retry).retryable
+        except BaseException as broken:
+            # The user's `on` raised; SystemExit would end the loop.
+            failed, is_over = broken, True
+        pause = back_off(retry, attempt)
+        if is_over or attempt >= retry.attempts or time.monotonic() + pause >= deadline:
+            message = f"resource {name_of(opener)} cannot be opened: {message_of(failed)}"
+            where = where_raised(failed.__traceback__)
+            return RowFailure("resource", type_of(failed), message, attempts=attempt, where=where)
+        await asyncio.sleep(pause)
+    return None

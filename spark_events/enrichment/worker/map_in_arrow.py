@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from spark_events.enrichment.worker.driver_channel import TaskAttempt
-from spark_events.enrichment.worker.shipped import find_tenacity
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,8 +46,6 @@ class Mapper:
         """In Spark's task thread."""
         # Before the imports, which take a second in a new process: what a rate limit waits for goes on meanwhile.
         began = time.monotonic()
-        find_tenacity()
-        # The engine needs tenacity, so it cannot be imported before.
         from spark_events.enrichment.engine.process import close_unused, current_process
         from spark_events.enrichment.worker.partition import Partition
 

@@ -2,8 +2,8 @@
 
 Files in any file system that pyarrow knows and that the executors share: ``<root>/<query>/<batch>/<output>/*.arrow``.
 Every file is complete or not there. A store that cannot be written or read fails no task: its answers are called
-again. A changed output, or function, has a folder of its own, so the answers of one are not mistaken for
-those of another; in it, an answer is found by all values that it depends on.
+again. Another function, version, output or other columns have a folder of their own, so the answers of one are not
+mistaken for those of another; in it, an answer is found by all values that it depends on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import threading
 import urllib.parse
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from pyarrow import fs
 from spark_events.enrichment.engine.calls import PENDING
 from spark_events.enrichment.engine.chunk import Chunk
 from spark_events.enrichment.engine.failure import RowFailure
-from spark_events.enrichment.worker.replay_files import AnswerFiles, Open, open_store, stored_answers
+from spark_events.enrichment.worker.replay_files import AnswerFiles, Open, open_store
 from spark_events.enrichment.worker.rows import BatchSlice
 from spark_events.enrichment.worker.values import named, or_each
 
@@ -40,41 +40,36 @@ Unfinished: TypeAlias = Callable[[], Iterable[tuple[Chunk, Sequence[Any]]]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReplayStore:
-    """The answers of one batch of one query.
+    """Where one enrichment of one batch keeps its answers.
 
     Args:
         root: the address of a folder, ``file:///…``, ``hdfs://…``, ``s3://…``, or a path.
         query: whose.
         batch: which.
+        function: the name of the function.
+        version: ``replay_version``.
         output: the schema of the answers, serialised.
-        definition: what else they depend on: the same after a restart of the driver.
+        columns: names and types of the columns on which an answer depends, as text.
     """
 
     root: str
     query: str
     batch: int
+    function: str
+    version: str
     output: bytes
-    definition: str
+    columns: str
 
     @property
     def folder(self) -> str:
         """The name of the folder with the answers of this definition."""
-        return hashlib.sha256(self.output + self.definition.encode()).hexdigest()[:16]
+        parts = (self.function.encode(), self.version.encode(), self.output, self.columns.encode())
+        return hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts)).hexdigest()[:16]
 
-    def answers_of_others(self, known: Collection[str]) -> dict[str, int]:
-        """Count the batch's answers under other definitions, by folder; none where there are own ones.
-
-        Args:
-            known: folders of the batch's other enrichments.
-
-        Raises:
-            OSError: the store cannot be read.
-        """
-        system, root = open_store(self.root)
-        folders = _folders(system, f"{root}/{_name(self.query)}/{self.batch}")
-        if any(one.base_name == self.folder for one in folders):
-            return {}
-        return {one.base_name: stored_answers(system, one.path) for one in folders if one.base_name not in known}
+    @property
+    def query_folder(self) -> str:
+        """The query's name as the name of a folder; a dot alone, or two, would lead out of the store."""
+        return urllib.parse.quote(self.query, safe="").replace(".", "%2E")
 
     @contextlib.contextmanager
     def recording(self, partition: int) -> Iterator[Recording]:
@@ -82,26 +77,13 @@ class ReplayStore:
 
         def opened() -> tuple[fs.FileSystem, str]:
             system, root = open_store(self.root)
-            return system, f"{root}/{_name(self.query)}/{self.batch}/{self.folder}"
+            return system, f"{root}/{self.query_folder}/{self.batch}/{self.folder}"
 
         recording = Recording(self.root, opened, partition, pa.ipc.read_schema(pa.py_buffer(self.output)))
         try:
             yield recording
         finally:
             recording.flush()
-
-    def clear_older(self) -> None:
-        """Batches before this one are committed: a query does not go on before they are."""
-        system, root = open_store(self.root)
-        for folder in _folders(system, f"{root}/{_name(self.query)}"):
-            if folder.base_name.isdigit() and int(folder.base_name) < self.batch:
-                system.delete_dir(folder.path)
-
-    def clear(self) -> None:
-        """This batch is committed."""
-        system, root = open_store(self.root)
-        with contextlib.suppress(FileNotFoundError):
-            system.delete_dir(f"{root}/{_name(self.query)}/{self.batch}")
 
 
 class Recording:
@@ -235,13 +217,3 @@ def _values(taken: pa.RecordBatch, names: Sequence[str]) -> tuple[list[list[Any]
         unreadable.add(row)
 
     return [or_each(array, note) for array, _ in named(taken, names)], unreadable
-
-
-def _name(query: str) -> str:
-    # A dot alone, or two, would lead out of the store.
-    return urllib.parse.quote(query, safe="").replace(".", "%2E")
-
-
-def _folders(system: fs.FileSystem, path: str) -> list[fs.FileInfo]:
-    found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
-    return [info for info in found if info.type is fs.FileType.Directory]

@@ -15,15 +15,12 @@ from typing import TypeAlias
 import pyarrow as pa
 from pyarrow import fs
 
-from spark_events.errors import InvalidPlanError
-
-__all__ = ["AnswerFiles", "Open", "check_store", "open_store", "stored_answers"]
+__all__ = ["AnswerFiles", "Open", "open_store", "stored_answers"]
 
 #: What makes the file system and the path in it.
 Open: TypeAlias = Callable[[], tuple[fs.FileSystem, str]]
 #: In a row; then it is not tried any more, for each time may take as long as a network lets one wait.
 _MOST_FAILURES = 3
-_PROBE = b"spark-events"
 _ROWS = re.compile(r"-(\d+)\.arrow$")
 
 
@@ -45,42 +42,6 @@ def stored_answers(system: fs.FileSystem, folder: str) -> int:
     files = system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
     found = (_ROWS.search(file.base_name) for file in files)
     return sum(int(rows[1]) for rows in found if rows is not None)
-
-
-def check_store(root: str, *, shared: bool) -> None:
-    """On the driver, before anything is called: that it is an address, and can be used.
-
-    Args:
-        root: the address.
-        shared: whether what the driver sees in a folder of its own machine is what executors see.
-
-    Raises:
-        InvalidPlanError: it is not, or cannot.
-    """
-    try:
-        system, path = open_store(root)
-        if shared or not isinstance(system, fs.LocalFileSystem):
-            _try(system, path)
-    except Exception as error:
-        raise InvalidPlanError(
-            f"replay_store is {root!r}, which cannot be used ({type(error).__name__}: {error}); allowed: a folder that "
-            "the driver and all executors can write to, as an absolute path or as an address that pyarrow knows: "
-            "file:///folder, hdfs://host/folder, s3://bucket/folder, gs://bucket/folder"
-        ) from None
-
-
-def _try(system: fs.FileSystem, folder: str) -> None:
-    """Writes a file, reads it and deletes it."""
-    path = f"{folder}/probe-{uuid.uuid4().hex}"
-    system.create_dir(folder, recursive=True)
-    with system.open_output_stream(path) as file:
-        file.write(_PROBE)
-    try:
-        with system.open_input_stream(path) as file:
-            if file.read() != _PROBE:
-                raise OSError("what was written to it is not what is read")
-    finally:
-        system.delete_file(path)
 
 
 class AnswerFiles:

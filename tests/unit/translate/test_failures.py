@@ -265,7 +265,7 @@ SHIPPED = "/tmp/spark-1f/userFiles-2e/spark_events-0.1.0.zip/"
     "file",
     [
         f"{SHIPPED}spark_events/enrichment/worker/partition.py",
-        f"{SHIPPED}spark_events_vendored/tenacity/__init__.py",
+        f"{SHIPPED}spark_events/__init__.py",
         "/x/spark_events/enrichment/worker/partition.py",
         "/x/deps.zip/spark_events/pipeline.py",
         r"C:\x\spark_events\event\model.py",

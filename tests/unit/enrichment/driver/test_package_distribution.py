@@ -15,23 +15,20 @@ from spark_events.enrichment.driver import package_distribution as shipping
 from spark_events.enrichment.driver.package_distribution import archive
 
 
-def test_the_archive_holds_the_package_and_tenacity_and_nothing_compiled() -> None:
+def test_the_archive_holds_the_package_alone_and_nothing_compiled() -> None:
     """As any zip on a path."""
     names = zipfile.ZipFile(archive()).namelist()
     assert {f"spark_events/enrichment/worker/{name}.py" for name in ("map_in_arrow", "task", "partition")} <= set(names)
-    assert "spark_events_vendored/tenacity/__init__.py" in names
-    assert all(name.endswith(".py") for name in names)
+    assert all(name.startswith("spark_events/") and name.endswith(".py") for name in names)
     assert archive() == archive()
 
 
-def test_the_engine_and_the_shipped_tenacity_import_from_the_archive_alone() -> None:
-    """In a Python without site-packages: no msgspec, no tenacity of its own."""
+def test_the_engine_imports_from_the_archive_alone() -> None:
+    """In a Python without site-packages: no msgspec, no tenacity."""
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from spark_events.enrichment.worker.shipped import find_tenacity\n"
-        "find_tenacity()\n"
-        "import spark_events.enrichment.engine.engine, tenacity\n"
-        "print(tenacity.__file__)\n"
+        "import spark_events.enrichment.engine.engine as engine\n"
+        "print(engine.__file__)\n"
     )
     done = subprocess.run(
         [sys.executable, "-S", "-E", "-c", program, str(archive())], capture_output=True, text=True, check=False

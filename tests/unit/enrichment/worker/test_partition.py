@@ -134,7 +134,7 @@ def test_answers_that_are_too_much_for_one_batch_go_out_in_several(
 
     plan = Plan(fn, max_in_flight=50, on_failure="null", retry=None)
     output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
-    store = ReplayStore(f"file://{tmp_path}", "q", 1, output, "d")
+    store = ReplayStore(f"file://{tmp_path}", "q", 1, "d", "1", output, "[]")
     for calls in (300, 301):
         made = _bodies(plan, [_wide(300, 1)], store)
         assert max(batch.num_rows for batch in made) <= 4
@@ -158,7 +158,7 @@ def test_a_task_that_ends_between_parts_keeps_the_answers_of_all(
         return {"text": "x" * 400}
 
     output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
-    store = ReplayStore(f"file://{tmp_path}", "q", 1, output, "d")
+    store = ReplayStore(f"file://{tmp_path}", "q", 1, "d", "1", output, "[]")
     task = Task(b"", b"", output, ("id",), ("id",), scope="", settles=True, replay=store)
     definition = Definition("calls", "answers", "resource", f"partition {next(_number)}")
     out = Partition(task, Plan(fn, max_in_flight=50), definition, TaskAttempt(), "").run(iter([_wide(50, 1)]))
@@ -187,7 +187,7 @@ def test_what_utf8_cannot_hold_in_an_exception_fails_its_row_and_not_the_task() 
 def test_what_the_replay_store_refuses_is_in_the_report(tmp_path: Path) -> None:
     """And every row has its answer: the store saves calls, and nothing else depends on it."""
     (tmp_path / "store").touch()
-    replay = ReplayStore((tmp_path / "store").as_uri(), "q", 1, _OUTPUT, "twice")
+    replay = ReplayStore((tmp_path / "store").as_uri(), "q", 1, "twice", "1", _OUTPUT, "[]")
     task = Task(b"", b"", _OUTPUT, ("id",), ("id",), scope="q/1", settles=True, replay=replay)
     partition = Partition(task, Plan(_twice), Definition("calls", "answers", "resource", "refused"), TaskAttempt(), "")
     made = pa.Table.from_batches(list(partition.run(iter([_wide(3, 1)]))))
@@ -217,7 +217,7 @@ def _bought(store: ReplayStore, columns: Mapping[str, list[Any]], **options: Any
 def test_the_replay_store_knows_an_answer_by_what_was_asked(tmp_path: Path) -> None:
     """Two lines of one order are two questions, and one about the seller is not answered with the buyer's country."""
     output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
-    store = ReplayStore(f"file://{tmp_path}", "q", 1, output, "d")
+    store = ReplayStore(f"file://{tmp_path}", "q", 1, "d", "1", output, "[]")
     lines: dict[str, list[Any]] = {"order": [1, 2, 2], "user": ["a", "b", None], "at": ["x", "y", "z"]}
     answers = ["country of a", "country of b", "country of None"]
     assert _bought(store, lines) == (answers, ["a", "b", None])
@@ -230,7 +230,7 @@ def test_the_replay_store_knows_an_answer_by_what_was_asked(tmp_path: Path) -> N
 def test_the_replay_store_knows_an_answer_by_what_rows_share_it_by(tmp_path: Path) -> None:
     """A row that belongs to others now gets the answer that they get."""
     output = pa.schema([pa.field("text", pa.string())]).serialize().to_pybytes()
-    store = ReplayStore(f"file://{tmp_path}", "q", 1, output, "d")
+    store = ReplayStore(f"file://{tmp_path}", "q", 1, "d", "1", output, "[]")
     lines: dict[str, list[Any]] = {"order": [1, 2], "user": ["a", "b"], "house": [7, 7]}
     assert _bought(store, lines, coalesce_by="house") == (["country of a"] * 2, ["a"])
     moved = {**lines, "house": [7, 8]}

@@ -13,20 +13,24 @@ import pyarrow as pa
 import pytest
 from fakes import eventually
 
+from spark_events.enrichment.driver.micro_batch import MicroBatch
+from spark_events.enrichment.driver.replay import answers_of_others, check_definition, check_store, clear, clear_older
 from spark_events.enrichment.engine.calls import PENDING
 from spark_events.enrichment.engine.chunk import Chunk
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.worker.answers import AnswerWriter
 from spark_events.enrichment.worker.replay import ReplayStore
-from spark_events.enrichment.worker.replay_files import check_store
 from spark_events.enrichment.worker.rows import BatchSlice
 from spark_events.errors import InvalidPlanError
 
 SCHEMA = pa.schema([("name", pa.string()), ("tags", pa.map_(pa.string(), pa.int64()))])
 
 
-def store(folder: Path, batch: int = 1, schema: pa.Schema = SCHEMA, definition: str = "lookup") -> ReplayStore:
-    return ReplayStore(folder.as_uri(), "a query/with a slash", batch, schema.serialize().to_pybytes(), definition)
+def store(
+    folder: Path, batch: int = 1, schema: pa.Schema = SCHEMA, function: str = "lookup", version: str = "1"
+) -> ReplayStore:
+    output = schema.serialize().to_pybytes()
+    return ReplayStore(folder.as_uri(), "a query/with a slash", batch, function, version, output, "[]")
 
 
 def chunk_of(keys: Sequence[str], known: Mapping[int, Any] | None = None) -> Chunk:
@@ -137,22 +141,24 @@ def test_another_batch_output_or_function_knows_nothing(tmp_path: Path) -> None:
     """Answers of an older version of the program must not be taken for its own."""
     keep(store(tmp_path), ["a"])
     changed = pa.schema([("name", pa.int64())])
-    for other in (store(tmp_path, 2), store(tmp_path, schema=changed), store(tmp_path, definition="other")):
+    others = [store(tmp_path, 2), store(tmp_path, schema=changed), store(tmp_path, function="other")]
+    others += [store(tmp_path, version="2"), dataclasses.replace(store(tmp_path), columns="[id]")]
+    for other in others:
         with other.recording(0) as recording:
             assert recording.known(["a"]) == {}
 
 
 def test_answers_of_another_definition_are_counted_where_there_are_no_own(tmp_path: Path) -> None:
     """The driver warns of these: their calls are made again. Definitions of the same run are no news."""
-    own = store(tmp_path, definition="new")
-    assert own.answers_of_others(()) == {}
+    own = store(tmp_path, version="2")
+    assert answers_of_others(own, set()) == {}
     keep(store(tmp_path), ["a", "b", "c"], failed=[1])
     keep(store(tmp_path), ["d"])
     keep(store(tmp_path, 2), ["e"])
-    assert own.answers_of_others(()) == {store(tmp_path).folder: 3}
-    assert own.answers_of_others({store(tmp_path).folder}) == {}
+    assert answers_of_others(own, set()) == {store(tmp_path).folder: 3}
+    assert answers_of_others(own, {store(tmp_path).folder}) == {}
     keep(own, ["a"])
-    assert own.answers_of_others(()) == {}
+    assert answers_of_others(own, set()) == {}
 
 
 def test_a_file_that_was_cut_short_is_not_there(tmp_path: Path) -> None:
@@ -271,11 +277,11 @@ def test_older_batches_are_cleared_and_this_one_when_it_is_committed(tmp_path: P
     """A query goes on only after its batch is committed."""
     for batch in (1, 2, 3):
         keep(store(tmp_path, batch), ["a"])
-    store(tmp_path, 3).clear_older()
+    clear_older(store(tmp_path, 3))
     (query,) = tmp_path.iterdir()
     assert [folder.name for folder in query.iterdir()] == ["3"]
-    store(tmp_path, 3).clear()
-    store(tmp_path, 4).clear()
+    clear(store(tmp_path, 3))
+    clear(store(tmp_path, 4))
     assert list(query.iterdir()) == []
 
 
@@ -287,11 +293,32 @@ def test_no_name_of_a_query_leads_out_of_the_store(tmp_path: Path, query: str) -
         beside.mkdir(parents=True)
     kept = dataclasses.replace(store(folder), query=query)
     keep(kept, ["a"])
-    dataclasses.replace(kept, batch=2).clear_older()
-    dataclasses.replace(kept, batch=0).clear()
+    clear_older(dataclasses.replace(kept, batch=2))
+    clear(dataclasses.replace(kept, batch=0))
     assert [sorted(path.name for path in at.iterdir()) for at in (tmp_path, tmp_path / "a")] == [
         ["0", "a"],
         ["0", "store"],
     ]
     (own,) = folder.iterdir()
     assert list(own.iterdir()) == []
+
+
+def test_two_functions_of_one_name_do_not_share_answers_in_a_batch_of_a_stream(tmp_path: Path) -> None:
+    """A factory makes such functions. A batch that is run again, or another version, is no reason."""
+    kept, batch = store(tmp_path), MicroBatch("q", 1, run="first")
+    check_definition(kept, batch, "code")
+    check_definition(kept, batch, "code")
+    check_definition(store(tmp_path, version="2"), batch, "other code")
+    check_definition(kept, dataclasses.replace(batch, run="second"), "other code")
+    with pytest.raises(InvalidPlanError, match="give each enrichment of a batch a replay_version of its own"):
+        check_definition(kept, batch, "other code")
+
+
+def test_a_batch_job_that_changes_its_function_is_warned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its stored answers are used: a run that was started anew looks the same."""
+    batch = MicroBatch("q", 1, streams=False)
+    check_definition(store(tmp_path), batch, "code")
+    assert not caplog.messages
+    check_definition(store(tmp_path), batch, "other code")
+    (said,) = caplog.messages
+    assert "its stored answers are used all the same: give another replay_version" in said
