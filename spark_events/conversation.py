@@ -17,7 +17,16 @@ from typing import Protocol
 from spark_events._version import __version__
 from spark_events.bridge.acknowledgements import Acknowledgements
 from spark_events.bridge.answers import Answers
-from spark_events.bridge.records import PROTOCOL, Decoder, Goodbye, Hello, JvmShutdown, Restored, Unknown
+from spark_events.bridge.records import (
+    PROTOCOL,
+    ApplicationEnd,
+    Decoder,
+    Goodbye,
+    Hello,
+    JvmShutdown,
+    Restored,
+    Unknown,
+)
 from spark_events.config import Setting, Settings
 from spark_events.dispatch.affinity import Affinity
 from spark_events.dispatch.books import account, with_those_before
@@ -48,7 +57,7 @@ _CLOCK_SECONDS = 60.0
 #: As the driver's metrics number them.
 _STATES = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
 #: What is said to the sidecar itself.
-_SPECIAL = frozenset({Goodbye, Restored, JvmShutdown, Unknown})
+_SPECIAL = frozenset({ApplicationEnd, Goodbye, Restored, JvmShutdown, Unknown})
 _LOG = logging.getLogger(__name__)
 
 
@@ -79,6 +88,7 @@ class Conversation:
         first_sequence: the number of the first event, unless the driver knows of later ones.
         strict: refuse settings of which one reporter cannot be used, instead of disabling that one.
         affinity: where the threads of this process run, which is this process's own.
+        amend: adds what this process knows of the application's end.
 
     Attributes:
         driver: its process id; 0 where that is unknown.
@@ -96,6 +106,7 @@ class Conversation:
         first_sequence: int = 1,
         strict: bool = False,
         affinity: Affinity | None = None,
+        amend: Callable[[ApplicationEnd], ApplicationEnd] = lambda end: end,
     ) -> None:
         self.driver = 0
         self._source = source
@@ -107,6 +118,7 @@ class Conversation:
         self._first_sequence = first_sequence
         self._strict = strict
         self._affinity = affinity
+        self._amend = amend
         self._decoder = Decoder()
         self._translator = Translator()
         self._pipeline: Pipeline
@@ -256,7 +268,7 @@ class Conversation:
         if lines:
             self._dispatch(entries)
 
-    def _understand(self, record: object) -> JvmShutdown | Unknown | None:
+    def _understand(self, record: object) -> ApplicationEnd | JvmShutdown | Unknown | None:
         """What is said to the sidecar itself; returns what is to be translated and acknowledged all the same."""
         if isinstance(record, Goodbye):
             self._goodbye = record
@@ -264,6 +276,8 @@ class Conversation:
         if isinstance(record, Restored):
             self._restore(record)
             return None
+        if isinstance(record, ApplicationEnd):
+            return self._amend(record)
         if isinstance(record, JvmShutdown):
             self._jvm_is_going_down = True
             return record

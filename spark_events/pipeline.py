@@ -91,6 +91,12 @@ class EventsConfig:
         10.0,
         doc="How long the end of the application waits for its last events.",
     )
+    shutdown_outcome_timeout: float = option(
+        "shutdown.outcome-timeout",
+        duration,
+        30.0,
+        doc="How long the end of an application that its code has stopped is held until the driver exits.",
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from spark_events.bridge.answers import Answers
 from spark_events.bridge.pipe import RecordPipe, line_writer
+from spark_events.bridge.python_program import PythonProgram
 from spark_events.conversation import Conversation
 from spark_events.dispatch.affinity import Affinity
 from spark_events.dispatch.process.log_lines import LogLines
@@ -79,6 +80,7 @@ def main() -> NoReturn:
     driver_log = _DriverLog(answers)
     driver_log.connect()
     code = 0
+    program: PythonProgram | None = None
     try:
         conversation = Conversation(
             RecordPipe(records),
@@ -86,8 +88,10 @@ def main() -> NoReturn:
             lambda: _is_gone(conversation.driver or parent),
             log=driver_log,
             affinity=Affinity(threading.get_native_id()),
+            amend=lambda end: end if program is None else program.amend(end),
         )
         if conversation.begin():
+            program = PythonProgram.of(conversation.driver or parent)
             conversation.run()
     except ConfigError as error:
         answers.send("refused", reason="; ".join(error.problems))

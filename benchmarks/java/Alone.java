@@ -40,7 +40,7 @@ final class Alone implements Destination, AutoCloseable {
   }
 
   @Override
-  public void close(Record last) {
+  public void end(ApplicationEnd end) {
     throw new UnsupportedOperationException("a benchmark's application does not end by itself");
   }
 

@@ -151,11 +151,20 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
 
 
 class ApplicationEnd(_Line, frozen=True, kw_only=True):
-    """``SparkListenerApplicationEnd``, and what the driver's threads said of its cause."""
+    """``SparkListenerApplicationEnd``, and the evidence of its cause.
+
+    ``exit_code`` is Spark's, which says 0 where it does not know; ``program_exit_code`` is known. A later record
+    replaces a ``provisional`` end when the outcome is known; ``stopped_before``: the program failed after it had
+    stopped its SparkContext. ``exit_signal`` is the signal that killed the driver's Python.
+    """
 
     time: int
     ending: str
     exit_code: int | None = None
+    program_exit_code: int | None = None
+    exit_signal: str | None = None
+    provisional: bool = False
+    stopped_before: bool = False
     failure: Failure | None = None
     #: The last message that the spark-sql shell printed as an error.
     shell_error: str | None = None

@@ -15,6 +15,7 @@ from spark_events.config import Settings
 from spark_events.config.defaults import default_path, read_properties
 from spark_events.errors import ConfigError, SessionError
 from spark_events.pipeline import read
+from spark_events.session import exit_hooks
 from spark_events.session.reporters import Reporters, given, settings_of
 from spark_events.session.shim import knows_shim
 
@@ -119,7 +120,8 @@ def configure(
 
     >>> spark = configure(SparkSession.builder, {"console": "log"}).getOrCreate()                  # doctest: +SKIP
 
-    What the builder, or spark-defaults.conf, has for the driver's class path and for other listeners stays.
+    What the builder, or spark-defaults.conf, has for the driver's class path and for other listeners stays. Exit hooks
+    of this Python (``sys.excepthook``, ``sys.exit``, ``atexit``) tell the JVM how the program ended.
 
     Args:
         builder: ``SparkSession.builder``, before ``getOrCreate``.
@@ -144,6 +146,8 @@ def configure(
     for key, separator in ((_LISTENERS, ","), (_CLASS_PATH, os.pathsep)):
         present = str(so_far.get(key) or defaults.get(key) or "")
         values[key] = _joined(present, values[key], separator)
+    exit_hooks.install()
+    values[exit_hooks.TELLS] = "true"
     for key, value in values.items():
         builder.config(key, value)  # type: ignore[attr-defined]
     return builder

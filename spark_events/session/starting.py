@@ -17,6 +17,7 @@ from spark_events.config import Setting, Settings
 from spark_events.conversation import Conversation
 from spark_events.errors import ConfigError, SessionError
 from spark_events.pipeline import read
+from spark_events.session import exit_hooks
 from spark_events.session.configuring import own_settings
 from spark_events.session.journal import Journal
 from spark_events.session.reporters import Given, Reporters, given
@@ -138,6 +139,7 @@ def _open(session: Any, values: dict[str, str], patience: float) -> DriverBridge
         )
         return ClientBridge(session, values, _ORIGIN, patience)
     context = driver_of(session)
+    exit_hooks.install_for(session._jvm)
     queries = [{"id": str(q.id), "run_id": str(q.runId), "name": q.name} for q in session.streams.active]
     request = json.dumps({"settings": values, "queries": queries})
     return DriverBridge(session._jvm.io.sparkevents.InProcess.open(context, request))

@@ -29,6 +29,10 @@ _ENDINGS = {
     "START_FAILED": ("FAILED", "failed to start"),
     "SUBMIT_STOPPED": ("ENDED", "ended, with what outcome is unknown"),
     "GATEWAY_CLOSED": ("ENDED", "ended: its Python process went away, with what outcome is unknown"),
+    "PYTHON_DIED": (
+        "ENDED",
+        "ended: its Python process died without running its exit hooks, killed by a signal or by os._exit",
+    ),
     "SPARK_SQL": ("ENDED", "ended with its spark-sql shell, with what outcome is unknown"),
     "SIGTERM": ("CANCELLED", "was cancelled by SIGTERM (a kill command, or its cluster manager)"),
     "SIGINT": ("CANCELLED", "was cancelled by SIGINT (Ctrl-C)"),
@@ -44,11 +48,24 @@ _UNKNOWN_ENDING = ("ENDED", "ended, with what outcome is unknown")
 def _outcome(record: ApplicationEnd) -> tuple[str, str]:
     """The new status, and the sentence that tells it."""
     # Spark says 0 also where it does not know; any other code was given on purpose.
-    if record.exit_code:
-        return "FAILED", f"failed with exit code {record.exit_code}"
+    code = record.exit_code or record.program_exit_code
+    if code:
+        after = " after it had stopped its SparkContext" if record.stopped_before else ""
+        return "FAILED", f"failed with exit code {code}{after}"
     if record.ending == "SPARK_SQL" and record.exit_code == 0:
         return "FINISHED", "finished: its spark-sql shell is done"
+    if code == 0 and record.ending in ("GATEWAY_CLOSED", "EXITED"):
+        return "FINISHED", "finished: its program ended with exit code 0"
+    if record.exit_signal and record.ending == "PYTHON_DIED":
+        return "ENDED", f"ended: its Python process was killed by {record.exit_signal}"
     return _ENDINGS.get(record.ending, _UNKNOWN_ENDING)
+
+
+def _exit_code(record: ApplicationEnd) -> int | None:
+    """The exit code where it is known."""
+    if record.exit_code or (record.exit_code == 0 and record.ending in _TRUE_ZERO):
+        return record.exit_code
+    return record.program_exit_code
 
 
 class Applications:
@@ -126,10 +143,11 @@ class Applications:
             body += f" ({', '.join(hints)})"
         details: dict[str, AttributeValue | None] = {
             "end.reason": record.ending,
-            "exit.code": record.exit_code if record.exit_code or record.ending in _TRUE_ZERO else None,
+            "exit.code": _exit_code(record),
+            "exit.signal": record.exit_signal,
             "outcome.hint": "; ".join(hints) or None,
         }
-        severity = _SEVERITIES.get(new, Severity.INFO)
+        severity = Severity.WARN if record.ending == "PYTHON_DIED" else _SEVERITIES.get(new, Severity.INFO)
         yield _change(old, new, record.time, body, severity, details)
         if new == "FAILED":
             yield Draft(

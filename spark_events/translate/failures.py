@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from spark_events.bridge.records import Failure
 from spark_events.event import AttributeValue
 from spark_events.translate.enrichers import FailureContext, FailureEnricher
-from spark_events.translate.root_causes import outermost, root_cause
+from spark_events.translate.root_causes import Cause, outermost, root_cause
 from spark_events.translate.user_code import UserCode
 
 __all__ = ["Diagnosis", "Diagnostics"]
@@ -21,6 +21,7 @@ MESSAGE_LIMIT = 4_096
 SUMMARY_LIMIT = 300
 #: OpenTelemetry's word for an error that has no type.
 _NAMELESS = "_OTHER"
+_PYTHON = "Traceback (most recent call last):"
 
 # All of Spark's own have an underscore; [ERROR] or [ORDERS] in a message is somebody else's.
 _ERROR_CLASS = re.compile(r"\[(?=[A-Z0-9]*_)([A-Z_][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] ")
@@ -82,17 +83,27 @@ class Diagnostics:
         text = failure.trace
         if not text and failure.chain:
             text = f"{failure.chain[0].type}: {failure.chain[0].message or ''}"
-        return self.of_text(text, error_class, sql_state)
+        # Python's traceback ends with what a Java trace begins with.
+        python = failure.chain[0] if failure.chain and text.startswith(_PYTHON) else None
+        first = None if python is None else Cause(python.type, python.message or "")
+        return self.of_text(text, error_class, sql_state, first)
 
-    def of_text(self, text: str, error_class: str | None = None, sql_state: str | None = None) -> Diagnosis:
+    def of_text(
+        self,
+        text: str,
+        error_class: str | None = None,
+        sql_state: str | None = None,
+        first: Cause | None = None,
+    ) -> Diagnosis:
         """A failure of which there is only what Java prints of it.
 
         Args:
             text: type, message, frames and causes, as ``printStackTrace`` writes them.
             error_class: Spark's error class, where Spark tells it beside the text.
             sql_state: the SQLSTATE, likewise.
+            first: the outermost exception, where it is known without reading the text.
         """
-        first = outermost(text)
+        first = first or outermost(text)
         root = root_cause(text, self.code)
         error_class = error_class or _error_class(text)
         # Each class has its state behind it; a wrapper's may come first.

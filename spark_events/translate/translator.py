@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
+import msgspec
+
 from spark_events.bridge.records import (
     Added,
     ApplicationEnd,
@@ -83,6 +85,7 @@ class Translator:
         self.next_sequence = first_sequence
         self.defects = 0
         self.dropped = 0
+        self._provisional: ApplicationEnd | None = None
         self._behind = 0
         last_failure = LastFailure()
         self._application = Applications(diagnostics, last_failure)
@@ -178,6 +181,10 @@ class Translator:
             at: milliseconds since the epoch.
             orderly: the JVM had said that it goes down; the driver was not killed.
         """
+        if self._provisional is not None and not self._application.is_over:
+            # The driver was killed after its code had stopped Spark.
+            stopped = msgspec.structs.replace(self._provisional, provisional=False)
+            return [self._event(draft) for draft in self._application_ended(stopped)]
         drafts = (*self._streams.flush(), *self._application.lost(at, orderly, self._running()))
         return [self._event(draft) for draft in drafts]
 
@@ -217,6 +224,9 @@ class Translator:
     def _application_ended(self, record: ApplicationEnd) -> Iterator[Draft]:
         yield from self._streams.flush()
         yield from self._sql.flush()
+        if record.provisional:
+            self._provisional = record
+            return
         failed, running = self._queries.failed_titles(), self._running()
         if not self.dropped:
             yield from self._jobs.application_ended(record.time)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from process_status import TELLS_EXIT_STATUS
 from spark.harness import PATIENT, Lab, Run, file_reporter, spark_version, two_lines
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -83,7 +84,7 @@ ENDINGS = {
     "never-stop": Ending(submit("never-stop", ASYNC_LINES), 0, "FINISHED"),
     "exit-3": Ending(submit("exit-3"), 3, "FAILED"),
     "raise": Ending(submit("raise", ASYNC_LINES), 1, "FAILED"),
-    "plain-python": Ending(plain_python, 0, "ENDED"),
+    "plain-python": Ending(plain_python, 0, "FINISHED" if TELLS_EXIT_STATUS else "ENDED"),
     "sigterm": Ending(terminated, 143, "CANCELLED", "SIGTERM"),
     "sql": Ending(sql("select sum(id) from range(10)"), 0, "FINISHED" if KNOWS_EXIT_CODES else "ENDED"),
     "sql-that-fails": Ending(

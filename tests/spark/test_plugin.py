@@ -81,7 +81,8 @@ def listening(lab: Lab) -> dict[str, Future[Run]]:
 @pytest.fixture(scope="module")
 def several(lab: Lab) -> Future[Run]:
     """Contexts one after another, with both."""
-    return lab.background(lab.run, "contexts.py", defaults={**two_lines(), **PLUGIN, **REPORTER})
+    at_once = {"events.shutdown.outcome-timeout": "0ms"}
+    return lab.background(lab.run, "contexts.py", defaults={**two_lines(), **PLUGIN, **REPORTER, **at_once})
 
 
 @pytest.fixture(scope="module")

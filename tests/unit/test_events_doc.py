@@ -122,6 +122,8 @@ def story() -> list[Event]:
     failure = {"chain": [{"type": "java.io.IOException", "message": "disk"}]}
     failed = [application_start(), *records[-2:], application_end(exit_code=3, failure=failure)]
     events += told(Translator(everything), failed)
+    killed = [application_start(), application_end("PYTHON_DIED", exit_signal="SIGSEGV")]
+    events += told(Translator(everything), killed)
     coalesced = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=60)))
     events += told(
         coalesced, [application_start(), query_started(), *map(query_progress, range(3)), query_terminated()]

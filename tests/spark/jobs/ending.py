@@ -1,5 +1,7 @@
 """A small job that ends in one of several ways, named by its second argument."""
 
+import os
+import signal
 import sys
 import time
 
@@ -22,6 +24,16 @@ if how == "be-stopped":
     while not spark.sparkContext._jsc.sc().isStopped():
         time.sleep(0.02)
     spark.range(1).count()
+if how == "with":
+    with spark:
+        raise ValueError("raised in a with block")
+if how == "stop-then-exit-3":
+    spark.stop()
+    sys.exit(3)
+if how == "missing-table":
+    spark.table("no_such_table")
+if how == "segfault":
+    os.kill(os.getpid(), signal.SIGSEGV)
 if how == "raise":
     raise RuntimeError("raised at top level")
 if how == "system-exit":

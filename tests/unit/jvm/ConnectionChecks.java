@@ -61,10 +61,43 @@ public final class ConnectionChecks {
     public static void main(String[] script) {
       SparkConf conf = conf(Paths.get(script[0])).setMaster("local[1]").setAppName("twice");
       conf.set("spark.ui.enabled", "false").set("spark.extraListeners", EventsListener.class.getName());
-      SparkContext context = new SparkContext(conf);
+      SparkContext context = new SparkContext(conf.set("spark.events.shutdown.outcome-timeout", "0ms"));
       new EventsListener(context.getConf());
       context.stop();
     }
+  }
+
+  /** A program that makes a second context when it has stopped the first one, and fails at last. */
+  public static final class StopsTwice {
+    public static void main(String[] scripts) {
+      for (String script : scripts) {
+        SparkConf conf = conf(Paths.get(script)).setMaster("local[1]").setAppName("twice");
+        conf.set("spark.ui.enabled", "false").set("spark.extraListeners", EventsListener.class.getName());
+        new SparkContext(conf.set("spark.events.shutdown.outcome-timeout", "1h")).stop();
+      }
+      throw new IllegalStateException("behind stop");
+    }
+  }
+
+  /** The next context settles the end of the one before; the JVM's exit settles the last one's, by its outcome. */
+  public static void checkAStoppedApplicationIsHeldUntilItsOutcomeIsKnown() throws Exception {
+    withDouble(
+        first -> withDouble(
+            second -> {
+              String[] options = JavaModuleOptions.defaultModuleOptions().split(" ");
+              java(StopsTwice.class, options, first.toString(), second.toString());
+              List<String> stopped = await(first, "goodbye");
+              List<String> failed = await(second, "goodbye");
+              String kinds = "start application_start application_end application_end";
+              is(kinds(stopped), kinds + " goodbye");
+              is(kinds(failed.subList(0, 4)), kinds);
+              is(stopped.get(2).contains("\"provisional\":true"), true);
+              is(stopped.get(3).contains("\"ending\":\"STOPPED\""), true);
+              is(stopped.get(3).contains("provisional"), false);
+              is(failed.get(3).contains("\"ending\":\"UNCAUGHT_EXCEPTION\""), true);
+              is(failed.get(3).contains("\"stopped_before\":true"), true);
+              is(failed.get(3).contains("behind stop"), true);
+            }));
   }
 
   /** A second listener of the same application does not end it. */

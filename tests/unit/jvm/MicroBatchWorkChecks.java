@@ -22,7 +22,7 @@ public final class MicroBatchWorkChecks {
               }
 
               @Override
-              public void close(Record last) {}
+              public void end(ApplicationEnd end) {}
             },
             holdsBack);
   }

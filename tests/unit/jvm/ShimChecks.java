@@ -326,8 +326,8 @@ public final class ShimChecks {
           }
 
           @Override
-          public void close(Record last) {
-            told.add("closed with " + last.kind);
+          public void end(ApplicationEnd end) {
+            told.add("closed with " + end.record(false).kind);
           }
         };
     new EventsListener(new SparkConf(false), destination).onApplicationEnd(null);

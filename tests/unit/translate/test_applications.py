@@ -92,6 +92,51 @@ def test_an_exit_code_that_is_not_zero_is_a_failure(how: str) -> None:
     assert "exit code 3" in event.body
 
 
+@pytest.mark.parametrize(
+    ("how", "code", "status"),
+    [
+        ("PROGRAM_FAILED", 3, "FAILED"),
+        ("EXITED", 3, "FAILED"),
+        ("EXITED", 0, "FINISHED"),
+        ("GATEWAY_CLOSED", 0, "FINISHED"),
+        ("STOPPED", 3, "FAILED"),
+    ],
+)
+def test_a_known_exit_code_of_the_program_decides(how: str, code: int, status: str) -> None:
+    """Unlike Spark's own 0, one that was observed is believed and told."""
+    event = ending(application_end(how, exit_code=0, program_exit_code=code))
+    assert (event.attributes["status.new"], event.attributes["exit.code"]) == (status, code)
+
+
+def test_a_program_that_fails_behind_stop_says_so() -> None:
+    """Whoever reads the event knows why Spark itself saw a good end."""
+    event = ending(application_end("PROGRAM_FAILED", program_exit_code=1, stopped_before=True))
+    assert event.body == "Application 'shop' failed with exit code 1 after it had stopped its SparkContext"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("SIGSEGV", "was killed by SIGSEGV"), (None, "without running its exit hooks")]
+)
+def test_a_python_that_was_killed_is_a_warning(name: str | None, text: str) -> None:
+    """The outcome is unknown, but no program ends so on purpose."""
+    event = ending(application_end("PYTHON_DIED", exit_signal=name))
+    assert (event.attributes["status.new"], event.severity) == ("ENDED", Severity.WARN)
+    assert event.attributes.get("exit.signal") == name
+    assert text in event.body
+
+
+@pytest.mark.parametrize("last", [application_end("PROGRAM_FAILED"), application_end(), None])
+def test_a_provisional_end_is_held(last: dict[str, object] | None) -> None:
+    """Nothing is told before the outcome is known, or the driver is gone; then once."""
+    translator = Translator()
+    translator.translate(decoded(application_start()))
+    assert translator.translate(decoded(application_end(provisional=True))) == []
+    told = translator.driver_lost(START + 99, False) if last is None else translator.translate(decoded(last))
+    assert told[0].attributes["status.new"] == ("FINISHED" if last is None or last["ending"] == "STOPPED" else "FAILED")
+    assert translator.application_is_over
+    assert translator.driver_lost(START + 99, False) == []
+
+
 @pytest.mark.parametrize("code", [0, None])
 def test_exit_code_zero_proves_nothing(code: int | None) -> None:
     """Spark says 0 also where it does not know, so it is not repeated as if it were known."""

@@ -2,6 +2,8 @@ package io.sparkevents;
 
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 import org.apache.spark.SparkContext$;
@@ -31,11 +33,18 @@ final class Connection implements Destination {
   private final SyncGate gate;
   /** Found when it is asked for first. */
   private SparkContext context;
+  private final long outcomeTimeoutMillis;
+  private final CountDownLatch settled = new CountDownLatch(1);
+  /** The end of an application whose program goes on; null: it has not ended, or its outcome is told. */
+  private ApplicationEnd provisional;
+  private volatile boolean over;
   private final Thread exitHook = new Thread(this::jvmExits, "spark-events-exit");
 
   private Connection(SparkConf conf, Settings settings, List<Interpreter> candidates) {
     this.conf = conf;
     this.settings = settings;
+    outcomeTimeoutMillis = settings.outcomeTimeoutMillis();
+    PythonProgram.read(conf);
     queue = new HandoffQueue(settings.queueSize(), settings.synchronous());
     gate = SyncGate.of(settings, queue, this::isEnding);
     String application = conf.get("spark.app.name", "");
@@ -130,6 +139,7 @@ final class Connection implements Destination {
   private String start(boolean required) throws InterruptedException {
     sidecar.start();
     MainThread.watch();
+    ExitCode.watch();
     Runtime.getRuntime().addShutdownHook(exitHook);
     return required ? sidecar.awaitStarted() : null;
   }
@@ -141,13 +151,76 @@ final class Connection implements Destination {
 
   @Override
   public void hand(Record record) {
-    gate.pass(record);
+    // Behind the application's end Spark reports what it ends itself.
+    if (!over) {
+      gate.pass(record);
+    }
   }
 
-  /** Nobody waits for the last record alone, because the end waits for everything. */
+  /**
+   * Delivers everything. A provisional end is held until the program's outcome is known, at most {@code
+   * events.shutdown.outcome-timeout}; meanwhile {@code SparkContext.stop} does not wait.
+   */
   @Override
-  public void close(Record last) {
-    queue.offer(last);
+  public void end(ApplicationEnd end) {
+    over = true;
+    if (outcomeTimeoutMillis == 0 || !end.isProvisional() || !hold(end)) {
+      close(end);
+    }
+  }
+
+  private boolean hold(ApplicationEnd end) {
+    synchronized (this) {
+      provisional = end;
+    }
+    try {
+      Thread clock = new Thread(this::awaitOutcome, "spark-events-outcome");
+      clock.setDaemon(true);
+      clock.start();
+    } catch (Throwable noThread) {
+      return takeProvisional() == null;
+    }
+    // For a driver that is killed meanwhile.
+    queue.offer(end.record(true));
+    return true;
+  }
+
+  private void awaitOutcome() {
+    try {
+      if (!settled.await(outcomeTimeoutMillis, TimeUnit.MILLISECONDS)) {
+        ApplicationEnd end = takeProvisional();
+        if (end != null) {
+          close(end);
+        }
+      }
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  private synchronized ApplicationEnd takeProvisional() {
+    ApplicationEnd end = provisional;
+    provisional = null;
+    settled.countDown();
+    return end;
+  }
+
+  /** A Python program that drives this JVM exits, and does not wait for the JVM. */
+  static void pythonEnds(PythonProgram program) {
+    Connection connection;
+    synchronized (Connection.class) {
+      connection = open;
+    }
+    if (connection != null && Ending.isDrivenByPython()) {
+      ApplicationEnd end = connection.takeProvisional();
+      if (end != null) {
+        connection.close(end.with(program));
+      }
+    }
+  }
+
+  private void close(ApplicationEnd end) {
+    queue.offer(end.record(false));
     close();
   }
 
@@ -161,8 +234,11 @@ final class Connection implements Destination {
    * end.
    */
   private void supersede() {
-    if (queue.hasBeenUsed()) {
-      queue.offer(Records.applicationGone());
+    ApplicationEnd end = takeProvisional();
+    if (end != null) {
+      queue.offer(end.record(false));
+    } else if (queue.hasBeenUsed()) {
+      queue.offer(ApplicationEnd.unknown().record(false));
     }
     abandon();
   }
@@ -203,6 +279,11 @@ final class Connection implements Destination {
    * ApplicationEnd, too, where a listener queue is full. What is in the pipe, the sidecar still delivers.
    */
   private void jvmExits() {
+    ApplicationEnd end = takeProvisional();
+    if (end != null) {
+      close(end.atExit());
+      return;
+    }
     queue.offer(Records.jvmShutdown());
     try {
       queue.awaitWritten(settings.shutdownTimeoutMillis());

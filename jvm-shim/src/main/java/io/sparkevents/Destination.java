@@ -10,6 +10,6 @@ interface Destination {
     return true;
   }
 
-  /** The application is over, and this is the last record: everything is to be delivered now. */
-  void close(Record last);
+  /** Takes the end of the application; delivers everything now, unless that end is provisional. */
+  void end(ApplicationEnd end);
 }

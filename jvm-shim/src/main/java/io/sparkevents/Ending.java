@@ -27,6 +27,8 @@ enum Ending {
   START_FAILED,
   /** A Python that had started this JVM as its gateway closed the connection. */
   GATEWAY_CLOSED,
+  /** The same, and its exit hooks, which are installed, did not run: a signal has killed it, or {@code os._exit}. */
+  PYTHON_DIED,
   /** The spark-sql shell is done; it is the one that gives its exit code to Spark (since 4.0). */
   SPARK_SQL,
   /** SIGTERM, as a resource manager sends it. */
@@ -43,6 +45,7 @@ enum Ending {
   private static final String SUBMIT = "org.apache.spark.deploy.SparkSubmit";
   private static final String APPLICATION = "org.apache.spark.deploy.JavaMainApplication";
   private static final String CONTEXT = "org.apache.spark.SparkContext";
+  private static final String GATEWAY = "org.apache.spark.api.python.PythonGatewayServer";
   /** The thread in which Spark stops itself. */
   private static final String STOPPER = "stop-spark-context";
   /** What speaks with a cluster manager: some of them stop the context in threads of their own. */
@@ -59,6 +62,21 @@ enum Ending {
     }
   }
 
+  /** Whether a Python has started this JVM as its gateway, as a plain {@code python app.py} does. */
+  static boolean isDrivenByPython() {
+    for (StackTraceElement[] stack : Thread.getAllStackTraces().values()) {
+      if (has(stack, GATEWAY)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  /** Whether the program is known to have failed. */
+  boolean isFailure() {
+    return this == UNCAUGHT_EXCEPTION || this == PROGRAM_FAILED;
+  }
+
   static Ending of(Map<Thread, StackTraceElement[]> threads, boolean mainThrew) {
     Ending stop = null;
     Ending shutdown = null;
@@ -71,12 +89,12 @@ enum Ending {
       }
       if (has(stack, "java.lang.ApplicationShutdownHooks", "runHooks")) {
         shutdown = shutdown(stack, mainThrew);
-      } else if (has(stack, CONTEXT, "stop") && !has(stack, "ShutdownHook") && !isFailure(stop)) {
+      } else if (has(stack, CONTEXT, "stop") && !has(stack, "ShutdownHook") && !isBySpark(stop)) {
         stop = stop(thread, stack);
       }
     }
     // Main may well return, or exit, because the context has been stopped; what it throws says more.
-    if (isFailure(stop) && shutdown != UNCAUGHT_EXCEPTION) {
+    if (isBySpark(stop) && shutdown != UNCAUGHT_EXCEPTION) {
       return stop;
     }
     // Whatever ends the JVM: a hook of the program's that stops the context does not know of it.
@@ -86,7 +104,7 @@ enum Ending {
     return stop == null ? UNKNOWN : stop;
   }
 
-  private static boolean isFailure(Ending stop) {
+  private static boolean isBySpark(Ending stop) {
     return stop == SPARK_STOPPED || stop == START_FAILED;
   }
 
@@ -125,7 +143,7 @@ enum Ending {
     if (has(stack, "java.lang.Shutdown", "shutdown")) {
       return mainThrew ? UNCAUGHT_EXCEPTION : RETURNED;
     }
-    if (has(stack, "org.apache.spark.api.python.PythonGatewayServer")) {
+    if (has(stack, GATEWAY)) {
       return GATEWAY_CLOSED;
     }
     if (has(stack, "SparkSQLCLIDriver")) {

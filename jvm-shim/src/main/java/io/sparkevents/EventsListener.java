@@ -69,17 +69,17 @@ public final class EventsListener extends SparkListener {
     if (destination == null) {
       return;
     }
-    Record last;
+    ApplicationEnd end;
     try {
-      last = records.applicationEnd(event);
+      end = ApplicationEnd.of(event);
     } catch (Throwable defect) {
       complainOnce(defect);
       // The outcome is unknown then, but the sidecar must still end.
-      last = Records.applicationGone();
+      end = ApplicationEnd.unknown();
     }
     run(work::end);
     try {
-      destination.close(last);
+      destination.end(end);
     } catch (Throwable defect) {
       complainOnce(defect);
     }

@@ -8,6 +8,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.Collections;
 import java.util.Iterator;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.SparkConf;
@@ -23,6 +25,8 @@ public final class InProcess implements Destination {
   /** So much is fetched at once, if there is so much. */
   private static final int FETCH_BYTES = 64 * 1024;
   private static final long LOOK_MILLIS = 20;
+  /** Those that listen. */
+  private static final Set<InProcess> OPEN = ConcurrentHashMap.newKeySet();
 
   private final SparkContext context;
   private final Settings settings;
@@ -35,6 +39,8 @@ public final class InProcess implements Destination {
   private final EventsListener listener;
   private final CountDownLatch ended = new CountDownLatch(1);
   private boolean begun;
+  /** Null: the Python that drives the application goes on, or has not failed. */
+  private volatile ApplicationEnd pythonEnd;
   private volatile boolean listening;
   private volatile boolean goodbye;
   /** Serves Python's connection, and ends with it. */
@@ -81,6 +87,7 @@ public final class InProcess implements Destination {
   /** From now on, what happens in Spark is told. */
   public void listen() {
     listening = true;
+    OPEN.add(this);
     context.addSparkListener(listener);
   }
 
@@ -127,8 +134,8 @@ public final class InProcess implements Destination {
 
   /** On the listener's thread: the application is not over before its last events are delivered. */
   @Override
-  public void close(Record last) {
-    queue.offer(last);
+  public void end(ApplicationEnd end) {
+    queue.offer(end.record(false));
     finish();
     try {
       awaitEnd();
@@ -148,6 +155,9 @@ public final class InProcess implements Destination {
       setDeadline();
       awaitBus();
       context.removeSparkListener(listener);
+      if (pythonEnd != null) {
+        queue.offer(pythonEnd.record(false));
+      }
     }
     finish();
   }
@@ -184,8 +194,19 @@ public final class InProcess implements Destination {
     }
   }
 
+  /** The Python that fetches the records exits: an exit that is a failure is the end of the application. */
+  static void pythonEnds(PythonProgram program) {
+    if (program.ending() != Ending.GATEWAY_CLOSED) {
+      for (InProcess stream : OPEN) {
+        // Not the goodbye: Python stops its streams next, and what Spark's bus still holds comes first.
+        stream.pythonEnd = ApplicationEnd.of(program);
+      }
+    }
+  }
+
   /** Python has done its work, or cannot go on: whoever waits goes on. */
   public void end() throws InterruptedException {
+    OPEN.remove(this);
     // First of all: Spark takes a listener out when its thread has come back, which may wait for an answer here.
     queue.close();
     if (listening && !context.isStopped()) {

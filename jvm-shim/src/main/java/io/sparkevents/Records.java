@@ -3,7 +3,6 @@ package io.sparkevents;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.JobResult;
-import org.apache.spark.scheduler.SparkListenerApplicationEnd;
 import org.apache.spark.scheduler.SparkListenerApplicationStart;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
@@ -55,55 +54,6 @@ final class Records {
           json.writeStringField("host", host);
           submission.write(json);
         });
-  }
-
-  Record applicationEnd(SparkListenerApplicationEnd event) {
-    Throwable failure = MainThread.uncaught();
-    Ending ending = Ending.observe(failure != null);
-    Integer exitCode = exitCode(event);
-    String shellError = ending == Ending.SPARK_SQL ? SqlShell.lastError() : null;
-    return new Record(
-        "application_end",
-        Record.Worth.LIFECYCLE,
-        null,
-        json -> {
-          json.writeNumberField("time", event.time());
-          json.writeStringField("ending", ending.name());
-          if (exitCode != null) {
-            json.writeNumberField("exit_code", exitCode);
-          }
-          if (shellError != null) {
-            json.writeStringField("shell_error", Text.cut(shellError));
-          }
-          if (ending == Ending.UNCAUGHT_EXCEPTION) {
-            json.writeObjectFieldStart("failure");
-            Failures.write(json, failure);
-            json.writeEndObject();
-          }
-        });
-  }
-
-  /** The end of an application that nobody has seen end: when and how is unknown. */
-  static Record applicationGone() {
-    long time = System.currentTimeMillis();
-    return new Record(
-        "application_end",
-        Record.Worth.LIFECYCLE,
-        null,
-        json -> {
-          json.writeNumberField("time", time);
-          json.writeStringField("ending", Ending.UNKNOWN.name());
-        });
-  }
-
-  /** Since 4.0 the event has an exit code; 3.5's has one field only. */
-  private static Integer exitCode(Product event) {
-    Object code = event.productArity() > 1 ? event.productElement(1) : null;
-    if (code instanceof Option && ((Option<?>) code).isDefined()) {
-      Object value = ((Option<?>) code).get();
-      return value instanceof Integer ? (Integer) value : null;
-    }
-    return null;
   }
 
   Record jobStart(SparkListenerJobStart event) {

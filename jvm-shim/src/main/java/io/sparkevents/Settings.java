@@ -63,6 +63,7 @@ final class Settings {
               "events.sidecar.restarts.window",
               "events.dispatcher.sync.timeout",
               "events.shutdown.timeout",
+              "events.shutdown.outcome-timeout",
               "events.sidecar.start-timeout",
               "events.sidecar.stall-timeout",
               "events.streaming-jobs.enabled",
@@ -199,6 +200,10 @@ final class Settings {
 
   long shutdownTimeoutMillis() {
     return millis("events.shutdown.timeout", 10_000);
+  }
+
+  long outcomeTimeoutMillis() {
+    return millis("events.shutdown.outcome-timeout", 30_000);
   }
 
   long startTimeoutMillis() {

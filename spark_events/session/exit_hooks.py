@@ -1,0 +1,134 @@
+"""Exit hooks of the driver's Python: they tell the JVM how the program ended.
+
+Spark does not learn how a plain ``python app.py`` ended, and under spark-submit it learns the exit code alone. The
+hooks wrap ``sys.excepthook`` and ``sys.exit``, and report at the interpreter's exit. ``raise SystemExit(3)`` without
+``sys.exit``, ``os._exit`` and a signal bypass them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import json
+import os
+import sys
+import traceback
+from types import TracebackType
+from typing import Any, NoReturn
+
+__all__ = ["TELLS", "install", "install_for"]
+
+#: The key that announces the hooks to the shim; not below ``spark.events.``, where every key is a setting.
+TELLS = "spark.sparkEventsPythonTellsItsEnd"
+_DEEPEST = 20
+
+
+class _Program:
+    """The last exception that may have ended this program."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._last: BaseException | None = None
+        self._excepthook = sys.excepthook
+        self._exit = sys.exit
+
+    def install(self) -> None:
+        """Wrap the two functions and register the report."""
+        sys.excepthook = self._uncaught
+        sys.exit = self._exits
+        atexit.register(self._tell)
+
+    def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        self._last = error
+        self._excepthook(kind, error, trace)
+
+    def _exits(self, status: object = None, /) -> NoReturn:
+        try:
+            self._exit(status)  # type: ignore[arg-type]
+        except SystemExit as error:
+            self._last = error
+            raise
+
+    def _tell(self) -> None:
+        if os.getpid() != self._pid:
+            return
+        from pyspark import SparkContext
+
+        gateway = SparkContext._gateway
+        if gateway is None:
+            return
+        # A JVM that is gone already has nothing more to learn.
+        with contextlib.suppress(Exception):
+            gateway.jvm.io.sparkevents.PythonProgram.ends(json.dumps(self._account()))
+
+    def _account(self) -> dict[str, Any]:
+        error = self._last
+        if error is None or hasattr(sys, "ps1") or sys.flags.interactive or not _left_the_program(error):
+            # Normal return, or a SystemExit that bypassed sys.exit: the code is unknown.
+            return {}
+        if isinstance(error, KeyboardInterrupt):
+            return {"signal": "SIGINT"}
+        if isinstance(error, SystemExit):
+            return {"exit_code": _status(error.code)}
+        return {"exit_code": 1, "failure": _failure(error)}
+
+
+def _left_the_program(error: BaseException) -> bool:
+    """Whether the exception left the outermost frame; one that is caught may be followed by other code."""
+    trace = error.__traceback__
+    return trace is not None and trace.tb_frame.f_back is None and trace.tb_frame.f_lineno == trace.tb_lineno
+
+
+def _status(code: object) -> int:
+    """Return the exit code of a ``SystemExit``, as the interpreter reads it."""
+    if code is None:
+        return 0
+    return code & 0xFF if isinstance(code, int) else 1
+
+
+def _failure(error: BaseException) -> dict[str, Any]:
+    """Return the exception as a record of the shim carries one."""
+    chain: list[dict[str, Any]] = []
+    link: BaseException | None = error
+    while link is not None and len(chain) < _DEEPEST:
+        chain.append(_link(link))
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return {"chain": chain, "trace": "".join(traceback.format_exception(error))}
+
+
+def _link(error: BaseException) -> dict[str, Any]:
+    kind = type(error)
+    name = (
+        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    )
+    try:
+        message = str(error)
+    except Exception as wrong:
+        message = f"(its message is unknown: str() raises {type(wrong).__name__})"
+    return {
+        "type": name,
+        "message": message,
+        "error_class": _asked(error, "getCondition") or _asked(error, "getErrorClass"),
+        "sql_state": _asked(error, "getSqlState"),
+    }
+
+
+def _asked(error: BaseException, method: str) -> str | None:
+    """Ask one of PySpark's exceptions; those of Spark 3.5 raise for an error that has none."""
+    with contextlib.suppress(Exception):
+        answer = getattr(error, method)()
+        return answer if isinstance(answer, str) else None
+    return None
+
+
+@functools.cache
+def install() -> None:
+    """Install the hooks, once for this process."""
+    _Program().install()
+
+
+def install_for(jvm: Any) -> None:
+    """Install the hooks and announce them to a JVM that runs already."""
+    install()
+    jvm.io.sparkevents.PythonProgram.willTell()

@@ -1,0 +1,18 @@
+"""Whether the kernel tells the exit status of a process to one that is not its parent."""
+
+from __future__ import annotations
+
+import platform
+import re
+
+_FIRST = (6, 15)
+
+
+def _tells() -> bool:
+    if platform.system() != "Linux":
+        return False
+    version = re.match(r"(\d+)\.(\d+)", platform.release())
+    return version is not None and (int(version[1]), int(version[2])) >= _FIRST
+
+
+TELLS_EXIT_STATUS = _tells()

@@ -1,0 +1,125 @@
+"""Python programs that fail: outcome, exit code and exception, with and without the exit hooks."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from process_status import TELLS_EXIT_STATUS
+from spark.harness import PATIENT, Lab, Run, file_reporter, two_lines
+
+from spark_events.jars import jar_path
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+
+LINES = {**two_lines(), **PATIENT, **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
+SUBMIT, PYTHON = "spark-submit", sys.executable
+
+
+class Failing(NamedTuple):
+    """One way to fail: exit code, status, severity, the reason and the exception that are told."""
+
+    start: Callable[[Lab], Run]
+    code: int
+    status: str
+    severity: str
+    reason: str
+    exception: str | None = None
+    error_type: str | None = None
+
+
+def alone(how: str, program: str) -> Callable[[Lab], Run]:
+    return lambda lab: lab.run("ending.py", how, program=[program], defaults=LINES)
+
+
+def hooked(how: str, program: str, way: str = "configure") -> Callable[[Lab], Run]:
+    # Under spark-submit the JVM is started before the program can configure its class path.
+    path = {} if program == PYTHON else {"spark.driver.extraClassPath": str(jar_path())}
+    return lambda lab: lab.run("ending_hooked.py", way, how, program=[program], defaults=path)
+
+
+FAILED = ("FAILED", "ERROR", "PROGRAM_FAILED")
+KILLED = ("ENDED", "WARN", "PYTHON_DIED")
+WITHOUT_HOOKS = {
+    "stop-then-exit-3": Failing(alone("stop-then-exit-3", SUBMIT), 3, *FAILED),
+    "with": Failing(alone("with", SUBMIT), 1, *FAILED),
+    "missing-table": Failing(alone("missing-table", SUBMIT), 1, *FAILED),
+    "plain-raise": Failing(alone("raise", PYTHON), 1, *FAILED),
+    "plain-segfault": Failing(alone("segfault", PYTHON), -signal.SIGSEGV, *KILLED),
+}
+WITH_HOOKS = {
+    "raise": Failing(hooked("raise", PYTHON), 1, *FAILED, "ValueError"),
+    "exit-3": Failing(hooked("exit-3", PYTHON), 3, *FAILED),
+    "stop-raise": Failing(hooked("stop-raise", PYTHON), 1, *FAILED, "ValueError"),
+    "stream-raise": Failing(hooked("raise", PYTHON, "start"), 1, *FAILED, "ValueError"),
+    "kill": Failing(hooked("kill", PYTHON), -signal.SIGKILL, *KILLED),
+    "submit-raise": Failing(hooked("stop-raise", SUBMIT), 1, *FAILED, "ValueError"),
+    "table": Failing(
+        hooked("table", SUBMIT),
+        1,
+        *FAILED,
+        "pyspark.errors.exceptions.captured.AnalysisException",
+        "TABLE_OR_VIEW_NOT_FOUND",
+    ),
+}
+GOOD = {"stop": hooked("stop", PYTHON), "caught": hooked("caught-stop", PYTHON)}
+
+
+@pytest.fixture(scope="module")
+def runs(lab: Lab) -> dict[str, Future[Run]]:
+    """Every ending, two at a time."""
+    starts = {name: failing.start for name, failing in {**WITHOUT_HOOKS, **WITH_HOOKS}.items()}
+    return {name: lab.background(start, lab) for name, start in {**starts, **GOOD}.items()}
+
+
+def ended(run: Run) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The event of the application's end, and those of its failure; a stream joins when it runs already."""
+    *_, event = run.named("JobStatusChangeEvent", spark_entity="application")
+    return event, run.named("JobFailureEvent", spark_entity="application")
+
+
+def check(run: Run, failing: Failing, knows_code: bool) -> None:
+    assert run.process.returncode == failing.code, run.tail()
+    event, failures = ended(run)
+    attributes = event["attributes"]
+    assert (attributes["status.new"], event["severity"]) == (failing.status, failing.severity), run.tail()
+    assert attributes["end.reason"] == failing.reason
+    if failing.code > 0:
+        assert attributes.get("exit.code") == (failing.code if knows_code else None)
+    assert len(failures) == (failing.status == "FAILED")
+    for failure in failures:
+        assert failure["attributes"].get("exception.type") == failing.exception
+        if failing.exception == "ValueError":
+            assert failure["attributes"]["exception.message"] == "no price for order 7"
+            assert failure["attributes"]["failure.location"].endswith("in fail")
+        if failing.error_type:
+            assert failure["attributes"]["error.type"] == failing.error_type
+
+
+@pytest.mark.parametrize("how", WITHOUT_HOOKS)
+def test_a_program_without_hooks(runs: dict[str, Future[Run]], how: str) -> None:
+    """spark-submit knows of the failure; the kernel tells the exit code, and the end of a plain python."""
+    if how.startswith("plain") and not TELLS_EXIT_STATUS:
+        pytest.skip("this kernel tells an exit status to the parent alone (Linux 6.15 tells others)")
+    check(runs[how].result(), WITHOUT_HOOKS[how], TELLS_EXIT_STATUS)
+
+
+@pytest.mark.parametrize("how", WITH_HOOKS)
+def test_a_program_with_hooks(runs: dict[str, Future[Run]], how: str) -> None:
+    """The exception and the exit code reach the event on any kernel."""
+    check(runs[how].result(), WITH_HOOKS[how], True)
+
+
+@pytest.mark.parametrize("how", GOOD)
+def test_a_program_with_hooks_that_succeeds(runs: dict[str, Future[Run]], how: str) -> None:
+    """The hooks change no exit code, and an exit that was caught is none."""
+    run = runs[how].result()
+    assert run.process.returncode == 0
+    event, failures = ended(run)
+    assert (event["attributes"]["status.new"], failures) == ("FINISHED", [])
+    assert run.own_messages == []

@@ -1,0 +1,87 @@
+"""The exit status of the driver's Python, told by the kernel to the sidecar; real processes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from process_status import TELLS_EXIT_STATUS
+
+from spark_events.bridge.python_program import PythonProgram
+from spark_events.bridge.records import ApplicationEnd
+
+pytestmark = pytest.mark.skipif(not TELLS_EXIT_STATUS, reason="Linux tells it since 6.15")
+
+#: A program, and a driver that waits for its end beside the test: the driver is the parent of both.
+_UNDER_DRIVER = """
+import os, subprocess, sys
+program = subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, "PYSPARK_GATEWAY_PORT": "1"})
+print("started", flush=True)
+program.wait()
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def run(request: pytest.FixtureRequest) -> Iterator[tuple[PythonProgram, subprocess.Popen[str]]]:
+    """A driver whose program waits for a line and then does what the test says."""
+    code = f"import os, sys; sys.stdin.readline(); {request.param}"
+    driver = subprocess.Popen(
+        [sys.executable, "-c", _UNDER_DRIVER, code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    )
+    assert driver.stdout is not None
+    driver.stdout.readline()
+    program = PythonProgram.of(driver.pid)
+    while program is None:
+        # Its environment shows once it has been executed.
+        program = PythonProgram.of(driver.pid)
+    yield program, driver
+    driver.communicate(timeout=60)
+
+
+def amended(run: tuple[PythonProgram, subprocess.Popen[str]], ending: str) -> ApplicationEnd:
+    program, driver = run
+    assert driver.stdin is not None
+    driver.stdin.write("\n")
+    end = ApplicationEnd(time=1, ending=ending)
+    amended = program.amend(end)
+    while amended is end:
+        # It takes its time on a busy machine.
+        amended = program.amend(end)
+    return amended
+
+
+@pytest.mark.parametrize(
+    ("run", "code"),
+    [("sys.exit(3)", 3), ("os._exit(7)", 7), (f"os.kill(os.getpid(), {signal.SIGSEGV})", 128 + signal.SIGSEGV)],
+    indirect=["run"],
+)
+def test_a_program_of_spark_submit(run: tuple[PythonProgram, subprocess.Popen[str]], code: int) -> None:
+    """The exit code is that of spark-submit, which is what Java makes of a signal."""
+    assert amended(run, "PROGRAM_FAILED").program_exit_code == code
+
+
+@pytest.mark.parametrize("run", ["sys.exit(0)"], indirect=True)
+def test_other_ends_and_known_codes_stay(run: tuple[PythonProgram, subprocess.Popen[str]]) -> None:
+    """What the JVM knows better is not asked for, and nothing is waited for."""
+    program, driver = run
+    for end in (
+        ApplicationEnd(time=1, ending="STOPPED"),
+        ApplicationEnd(time=1, ending="GATEWAY_CLOSED", program_exit_code=3),
+    ):
+        assert program.amend(end) is end
+    assert driver.poll() is None
+
+
+def test_a_driver_without_python_has_no_program() -> None:
+    """A Scala program, or a Python that is gone."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as driver:
+        assert PythonProgram.of(driver.pid) is None
+        driver.communicate(b"\n")
