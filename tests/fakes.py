@@ -305,8 +305,13 @@ class FakeDriver:
         return eventually(look, within=within, what=f"{kind} {fields} in {self.answers}")
 
     def await_exit(self, within: float = PATIENCE) -> int:
-        """Its exit code. By then all that it has said is in ``answers``, and nobody else can say more in its place."""
-        code = self.process.wait(within)
+        """Return its exit code. By then all its messages are in ``answers``, and no other process can add to them.
+
+        Its standard output ends with it. Waiting for that notices the end at once; ``Popen.wait`` looks every 50 ms.
+        """
+        deadline = time.monotonic() + within
+        self._reader.join(within)
+        code = self.process.wait(max(0.0, deadline - time.monotonic()))
         self._reader.join(PATIENCE)
         assert not self._reader.is_alive(), "the sidecar is gone, but its standard output is still open"
         return code

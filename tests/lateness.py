@@ -17,17 +17,29 @@ import time
 
 __all__ = ["Witness"]
 
-# Wants nothing but to wake up every millisecond, and notes when it could not; and of the threads that it is told, how
-# long each could have run and had no processor, which the kernel tells. The times are time.monotonic's, which all
-# processes of a machine share. A process of its own: what keeps *this* interpreter busy is not the machine's fault.
+# Wakes up every millisecond and notes when it could not. Of the threads that it watches, and of all threads of their
+# child processes, it notes how long each was ready to run and had no processor, by the kernel's account. The times are
+# time.monotonic's, which all processes of a machine share. It is a process of its own, because what keeps the test's
+# interpreter busy is not the machine's fault.
 _PROGRAM = """
 import glob, json, select, sys, time
 
 stalls, watched, known = [], None, {}
 
+def threads():
+    yield from glob.glob(watched)
+    for path in glob.glob(watched.replace("schedstat", "children")):
+        try:
+            with open(path) as told:
+                children = told.read().split()
+        except OSError:
+            continue
+        for child in children:
+            yield from glob.glob(f"/proc/{child}/task/*/schedstat")
+
 def waited():
     most = 0.0
-    for path in glob.glob(watched):
+    for path in threads():
         try:
             with open(path) as told:
                 nanos = int(told.read().split()[1])
@@ -76,7 +88,7 @@ class Witness:
             self._process.stdin.close()
 
     def watch(self, process: int, thread: int | str = "*") -> None:
-        """From now on, what keeps one of that process's threads, or that one, from a processor is the machine's."""
+        """Count from now on what keeps a thread of that process, or that one, or a child, from a processor."""
         self._ask(f"/proc/{process}/task/{thread}/schedstat")
 
     def late(self, deadline: float) -> float:
