@@ -43,7 +43,7 @@ public final class ShimChecks {
   /** A stage attempt knows the exceptions of the tasks that failed last, and whose output was missing. */
   public static void checkTaskFailures() {
     Stages stages = new Stages();
-    stages.submitted(1, 0, 1);
+    stages.submitted(1, 0, 1, true);
     for (int number = 0; number < 17; number++) {
       stages.taskFailed(1, 0, failure("row " + number));
     }
