@@ -1,4 +1,4 @@
-"""Arguments that several commands have."""
+"""Command-line arguments shared by several commands."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ from spark_events.event import Severity
 
 __all__ = ["Configuration", "UsageError", "add_configuration", "add_min_severity", "configuration", "require_seconds"]
 
-#: Longer than anybody waits, and not too long for the clocks.
+#: Upper limit for seconds: about 30 years, which the clocks still accept.
 _MOST_SECONDS = 1_000_000_000
 
 
 class UsageError(SparkEventsError):
-    """The command line itself is wrong, in a way that its parser cannot see."""
+    """The command line is wrong in a way that argparse cannot detect."""
 
 
 def add_min_severity(parser: argparse.ArgumentParser) -> None:
-    """``--min-severity``, in any case; the name of a :class:`Severity`."""
+    """Add ``--min-severity``, the name of a :class:`Severity` in any case."""
     parser.add_argument(
         "--min-severity",
         type=str.upper,
         choices=[severity.value for severity in Severity],
         default=Severity.TRACE.value,
-        help="leave out what is less severe",
+        help="leave out events below this severity",
     )
 
 
 def require_seconds(option: str, given: float, *, above: bool = False) -> None:
-    """Refuses what nobody can wait for: ``nan``, say.
+    """Reject a number of seconds that is not a usable timeout, such as ``nan``.
 
     Args:
-        option: what it was given to.
-        given: seconds.
-        above: 0 is refused, too.
+        option: the option's name, for the message.
+        given: the value, in seconds.
+        above: reject 0 as well.
 
     Raises:
-        UsageError: with what is allowed.
+        UsageError: when the value is out of range; the message states the range.
     """
-    # nan is neither above nor below anything.
+    # Written as `not (…)` because every comparison with nan is false.
     if not (given > 0 if above else given >= 0):
-        raise UsageError(f"{option}: given {given:g}, allowed are seconds {'above' if above else 'from'} 0")
+        raise UsageError(f"{option}: given {given:g}, allowed: {'more than 0' if above else '0 or more'} seconds")
     if given > _MOST_SECONDS:
-        raise UsageError(f"{option}: given {given:g}, allowed are seconds up to {_MOST_SECONDS:,}")
+        raise UsageError(f"{option}: given {given:g}, allowed: at most {_MOST_SECONDS:,} seconds")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a driver would be told.
+    """The configuration that a driver started here would use.
 
     Attributes:
-        origin: the file.
-        properties: what it says, but for what the command line says better.
-        given: what the command line says; those of spark-events without the prefix ``spark.``.
+        origin: path of the configuration file.
+        properties: the file's properties, without those that the command line overrides.
+        given: properties from the command line; keys of spark-events without the prefix ``spark.``.
     """
 
     origin: str
@@ -66,12 +66,12 @@ class Configuration:
     given: Mapping[str, str]
 
     def settings(self) -> Settings:
-        """What of it is for spark-events."""
+        """Return the settings of spark-events."""
         ours = {key: value for key, value in self.given.items() if key.startswith("events.")}
         return settings_of(self.properties, self.origin, extra=ours)
 
     def value(self, key: str) -> str | None:
-        """One value; of spark-events, with or without ``spark.`` before its key."""
+        """Return one value, or None; keys of spark-events match with and without ``spark.``."""
         plain = key.removeprefix("spark.")
         for source in (self.given, self.properties):
             for spelled in (key, f"spark.{plain}", plain):
@@ -81,31 +81,38 @@ class Configuration:
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
-    """``--conf FILE`` and ``--set KEY=VALUE``."""
+    """Add ``--conf FILE`` and ``--set KEY=VALUE``."""
     parser.add_argument(
-        "--conf", type=Path, metavar="FILE", help="instead of the spark-defaults.conf that Spark would read here"
+        "--conf",
+        type=Path,
+        metavar="FILE",
+        help="read FILE instead of the spark-defaults.conf that Spark would read here",
     )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="as spark-submit's --conf; wins over the file"
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set one property, as spark-submit's --conf does; overrides the file",
     )
 
 
 def configuration(chosen: argparse.Namespace) -> Configuration:
-    """What these arguments name.
+    """Read the configuration that the arguments name.
 
     Raises:
-        SparkEventsError: there is no such file.
-        UsageError: what was set is not of the form ``KEY=VALUE``.
+        SparkEventsError: when there is no configuration file.
+        UsageError: when a ``--set`` is not of the form ``KEY=VALUE``.
     """
     path: Path | None = chosen.conf or default_path()
     if path is None:
-        raise SparkEventsError("where is the configuration? Set SPARK_HOME or SPARK_CONF_DIR, or give --conf FILE")
+        raise SparkEventsError("no configuration found: set SPARK_HOME or SPARK_CONF_DIR, or pass --conf FILE")
     properties = read_properties(path)
     given: dict[str, str] = {}
     for one in chosen.set:
         key, separator, value = (part.strip() for part in one.partition("="))
         if not separator or not key:
-            raise UsageError(f"--set: given {one!r}, allowed is KEY=VALUE")
+            raise UsageError(f"--set: given {one!r}, allowed: KEY=VALUE")
         plain = key.removeprefix("spark.")
         given[plain if plain.startswith("events.") else key] = value
         for spelled in (key, plain, f"spark.{plain}"):

@@ -1,4 +1,4 @@
-"""``spark-events check``: what a driver would make of its configuration, before it runs."""
+"""``spark-events check``: validate a driver's configuration before the driver runs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _PYTHON_SECONDS = 30
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declares the command."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
         "check",
-        help="say what is wrong with a configuration, key by key",
-        description="Reads the configuration that a driver would read, and says key by key what is wrong with it.",
+        help="check a configuration and print every mistake with its key",
+        description="Reads the configuration that a driver would read, and prints every mistake with its key.",
     )
     add_configuration(parser)
     parser.set_defaults(run=_run)
@@ -49,14 +49,14 @@ def _run(chosen: argparse.Namespace) -> int:
         show(f"  dispatcher: {given.value('events.dispatcher.type') or 'sync'}")
         show(table(("reporter", "type", "guarantee", "isolation"), _reporters(pipeline, given)))
     if disabled:
-        show(f"A driver would run without the reporters {', '.join(disabled)}, and with the others.")
+        show(f"A driver would disable these reporters and run with the others: {', '.join(disabled)}")
     if not problems:
-        show("Nothing is wrong with it. `spark-events send-test` shows whether the reporters can deliver.")
+        show("No mistakes found. Run `spark-events send-test` to check that the reporters can deliver.")
     return 1 if problems else 0
 
 
 def _settings(settings: Settings) -> tuple[Pipeline | None, Sequence[str]]:
-    """Return what the settings make, where they make anything, and everything that is wrong with them."""
+    """Build the pipeline; return it, or None when it cannot be built, and every problem found."""
     try:
         pipeline = build(settings)
         return pipeline, [problem for found in (*pipeline.disabled.values(), pipeline.remarks) for problem in found]
@@ -72,11 +72,11 @@ def _reporters(pipeline: Pipeline, given: Configuration) -> Iterator[tuple[str, 
 
 
 def _wiring(given: Configuration) -> Iterator[str]:
-    """What Spark itself has to be told."""
+    """Yield the problems of Spark's own properties: listener, class path, Python."""
     listeners = _items(given.value("spark.extraListeners") or "", ",")
     plugins = _items(given.value("spark.plugins") or "", ",")
     if _LISTENER not in listeners and _PLUGIN not in plugins:
-        yield f"spark.extraListeners: without {_LISTENER} nothing is reported; add what `spark-events conf` prints"
+        yield f"spark.extraListeners: {_LISTENER} is missing, no events; add the lines of `spark-events conf`"
     jars = [
         (key, jar)
         for key, separator in (("spark.driver.extraClassPath", os.pathsep), ("spark.jars", ","))
@@ -84,21 +84,21 @@ def _wiring(given: Configuration) -> Iterator[str]:
         if _JAR in Path(jar).name
     ]
     if not jars:
-        yield f"spark.driver.extraClassPath: the jar is not in it; add {jar_path()}"
+        yield f"spark.driver.extraClassPath: the jar of spark-events is missing; add {jar_path()}"
     for key, jar in jars:
         if "://" not in jar and not Path(jar).is_file():
-            yield f"{key}: there is no file {jar}; the jar of this package is {jar_path()}"
+            yield f"{key}: no such file: {jar}; the jar of this package is {jar_path()}"
     python = given.value("events.python")
     if python and (reason := _unusable(python)) is not None:
         yield f"events.python: given {python!r}, {reason}"
 
 
 def _unusable(given: str) -> str | None:
-    """Why that Python cannot run the sidecar, or None."""
+    """Return why this Python cannot run the sidecar, or None if it can."""
     try:
         python = resolve(given)
     except UnresolvedError:
-        # The settings say so.
+        # The validation of the settings reports this.
         return None
     try:
         found = subprocess.run(
@@ -109,14 +109,14 @@ def _unusable(given: str) -> str | None:
             check=False,
         )
     except OSError as error:
-        return f"it cannot be run: {error.strerror}"
+        return f"which cannot be run: {error.strerror}"
     except subprocess.TimeoutExpired:
-        return f"it has not answered within {_PYTHON_SECONDS} s"
+        return f"which did not import spark_events within {_PYTHON_SECONDS} s"
     if found.returncode:
-        said = found.stderr.strip().splitlines()
-        return f"it cannot import spark_events: {said[-1] if said else f'it ended with code {found.returncode}'}"
+        errors = found.stderr.strip().splitlines()
+        return f"which cannot import spark_events: {errors[-1] if errors else f'exit code {found.returncode}'}"
     version = found.stdout.strip()
-    return None if version == __version__ else f"it has spark_events {version}, this is {__version__}"
+    return None if version == __version__ else f"which has spark_events {version} installed; this is {__version__}"
 
 
 def _items(text: str, separator: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""``spark-events conf``: the lines for spark-defaults.conf."""
+"""``spark-events conf``: print the lines for spark-defaults.conf."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ __all__ = ["add_to", "lines"]
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declares the command."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
         "conf",
-        help="print the lines for spark-defaults.conf, or the path of the jar alone",
-        description="Prints the lines that switch events on, ready to be appended to spark-defaults.conf.",
+        help="print the lines to add to spark-defaults.conf, or the path of the jar",
+        description="Prints the lines that enable spark-events, to be appended to spark-defaults.conf.",
     )
-    parser.add_argument("--jar", action="store_true", help="print the path of the jar, nothing else")
+    parser.add_argument("--jar", action="store_true", help="print only the path of the jar")
     parser.set_defaults(run=_run)
 
 
 def lines() -> list[str]:
-    """The two lines that are enough, and a third where the shim could not find this Python by itself."""
+    """Return the two required lines, and ``events.python`` if the shim could not find this Python itself."""
     jar = jar_path()
     found = [
         "spark.extraListeners            io.sparkevents.EventsListener",

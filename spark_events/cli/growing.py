@@ -1,4 +1,4 @@
-"""The lines of a file that grows, also when it is put aside or emptied: what ``tail -F`` does."""
+"""Follow a growing file through rotation and truncation, as ``tail -F`` does."""
 
 from __future__ import annotations
 
@@ -17,30 +17,28 @@ from spark_events.reporters.file.rotation import Archive
 
 __all__ = ["GZIP", "growing"]
 
-#: How a file that is compressed by gzip begins.
+#: First bytes of a gzip file.
 GZIP = b"\x1f\x8b"
 
 _POLL_SECONDS = 0.2
 _PIECE = 1 << 18
-#: So much of its beginning tells a file from others: every event has an identifier of its own.
+#: Bytes at the beginning of a file that identify the file: every event has a unique id.
 _HEAD = 4096
 
 
 def growing(path: Path) -> Iterator[bytes | None]:
-    """Whole lines without their ends, for ever; None whenever all that is there has been read.
+    """Yield complete lines without line ends, forever; None each time all present lines have been yielded.
 
-    A line that is still being written is waited for, and so is a file that is away for a moment.
+    An unfinished line is held back until its end is written. A missing file is polled for until it exists again.
 
     Raises:
-        OSError: it cannot be opened, at the beginning or later, or not be read.
-        SparkEventsError: it is compressed.
+        OSError: when the file cannot be opened or read.
+        SparkEventsError: when the file is compressed.
     """
     part = _Part(path)
     try:
         if part.begins_with(GZIP):
-            raise SparkEventsError(
-                f"-f: given {path}, allowed is a file that is not compressed: one that is does not grow"
-            )
+            raise SparkEventsError(f"-f: {path} is compressed, so it no longer grows; run tail without -f")
         while True:
             yield from part.lines()
             following = part.following(path)
@@ -51,7 +49,7 @@ def growing(path: Path) -> Iterator[bytes | None]:
                 continue
             before, part = part, following
             try:
-                # What came between the last look and the new name.
+                # Lines written between the last read and the rename.
                 yield from before.lines()
                 if before.rest:
                     yield before.rest
@@ -62,12 +60,11 @@ def growing(path: Path) -> Iterator[bytes | None]:
 
 
 class _Part:
-    """One of the files that follow each other under a path, as far as it has been read.
+    """One of the files that exist at a path one after the other, and the read position in it.
 
     Args:
-        path: what to open; one that is compressed, by its suffix.
-        name: the name under which it was put aside, without the suffix of a compressed one; None for the one that
-            is being written, whose name is not known yet.
+        path: the file to open; decompressed if its suffix says so.
+        name: the file's name in the archive, without ``.gz``; None for the file that is still being written.
     """
 
     def __init__(self, path: Path, name: str | None = None) -> None:
@@ -83,11 +80,11 @@ class _Part:
         self._file.close()
 
     def begins_with(self, magic: bytes) -> bool:
-        """Whether a file, not a pipe, does so."""
+        """Return whether the file begins with these bytes; False for a pipe."""
         return stat.S_ISREG(self._status.st_mode) and os.pread(self._file.fileno(), len(magic), 0) == magic
 
     def lines(self) -> Iterator[bytes]:
-        """What has come since the last call; ``rest`` is the beginning of a line that is not whole yet."""
+        """Yield the lines added since the last call; ``rest`` holds the beginning of an unfinished line."""
         while data := self._file.read(_PIECE):
             self._head += data[: _HEAD - len(self._head)]
             self._read += len(data)
@@ -95,14 +92,14 @@ class _Part:
             yield from whole
 
     def look_back(self) -> None:
-        """Begins anew where the file has been emptied, and was perhaps written again."""
+        """Rewind if the file was truncated, and perhaps written again, since the last read."""
         if self._is_packed or not stat.S_ISREG(self._status.st_mode):
             return
         size = os.fstat(self._file.fileno()).st_size
         start = os.pread(self._file.fileno(), len(self._head), 0)
         if start == self._head and size >= self._read:
             return
-        # A reporter takes back what did not fit on a full disk; the lines before that have been read.
+        # A reporter truncates a write that did not fit on a full disk; the lines before it have been read.
         is_same = start == self._head or (start.endswith(b"\n") and self._head.startswith(start))
         self._read = min(size, self._read - len(self.rest)) if is_same else 0
         self._head = self._head[: self._read]
@@ -110,11 +107,11 @@ class _Part:
         self._file.seek(self._read)
 
     def following(self, path: Path) -> _Part | None:
-        """The file after this one; None as long as this one has the path, or nobody has it."""
+        """Return the file that follows this one; None while this one is still at the path, or no file is."""
         with contextlib.suppress(FileNotFoundError):
             if self._name is None and os.path.samestat(path.stat(), self._status):
                 return None
-            # First: what is put aside after this moment comes later than this one.
+            # Opened before the archive is listed: a file archived after this moment is newer than this one.
             newest = _Part(path)
             try:
                 between = self._put_aside_next(path)
@@ -128,13 +125,16 @@ class _Part:
         return None
 
     def _put_aside_next(self, path: Path) -> _Part | None:
-        """Who was away for long, behind a pager say, finds that several files were put aside meanwhile."""
+        """Return the next archived file, if the file was rotated more than once since the last read.
+
+        That happens when the reader paused for long, for example behind a pager.
+        """
         archive = Archive(Path(os.path.realpath(path)), keep=0, compress=False)
         names = sorted({str(file).removesuffix(".gz") for file in archive.files()})
         if self._name is None:
             self._name = next((name for name in reversed(names) if self._is_at(name)), None)
         if self._name is None:
-            # Somebody else has moved it, or it is deleted already.
+            # Another program moved the file, or the file has already been deleted.
             return None
         name = next((name for name in names if name > self._name), None)
         if name is None:
@@ -147,7 +147,7 @@ class _Part:
     def _is_at(self, name: str) -> bool:
         with contextlib.suppress(FileNotFoundError):
             return os.path.samestat(os.stat(name), self._status)
-        # It may have been compressed since.
+        # The archive may have compressed the file in the meantime.
         with contextlib.suppress(OSError, EOFError, zlib.error), gzip.open(f"{name}.gz") as packed:
             return bool(self._head) and packed.read(len(self._head)) == self._head
         return False

@@ -1,4 +1,4 @@
-"""``spark-events``: which commands there are."""
+"""``spark-events``: the command line and its commands."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from spark_events.errors import SparkEventsError
 
 __all__ = ["main"]
 
-#: What Python chooses by itself; PYTHONIOENCODING may say otherwise, and is obeyed.
+#: Python's default error handlers for output; any other was chosen with PYTHONIOENCODING and stays.
 _STRICT = ("strict", "surrogateescape")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code: 0, 1 for a failure, 2 for wrong usage, 130 for Ctrl-C."""
+    """Run one command; return its exit code: 0, 1 for a failure, 2 for wrong usage, 130 for Ctrl-C."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in _STRICT:
-        # What a terminal of few characters cannot show must not be the end.
+        # A character that the terminal's encoding lacks must not end the command.
         sys.stdout.reconfigure(errors="backslashreplace")
     parser = argparse.ArgumentParser(prog="spark-events", description="Events for Apache Spark.")
     parser.add_argument("--version", action="version", version=f"spark-events {__version__}")
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = _code(chosen)
         with writing():
-            # What is still held back may be what does not fit.
+            # A full disk may become visible only when the buffer is flushed.
             print(end="", flush=True)
         return code
     except OutputError as error:
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"spark-events: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader of our output has seen enough.
+        # The reader of the output, such as `head`, closed the pipe.
         abandon()
         return code
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Where the events of a replay go: standard output, or the reporters of a configuration."""
+"""Destinations of a replay's events: standard output, or the reporters of a configuration."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from spark_events.pipeline import Pipeline
 
 __all__ = ["JsonLines", "Outlet", "Reporters"]
 
-#: So many events are on their way at once, less than a mailbox holds: nothing is ever shed.
+#: Events in flight at once; fewer than a mailbox holds, so no mailbox sheds an event.
 _SLICE = 512
 _BUFFER = 256
 _LOOK_SECONDS = 0.5
 
 
 class Outlet(Protocol):
-    """Takes events, as fast as they can be taken."""
+    """Destination of events that blocks while it has no room."""
 
     def take(self, events: Sequence[Event]) -> None:
-        """Takes events in; returns when there is room for more."""
+        """Accept events; return when there is room for more."""
 
     def close(self) -> int:
-        """Everything has been said; returns how many events were not delivered."""
+        """Deliver the rest; return how many events were not delivered."""
 
 
 class JsonLines:
-    """The form of the ``file`` reporter: one object a line.
+    """Writes events in the format of the ``file`` reporter: one JSON object per line.
 
     Args:
         stream: standard output.
@@ -59,18 +59,18 @@ class JsonLines:
     def _write(self) -> None:
         rest = memoryview(self._encoder.encode_lines(self._waiting))
         with writing():
-            # A stream without a buffer (PYTHONUNBUFFERED) may take a part, and says with the next one why.
+            # An unbuffered stream (PYTHONUNBUFFERED) may write a part, and raises the reason at the next write.
             while rest:
                 rest = rest[self._stream.write(rest) or 0 :]
         self._waiting.clear()
 
 
 class Reporters:
-    """The configured reporters. A replay has time: it waits for each of them, so that nothing is dropped.
+    """Delivers events to the configured reporters; waits for each reporter, so that no event is dropped.
 
     Args:
-        pipeline: with mailboxes for more than one slice of events.
-        patience: how long a reporter may take nothing at all, in seconds, until the replay is given up.
+        pipeline: its mailboxes must hold more than one slice of events.
+        patience: seconds without any delivery after which the replay fails.
     """
 
     def __init__(self, pipeline: Pipeline, patience: float) -> None:
@@ -86,7 +86,7 @@ class Reporters:
             del self._waiting[:_SLICE]
 
     def close(self) -> int:
-        # With one that is stuck, the others still get their end.
+        # One blocked reporter must not keep the other reporters from being closed.
         with contextlib.suppress(SparkEventsError):
             self._hand(self._waiting)
         self._pipeline.dispatcher.stop(time.monotonic() + self._pipeline.config.shutdown_timeout)
@@ -103,9 +103,9 @@ class Reporters:
                 since = time.monotonic()
             elif time.monotonic() - since > self._patience:
                 stuck, patience = ", ".join(sorted(held)), self._patience
-                # What is left to do does not wait for it a second time.
+                # `close` must not wait for the same reporter again.
                 self._patience = 0.0
-                raise SparkEventsError(f"given up: reporter {stuck} has taken nothing for {patience:.0f} s")
+                raise SparkEventsError(f"replay aborted: no delivery for {patience:.0f} s by reporter {stuck}")
 
     def _held(self) -> dict[str, int]:
         return {name: books.held for name, books in self._pipeline.dispatcher.books().items() if books.held}

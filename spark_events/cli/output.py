@@ -1,4 +1,4 @@
-"""Standard output, and what is said when it cannot be written to."""
+"""Standard output, and the errors of writing to it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["OutputError", "abandon", "show", "writing"]
 
 
 class OutputError(SparkEventsError):
-    """What was to be shown could not be written: a full disk, say."""
+    """Standard output cannot be written, for example because the disk is full."""
 
 
 @contextlib.contextmanager
 def writing() -> Iterator[None]:
-    """Whatever fails in here is the output's failure, not that of a file that is read.
+    """Turn an OSError of this block into an error of the output, not of an input file.
 
     Raises:
-        OutputError: it cannot be written to.
-        BrokenPipeError: its reader has seen enough.
+        OutputError: when the output cannot be written.
+        BrokenPipeError: when the reader of the output closed the pipe.
     """
     try:
         yield
@@ -33,13 +33,13 @@ def writing() -> Iterator[None]:
 
 
 def show(text: str, *, flush: bool = False) -> None:
-    """Prints lines; raises what :func:`writing` does."""
+    """Print lines; raise the errors of :func:`writing`."""
     with writing():
         print(text, flush=flush)
 
 
 def abandon() -> None:
-    """What has not been written is dropped. Python would try, and complain, once more at its exit."""
-    # A test's output is no file.
+    """Drop unwritten output, which Python would otherwise try to write again at its exit."""
+    # In tests, standard output has no file descriptor.
     with contextlib.suppress(ValueError), open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""What a long command says on standard error while it works: notes, and on a terminal one line that moves."""
+"""Notes and, on a terminal, a progress bar on standard error."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ _CLEAR = "\r\033[K"
 
 
 class Progress:
-    """A bar, and notes above it.
+    """A progress bar with notes above it.
 
     Args:
         stream: standard error.
-        total: how many bytes there are to read.
-        most_notes: further notes are counted instead of shown.
+        total: bytes to read in total.
+        most_notes: number of notes to print; later notes are only counted.
     """
 
     def __init__(self, stream: TextIO, total: int, most_notes: int) -> None:
         self._stream = stream
         self._total = max(1, total)
         self._left = most_notes
-        self._untold = 0
+        self._unshown = 0
         self._moves = stream.isatty()
         self._next = 0.0
         self._shown = False
 
     @property
     def is_due(self) -> bool:
-        """Whether the bar may move again."""
+        """Whether the bar is shown and its update interval has passed."""
         return self._moves and time.monotonic() >= self._next
 
     def show(self, done: int, events: int) -> None:
-        """Moves the bar.
+        """Redraw the bar.
 
         Args:
             done: bytes read.
-            events: how many events they have given.
+            events: events made from these bytes.
         """
         self._next = time.monotonic() + _INTERVAL_SECONDS
         share = min(1.0, done / self._total)
@@ -51,28 +51,28 @@ class Progress:
         self._shown = True
 
     def note(self, text: str) -> None:
-        """Says something that stays; after many of them, they are only counted."""
+        """Print a note, or only count the note once ``most_notes`` are printed."""
         if self._left > 0:
             self._left -= 1
             self.say(text)
         else:
-            self._untold += 1
+            self._unshown += 1
 
     def say(self, text: str) -> None:
-        """Says something that stays, however much has been said before."""
+        """Print a note, regardless of the limit."""
         self.clear()
         self._stream.write(f"spark-events: {text}\n")
         self._stream.flush()
 
     def clear(self) -> None:
-        """Takes the bar away."""
+        """Erase the bar."""
         if self._shown:
             self._stream.write(_CLEAR)
             self._shown = False
 
     def close(self) -> None:
-        """Takes the bar away for good, and tells how many notes were not shown."""
+        """Erase the bar and print how many notes were not shown."""
         self.clear()
-        if self._untold:
-            self.say(f"... and {self._untold:,} more of these")
-            self._untold = 0
+        if self._unshown:
+            self.say(f"{self._unshown:,} further notes not shown")
+            self._unshown = 0

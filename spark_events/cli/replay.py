@@ -1,4 +1,4 @@
-"""``spark-events replay``: the events of applications that have run, from Spark's event logs."""
+"""``spark-events replay``: make events from Spark's event logs."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ _LOG = logging.getLogger(__name__)
 _MOST_NOTES = 20
 _MOST_KINDS = 5
 _PATIENCE_SECONDS = 60.0
-#: What a log can tell; other events are about the delivery, or made by programs, and are not in it.
+#: Events that can be made from a log. The others report delivery, or are added by programs.
 _NAMES = (
     *("AllSubtasksStatusChangeEvent", "BatchCommitEvent", "JobFailureEvent"),
     *("JobStatusChangeEvent", "WatermarkStatusChangeEvent"),
 )
-#: A replay delivers with a dispatcher of its own, which waits as long as it takes.
+#: A replay waits for its reporters, so it needs the queued dispatcher.
 _DISPATCHER = {"events.dispatcher.type": "async-queued"}
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declares the command."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
         "replay",
-        help="make events of Spark's event logs",
+        help="make events from Spark's event logs",
         description=(
-            "Makes the events of applications from their event logs: single files, rolling eventlog_v2_* folders, or"
-            " folders with several of both; compressed or not, of applications that are over or still running."
-            " Without --conf or --to they are printed, one JSON object a line."
+            "Makes events from the event logs of applications: single files, rolling eventlog_v2_* folders, or"
+            " folders with several of both, compressed or not. An application may still be running."
+            " Without --conf or --to, the events are printed, one JSON object per line."
         ),
     )
     parser.add_argument("paths", metavar="PATH", type=Path, nargs="+", help="an event log, or a folder of them")
@@ -54,35 +54,35 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--conf",
         type=Path,
         metavar="FILE",
-        help="a spark-defaults.conf: its events.* settings, and its reporters if it has any",
+        help="a spark-defaults.conf: use its events.* settings, and its reporters if there are any",
     )
     parser.add_argument(
         "--to",
         action="append",
         metavar="NAME",
-        help="only this reporter of the configuration (can be repeated; without --conf, of Spark's own file)",
+        help="deliver to this reporter only (repeatable; without --conf, of Spark's own spark-defaults.conf)",
     )
     add_min_severity(parser)
     parser.add_argument(
         "--name",
         action="append",
         metavar="EVENT",
-        help="only events of this name, say JobFailureEvent (can be repeated)",
+        help="only events of this name, for example JobFailureEvent (repeatable)",
     )
     parser.add_argument(
         "--patience",
         type=float,
         default=_PATIENCE_SECONDS,
         metavar="SECONDS",
-        help="give up when a reporter takes nothing for so long (%(default).0f)",
+        help="abort after this time without a delivery by a reporter (default: %(default).0f)",
     )
     parser.set_defaults(run=_run)
 
 
 def replayed(reader: EventLogReader, translator: Translator) -> Iterator[list[Event]]:
-    """Yield the events of one log, a list a record.
+    """Yield the events of one log, one list per record.
 
-    The clock is the one of the records. An application whose start is not in the log is identified by the log.
+    The records supply the clock. If the log lacks the application's start, the log supplies an application id.
     """
     identified = False
     for record in reader.records():
@@ -93,9 +93,9 @@ def replayed(reader: EventLogReader, translator: Translator) -> Iterator[list[Ev
         try:
             yield translator.translate(record)
         except Exception:
-            # A defect of ours must cost one record, not the events of the whole log.
+            # A defect in the translation must cost one record, not the events of the whole log.
             translator.defects += 1
-            _LOG.exception("a record of kind %s could not be translated", type(record).__name__)
+            _LOG.exception("record of kind %s skipped: its translation failed", type(record).__name__)
     if not translator.application_is_over:
         yield translator.flush()
 
@@ -104,14 +104,14 @@ def _identify(reader: EventLogReader, translator: Translator) -> None:
     identity = reader.log.identity(reader.first_line)
     translator.assume_application(identity.app_id, identity.attempt_id)
     reader.complain(
-        f"{reader.log.path}: the application's start is not in it: its events have the application id"
+        f"{reader.log.path}: the application's start is missing; its events get the application id"
         f" '{identity.app_id}', from {identity.source}"
     )
 
 
 @dataclasses.dataclass(slots=True)
 class _Account:
-    """What the last line tells."""
+    """Totals for the summary line."""
 
     lines: int = 0
     events: int = 0
@@ -133,7 +133,7 @@ class _Account:
             (self.cut_off, "file", " cut off"),
             (sum(self.unknown.values()), "line", f" of unknown kinds ({kinds})"),
             (self.of_spark_2_0, "streaming event", " of Spark 2.0, not translated"),
-            (self.jobs_without_start, "finished job", " not reported, because the start is missing"),
+            (self.jobs_without_start, "finished job", " not reported: start missing"),
             (self.failed, "path", " that could not be read"),
             (self.defects, "record", " that could not be translated"),
             (undelivered, "event", " not delivered"),
@@ -146,7 +146,7 @@ def _counted(count: int, what: str) -> str:
 
 
 class _Replay:
-    """Reads one log after the other into an outlet."""
+    """Reads logs one after the other into an outlet."""
 
     def __init__(self, chosen: argparse.Namespace, config: TranslateConfig, outlet: Outlet, progress: Progress) -> None:
         self._least = Severity(chosen.min_severity)
@@ -158,7 +158,7 @@ class _Replay:
         self.account = _Account()
 
     def read(self, log: EventLog) -> None:
-        """One log, to its end."""
+        """Read one log to its end."""
         progress, account = self._progress, self.account
         reader = EventLogReader(log, progress.note)
         translator = Translator(self._config)
@@ -190,20 +190,20 @@ class _Replay:
             if reader.unreadable:
                 return
             if not reader.lines and not reader.damaged:
-                self._progress.note(f"{log.path}: there is nothing in it yet")
+                self._progress.note(f"{log.path}: empty, no event yet")
                 return
             self.account.failed += 1
-            self._progress.say(f"{log.path}: it is no event log of Spark")
+            self._progress.say(f"{log.path}: not an event log of Spark; skipped")
         elif not translator.application_is_over:
-            why = "it is still in progress" if log.in_progress else "the driver was lost, runs, or wrote no more"
-            self._progress.note(f"{log.path}: the application's end is not in it: {why}")
+            why = "still in progress" if log.in_progress else "the driver still runs, was lost, or failed to write it"
+            self._progress.note(f"{log.path}: the application's end is missing: {why}")
 
 
 def _run(chosen: argparse.Namespace) -> int:
     require_seconds("--patience", chosen.patience)
     for name in chosen.name or ():
         if name not in _NAMES:
-            raise UsageError(f"--name: given {name!r}, allowed are {', '.join(_NAMES)}")
+            raise UsageError(f"--name: given {name!r}, allowed: {', '.join(_NAMES)}")
     logs, failed = _find(chosen.paths)
     config, outlet = _outlet(chosen)
     progress = Progress(sys.stderr, sum(log.size for log in logs), _MOST_NOTES)
@@ -224,7 +224,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _find(paths: Sequence[Path]) -> tuple[list[EventLog], int]:
-    """The logs, each once, and how many paths are none."""
+    """Return the logs below these paths, each once, and the number of paths without a log."""
     logs: dict[Path, EventLog] = {}
     failed = 0
     for path in paths:
@@ -236,7 +236,7 @@ def _find(paths: Sequence[Path]) -> tuple[list[EventLog], int]:
             continue
         if not found:
             failed += 1
-            print(f"spark-events: {path}: there is no event log in this folder", file=sys.stderr)
+            print(f"spark-events: {path}: no event log in this folder", file=sys.stderr)
         for log in found:
             logs.setdefault(log.path, log)
     return list(logs.values()), failed
@@ -247,7 +247,7 @@ def _outlet(chosen: argparse.Namespace) -> tuple[TranslateConfig, Outlet]:
     if chosen.to and path is None:
         path = default_path()
         if path is None:
-            raise UsageError("--to names a reporter of a configuration: give it with --conf FILE")
+            raise UsageError("--to needs a configuration with that reporter: pass --conf FILE")
     if path is None:
         return TranslateConfig(), JsonLines(sys.stdout.buffer)
     extra = {**_DISPATCHER, **({"events.reporters": ",".join(chosen.to)} if chosen.to else {})}

@@ -1,4 +1,4 @@
-"""``spark-events send-test``: one event to each reporter, and what came of it."""
+"""``spark-events send-test``: send one event to each reporter and print the outcome."""
 
 from __future__ import annotations
 
@@ -26,19 +26,21 @@ __all__ = ["add_to", "event_for"]
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declares the command."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
         "send-test",
-        help="send one event to each reporter and say what came of it",
-        description="Sends one event to each active reporter, past its filter, and prints what came of it.",
+        help="send one event to each reporter and print the outcome",
+        description="Sends one event to each active reporter, bypassing its filter, and prints the outcome.",
     )
     add_configuration(parser)
-    parser.add_argument("--timeout", type=float, default=10.0, metavar="SECONDS", help="how long each may take (10)")
+    parser.add_argument(
+        "--timeout", type=float, default=10.0, metavar="SECONDS", help="limit for each call of a reporter (default: 10)"
+    )
     parser.set_defaults(run=_run)
 
 
 class Outcome(NamedTuple):
-    """What came of it: how far it got, how long that took in seconds, and what was raised."""
+    """The stage a reporter reached, the seconds until then, and the exception, if any."""
 
     stage: str
     seconds: float
@@ -62,7 +64,7 @@ def _run(chosen: argparse.Namespace) -> int:
         kind = given.value(f"events.reporter.{name}.type") or "log"
         why = on_one_line(_reason(outcome, settings.confidence(f"events.reporter.{name}").hide))
         rows.append((name, kind, _verdict(outcome), f"{outcome.seconds * 1000:.0f} ms", why))
-    # A reporter of type log prints to standard error: its line comes before the table.
+    # Reporters of type log print to standard error; their lines must precede the table.
     sys.stderr.flush()
     show(table(("reporter", "type", "outcome", "took", "why"), rows), flush=True)
     return 1 if failed else 0
@@ -74,14 +76,14 @@ def _start(name: str, make: Callable[[], Reporter], timeout: float) -> concurren
     def run() -> None:
         promise.set_result(asyncio.run(_send(make, event_for(name), timeout)))
 
-    # Not a pool: one that blocks its thread must not keep the command from ending.
+    # A daemon thread, not a pool: a reporter that blocks its thread must not keep the command from exiting.
     threading.Thread(target=run, name=f"send-test-{name}", daemon=True).start()
     return promise
 
 
 def event_for(name: str) -> Event:
-    """What the reporter of that name is sent."""
-    builder = EventBuilder("spark_events.cli", "TestEvent").set_body(f"A test of reporter '{name}'; nothing is wrong")
+    """Return the event to send to this reporter."""
+    builder = EventBuilder("spark_events.cli", "TestEvent").set_body(f"Test of reporter '{name}'; no action needed")
     return builder.set_attributes({"test": True, "reporter.name": name, "host.name": socket.gethostname()}).build()
 
 
@@ -111,10 +113,10 @@ async def _call(method: Call) -> None:
 
 def _result(promise: concurrent.futures.Future[Outcome], timeout: float) -> Outcome:
     try:
-        # Three calls, each with its own timeout, and a moment for the thread.
+        # Three calls with one timeout each, plus a second for the thread to start.
         return promise.result(3 * timeout + 1)
     except concurrent.futures.TimeoutError:
-        return Outcome("open or report", 3 * timeout, TimeoutError("it blocks its thread"))
+        return Outcome("open or report", 3 * timeout, TimeoutError("the reporter blocks its thread"))
 
 
 def _verdict(outcome: Outcome) -> str:
@@ -131,8 +133,8 @@ def _reason(outcome: Outcome, hide: Callable[[str], str]) -> str:
     error = outcome.error
     if error is None:
         return ""
-    told = describe(error, hide)
+    reason = describe(error, hide)
     if isinstance(error, SparkEventsError):
-        told = told.removeprefix(f"{type(error).__name__}: ")
+        reason = reason.removeprefix(f"{type(error).__name__}: ")
     pause = asked_pause(error)
-    return told if pause is None else f"{told}; to be tried again in {pause:g} s"
+    return reason if pause is None else f"{reason}; the destination asks for a retry in {pause:g} s"

@@ -1,4 +1,4 @@
-"""``spark-events tail``: a file of events, as a person reads them."""
+"""``spark-events tail``: print a file of events for people to read."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _DIM, _RESET = "\033[2m", "\033[0m"
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declares the command."""
+    """Add the command to the parser."""
     parser = commands.add_parser(
         "tail",
-        help="show the events of a file that a 'file' reporter wrote",
-        description="Shows events from a file of JSON lines, oldest first.",
+        help="print the events of a file that a 'file' reporter wrote",
+        description="Prints events from a file of JSON lines, oldest first.",
     )
-    parser.add_argument("path", type=Path, help="the file, as events.reporter.<name>.path names it")
+    parser.add_argument("path", type=Path, help="the file, as in events.reporter.<name>.path")
     parser.add_argument(
         "-f",
         "--follow",
         action="store_true",
-        help="go on as the file grows, and with the next one when it is put aside",
+        help="follow the file as it grows and through rotation",
     )
     parser.add_argument(
-        "-n", "--lines", type=int, metavar="N", help="of those that are there, only the last N that fit"
+        "-n", "--lines", type=int, metavar="N", help="print only the last N matching events of the present file"
     )
     add_min_severity(parser)
-    parser.add_argument("-v", "--verbose", action="store_true", help="with all attributes")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print all attributes")
     parser.set_defaults(run=_run)
 
 
@@ -52,17 +52,17 @@ def _run(chosen: argparse.Namespace) -> int:
     least = Severity(chosen.min_severity)
     damaged = 0
 
-    def tell(event: Event) -> None:
+    def render(event: Event) -> None:
         show(_render(event, sys.stdout.isatty(), chosen.verbose), flush=chosen.follow)
 
     try:
         lines = growing(chosen.path) if chosen.follow else _lines(chosen.path)
-        # The last so many that fit, as long as there may be more of them; then all that come.
+        # Holds the last matching events until the file's present end; None from then on, and without -n.
         last = None if chosen.lines is None else deque[Event](maxlen=min(max(0, chosen.lines), sys.maxsize))
         for line in lines:
             if line is None:
                 while last:
-                    tell(last.popleft())
+                    render(last.popleft())
                 last = None
                 continue
             try:
@@ -73,30 +73,30 @@ def _run(chosen: argparse.Namespace) -> int:
             if event.severity < least:
                 continue
             if last is None:
-                tell(event)
+                render(event)
             else:
                 last.append(event)
     except BrokenPipeError:
-        # Not the file: whoever reads our output. That is main's affair.
+        # Raised by the output, not by the file; main() handles it.
         raise
     except (OSError, EOFError, zlib.error) as error:
-        # A compressed one that came between, and is damaged, has no strerror.
+        # Errors of damaged compressed files have no strerror.
         raise SparkEventsError(f"cannot read {chosen.path}: {getattr(error, 'strerror', None) or error}") from None
     if damaged:
-        print(f"spark-events: {damaged} lines of {chosen.path} are not events", file=sys.stderr)
+        print(f"spark-events: skipped {damaged} lines of {chosen.path} that are not events", file=sys.stderr)
     return 0
 
 
 def _lines(path: Path) -> Iterator[bytes | None]:
-    """In the form of :func:`growing`, but to the end; what a reporter has put aside may be compressed."""
+    """Yield the lines of a file, compressed or not, in the form of :func:`growing`, and stop at its end."""
     damage = None
     with path.open("rb") as file:
         try:
             yield from gzip.GzipFile(fileobj=file) if file.peek(2).startswith(GZIP) else file
         except EOFError:
-            damage = "it ends in the middle of a compressed block"
+            damage = "the file ends in the middle of a compressed block"
         except (zlib.error, gzip.BadGzipFile) as error:
-            damage = f"it cannot be decompressed to its end ({error})"
+            damage = f"the rest of the file cannot be decompressed ({error})"
     yield None
     if damage:
         raise SparkEventsError(f"{path}: {damage}")
@@ -113,6 +113,6 @@ def _render(event: Event, colour: bool, verbose: bool) -> str:
 
 
 def _detail(key: str, value: str) -> str:
-    """One line, and one more for each that a text has; as in the line above it, nothing steers the terminal."""
+    """Return an attribute, each line of its text on a line of its own, without terminal control characters."""
     lines = (on_one_line(line.rstrip("\r").expandtabs(4)) for line in value.strip().split("\n"))
     return f"    {on_one_line(key)} = " + "\n        ".join(lines)

@@ -1,4 +1,4 @@
-"""The command line, as a user meets it."""
+"""The command line, called as a user calls it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOG = [
 
 @pytest.fixture
 def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A jar that is built, wherever the real one is."""
+    """Path of an existing jar; the real one may not be built."""
     path = tmp_path / "shim.jar"
     path.touch()
     monkeypatch.setattr(conf, "jar_path", lambda: path)
@@ -45,7 +45,7 @@ def write(path: Path, *events: Event) -> None:
 
 @contextlib.contextmanager
 def following(path: Path, output: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-    """`spark-events tail -f` in a process of its own."""
+    """`spark-events tail -f` in its own process."""
     with output.open("wb") as out:
         process = subprocess.Popen([*COMMAND, "tail", "-f", *options, str(path)], stdout=out)
     try:
@@ -56,7 +56,7 @@ def following(path: Path, output: Path, *options: str) -> Iterator[subprocess.Po
 
 
 def buffered() -> dict[str, str]:
-    """The environment of a command whose output may be noticed to fail as late as at its end."""
+    """Environment of a command whose output is buffered, so that a write error may show only at its end."""
     return {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
 
 
@@ -71,7 +71,7 @@ def bodies(output: str) -> list[str]:
 
 
 def test_conf_prints_lines_for_spark_defaults(jar: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Key, white space, value; the jar's path is real, and nothing else is printed."""
+    """Each line is a key, white space and a value; the path of the jar exists."""
     assert main(["conf"]) == 0
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
     assert lines["spark.extraListeners"] == "io.sparkevents.EventsListener"
@@ -79,8 +79,8 @@ def test_conf_prints_lines_for_spark_defaults(jar: Path, capsys: pytest.CaptureF
     assert lines.get("spark.events.python") == sys.executable
 
 
-def test_conf_needs_no_python_where_the_jar_s_environment_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Installed as a wheel, the shim finds the Python beside the jar."""
+def test_conf_omits_python_if_the_shim_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the package is installed from a wheel, the shim finds the Python next to the jar."""
     import sysconfig
 
     inside = Path(sysconfig.get_path("purelib")).resolve() / "spark_events" / "jars" / "shim.jar"
@@ -94,8 +94,8 @@ def test_conf_jar_prints_the_path_alone(jar: Path, capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == f"{jar}\n"
 
 
-def test_a_jar_that_is_not_built_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The message has the path and the command that helps."""
+def test_missing_jar_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The message has the path and the command that builds the jar."""
     monkeypatch.setattr(jars, "JAR_NAME", "no-such.jar")
     assert main(["conf"]) == 1
     said = capsys.readouterr().err
@@ -105,7 +105,7 @@ def test_a_jar_that_is_not_built_is_told(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_tail_shows_events_oldest_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What a file reporter has written is shown, one line an event."""
+    """Each event of a file reporter is one line."""
     path = tmp_path / "events.jsonl"
     write(path, *(event(n, rows=n) for n in range(3)))
     assert main(["tail", str(path)]) == 0
@@ -115,8 +115,8 @@ def test_tail_shows_events_oldest_first(tmp_path: Path, capsys: pytest.CaptureFi
     assert "\033" not in shown.out
 
 
-def test_tail_can_show_less(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The last ones, or those that are severe enough."""
+def test_tail_selects_last_events_and_severity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`-n` and `--min-severity` select events."""
     path = tmp_path / "events.jsonl"
     write(path, *(event(n, level) for n, level in enumerate(["INFO", "ERROR", "WARN", "INFO"])))
     main(["tail", "-n", "2", str(path)])
@@ -127,8 +127,8 @@ def test_tail_can_show_less(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert bodies(capsys.readouterr().out) == ["1", "2"]
 
 
-def test_tail_cuts_after_it_has_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The last ones of those that are severe enough, however far back they are."""
+def test_tail_counts_only_matching_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`-n` counts only events of sufficient severity, however far back they are."""
     path = tmp_path / "events.jsonl"
     write(path, *(event(n, "ERROR" if n in (1, 3, 5) else "INFO") for n in range(40)))
     main(["tail", "-n", "2", "--min-severity", "error", str(path)])
@@ -138,7 +138,7 @@ def test_tail_cuts_after_it_has_chosen(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_tail_follows_after_the_last_ones(tmp_path: Path) -> None:
-    """Only these of what is there, then all that comes."""
+    """With `-f -n 2`, the last two present events are shown, then every new one."""
     path, output = tmp_path / "events.jsonl", tmp_path / "output.txt"
     write(path, *(event(n, "ERROR" if n in (1, 3, 5) else "INFO") for n in range(40)))
     with following(path, output, "-n", "2", "--min-severity", "error"):
@@ -148,10 +148,10 @@ def test_tail_follows_after_the_last_ones(tmp_path: Path) -> None:
     assert bodies(output.read_text()) == ["3", "5", "40", "41", "42"]
 
 
-def test_tail_can_follow_what_comes_alone(
+def test_tail_can_follow_new_events_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With `-n 0`, nothing of what is there."""
+    """With `-f -n 0`, no present event is shown."""
     there, came = encode_event(event(1)), encode_event(event(2))
     monkeypatch.setattr(tail, "growing", lambda _: iter([there, None, None, came, None, came]))
     main(["tail", "-f", "-n", "0", str(tmp_path)])
@@ -159,15 +159,15 @@ def test_tail_can_follow_what_comes_alone(
 
 
 def test_tail_can_show_all_attributes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One line an attribute below its event; texts of several lines are indented."""
+    """Each attribute is a line below its event; further lines of a text are indented."""
     path = tmp_path / "events.jsonl"
     write(path, event(1, rows=12, trace="a\nb"))
     main(["tail", "-v", str(path)])
     assert capsys.readouterr().out.splitlines()[1:] == ["    rows = 12", "    trace = a", "        b"]
 
 
-def test_tail_steers_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever jobs have put into attributes: lines stay lines, the rest is escaped."""
+def test_tail_escapes_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Control characters in attributes are escaped; line breaks of a text are kept."""
     path = tmp_path / "events.jsonl"
     texts = {
         "title": "\x1b]0;owned\x07a",
@@ -191,7 +191,7 @@ def test_tail_steers_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("damage", [b"not json\n", b"{}\n", b"\xff\xfe\n", b'{"name":"x"}\n', b'{"cut'])
 def test_tail_counts_damaged_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: bytes) -> None:
-    """Lines that are no events are skipped, counted, and said on standard error."""
+    """Lines that are not events are skipped, counted, and reported on standard error."""
     path = tmp_path / "events.jsonl"
     write(path, event(1))
     with path.open("ab") as file:
@@ -199,17 +199,17 @@ def test_tail_counts_damaged_lines(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["tail", str(path)]) == 0
     shown = capsys.readouterr()
     assert bodies(shown.out) == ["1"]
-    assert shown.err == f"spark-events: 1 lines of {path} are not events\n"
+    assert shown.err == f"spark-events: skipped 1 lines of {path} that are not events\n"
 
 
-def test_tail_reads_what_a_reporter_has_compressed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever its name is; so is what several of them make, one behind the other."""
+def test_tail_reads_compressed_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files with any name and several gzip streams in one file are read."""
     path = tmp_path / "events.jsonl"
     reporter = FileReporter(FileConfig(str(path), max_size=1024, keep=9, compress=True))
     reporter.open()
     for number in range(20):
         reporter.report([event(number)])
-    # What was still being written to when it was put aside, the next one compresses.
+    # The reporter leaves its last rotated file uncompressed; the next reporter compresses it.
     reporter.close()
     reporter.open()
     reporter.close()
@@ -228,14 +228,14 @@ def test_tail_reads_what_a_reporter_has_compressed(tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda data: data[:-9], "it ends in the middle of a compressed block"),
-        (lambda data: data + b"more", "it cannot be decompressed to its end (Not a gzipped file (b'mo'))"),
+        (lambda data: data[:-9], "the file ends in the middle of a compressed block"),
+        (lambda data: data + b"more", "the rest of the file cannot be decompressed (Not a gzipped file (b'mo'))"),
     ],
 )
-def test_tail_shows_what_can_be_read_of_a_compressed_file(
+def test_tail_shows_readable_part_of_a_damaged_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[bytes], bytes], reason: str
 ) -> None:
-    """Then says why there is no more."""
+    """The readable events are shown, then the reason why reading stopped."""
     path = tmp_path / "events.jsonl.gz"
     path.write_bytes(damage(gzip.compress(encode_lines([event(n) for n in range(4)]))))
     assert main(["tail", "-n", "2", str(path)]) == 1
@@ -245,17 +245,17 @@ def test_tail_shows_what_can_be_read_of_a_compressed_file(
 
 
 def test_tail_does_not_follow_a_compressed_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One error instead of waiting for ever."""
+    """The command fails at once instead of waiting forever."""
     path = tmp_path / "events.jsonl.gz"
     path.write_bytes(gzip.compress(encode_lines([event(0)])))
     assert main(["tail", "-f", str(path)]) == 1
     shown = capsys.readouterr()
-    reason = "allowed is a file that is not compressed: one that is does not grow"
-    assert (shown.out, shown.err) == ("", f"spark-events: -f: given {path}, {reason}\n")
+    reason = "is compressed, so it no longer grows; run tail without -f"
+    assert (shown.out, shown.err) == ("", f"spark-events: -f: {path} {reason}\n")
 
 
 def test_tail_reads_a_pipe(tmp_path: Path) -> None:
-    """Which cannot be read twice."""
+    """A pipe can be read only once."""
     path = tmp_path / "events.jsonl"
     write(path, event(1))
     command = [*COMMAND, "tail", "/dev/stdin"]
@@ -269,14 +269,14 @@ def test_tail_reads_a_pipe(tmp_path: Path) -> None:
 def test_tail_names_a_path_that_cannot_be_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, reason: str, follow: list[str]
 ) -> None:
-    """One line with the path and the reason, and exit code 1."""
+    """The command prints one line with the path and the reason, and exits with 1."""
     path = tmp_path / name
     assert main(["tail", *follow, str(path)]) == 1
     assert capsys.readouterr().err == f"spark-events: cannot read {path}: {reason}\n"
 
 
 def test_tail_follows_a_file_that_grows(tmp_path: Path) -> None:
-    """New events are shown as they come, a line that is being written only when it is whole."""
+    """New events are shown as they are written; an unfinished line is shown once its end is written."""
     path, output = tmp_path / "events.jsonl", tmp_path / "output.txt"
     write(path, event(0))
     with following(path, output) as process:
@@ -294,8 +294,8 @@ def test_tail_follows_a_file_that_grows(tmp_path: Path) -> None:
         assert process.wait(20) == 130
 
 
-def test_tail_follows_a_file_that_is_put_aside(tmp_path: Path) -> None:
-    """By the reporter itself, often, compressed at once: each event is shown once, in order."""
+def test_tail_follows_through_rotation(tmp_path: Path) -> None:
+    """The reporter rotates often and compresses at once; each event is shown once, in order."""
     path, output = tmp_path / "events.jsonl", tmp_path / "output.txt"
     write(path, event(0))
     with following(path, output):
@@ -310,8 +310,8 @@ def test_tail_follows_a_file_that_is_put_aside(tmp_path: Path) -> None:
         assert bodies(output.read_text()) == expected
 
 
-def test_tail_follows_a_file_that_is_emptied(tmp_path: Path) -> None:
-    """As logrotate does with copytruncate."""
+def test_tail_follows_through_truncation(tmp_path: Path) -> None:
+    """logrotate's copytruncate empties the file in place."""
     path, output = tmp_path / "events.jsonl", tmp_path / "output.txt"
     write(path, event(0), event(1))
     with following(path, output):
@@ -322,8 +322,8 @@ def test_tail_follows_a_file_that_is_emptied(tmp_path: Path) -> None:
         assert bodies(output.read_text()) == ["0", "1", "2"]
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
-    """`spark-events tail … | head -1` ends without a complaint."""
+def test_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    """`spark-events tail … | head -1` prints no error."""
     path = tmp_path / "events.jsonl"
     write(path, *(event(n, text="x" * 1000) for n in range(500)))
     command = (
@@ -336,8 +336,8 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, 500])
 @pytest.mark.parametrize("command", [["tail"], ["tail", "-f"], ["replay"], ["check", "--conf"]])
-def test_an_output_that_cannot_be_written_is_told(tmp_path: Path, command: list[str], count: int) -> None:
-    """As such, whether it is noticed at once or at the end: the file that is read has nothing to do with it."""
+def test_unwritable_output_is_reported(tmp_path: Path, command: list[str], count: int) -> None:
+    """The message blames the output, not the input file, for errors at once and at the end."""
     path = tmp_path / "input"
     if command == ["replay"]:
         path.write_text("\n".join([*LOG, *LOG[-1:] * count, ""]))
@@ -354,8 +354,8 @@ def test_an_output_that_cannot_be_written_is_told(tmp_path: Path, command: list[
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_an_output_whose_reader_is_gone_is_no_error(tmp_path: Path, code: int) -> None:
-    """Also where that is noticed at the end; the exit code is still what the command has found."""
+def test_closed_pipe_at_the_end_is_no_error(tmp_path: Path, code: int) -> None:
+    """This holds for an error at the end, too; the exit code is still the command's."""
     conf = tmp_path / "spark-defaults.conf"
     conf.write_text("" if code else f"spark.extraListeners io.sparkevents.EventsListener\n{jar_line(tmp_path)}\n")
     reading, writing = os.pipe()
@@ -372,8 +372,8 @@ def test_an_output_whose_reader_is_gone_is_no_error(tmp_path: Path, code: int) -
     ("encoding", "shown"),
     [("ascii", rb"Gr\xfc\xdfe \u2603"), ("ascii:replace", b"Gr??e ?"), ("utf-8", "Grüße ☃".encode())],
 )
-def test_what_the_output_cannot_say_is_replaced(tmp_path: Path, encoding: str, shown: bytes) -> None:
-    """In a form that can be read back, unless the user has chosen another; nothing ends with a traceback."""
+def test_characters_the_encoding_lacks_are_escaped(tmp_path: Path, encoding: str, shown: bytes) -> None:
+    """Characters are escaped unless PYTHONIOENCODING says otherwise; no traceback is printed."""
     path = tmp_path / "events.jsonl"
     write(path, event(1, text="Grüße ☃"))
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
@@ -383,12 +383,14 @@ def test_what_the_output_cannot_say_is_replaced(tmp_path: Path, encoding: str, s
 
 
 @pytest.mark.parametrize(
-    ("given", "allowed"), [("nan", ""), ("-0.5", ""), ("-inf", ""), ("inf", "up to 1,000,000,000"), ("1e+300", "up to")]
+    ("given", "allowed"),
+    [("nan", ""), ("-0.5", ""), ("-inf", ""), ("inf", "at most 1,000,000,000 seconds"), ("1e+300", "at most")],
 )
 @pytest.mark.parametrize(
-    ("command", "option", "least"), [("replay", "--patience", "from 0"), ("send-test", "--timeout", "above 0")]
+    ("command", "option", "least"),
+    [("replay", "--patience", "0 or more seconds"), ("send-test", "--timeout", "more than 0 seconds")],
 )
-def test_seconds_that_nobody_can_wait_are_refused(
+def test_seconds_out_of_range_are_rejected(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     command: str,
@@ -397,7 +399,7 @@ def test_seconds_that_nobody_can_wait_are_refused(
     given: str,
     allowed: str,
 ) -> None:
-    """Before anything is done: what, given, allowed."""
+    """The command fails before it does anything; the message has the option, the value and the range."""
     conf = tmp_path / "spark-defaults.conf"
     conf.write_text(f"events.reporter.a.type file\nevents.reporter.a.path {tmp_path}/events.jsonl\n")
     log = tmp_path / "log"
@@ -406,22 +408,22 @@ def test_seconds_that_nobody_can_wait_are_refused(
     assert main([command, *paths, "--conf", str(conf), f"{option}={given}"]) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith(f"spark-events: {option}: given {given}, allowed are seconds {allowed or least}")
+    assert shown.err.startswith(f"spark-events: {option}: given {given}, allowed: {allowed or least}")
     assert len(shown.err.splitlines()) == 1
     assert not (tmp_path / "events.jsonl").exists()
 
 
 @pytest.mark.parametrize("arguments", [[], ["no-such-command"], ["tail"], ["tail", "-n", "x", "p"]])
 def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """The usage is shown, and nothing is done."""
+    """The usage is printed, and the command does nothing."""
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
     assert capsys.readouterr().err.startswith("usage: spark-events")
 
 
-def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:
-    """--version says which package this is."""
+def test_version_is_the_package_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """--version prints the package's version."""
     with pytest.raises(SystemExit) as caught:
         main(["--version"])
     assert (caught.value.code, capsys.readouterr().out) == (0, f"spark-events {__version__}\n")

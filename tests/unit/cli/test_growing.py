@@ -1,4 +1,4 @@
-"""A file that is followed: nothing is lost and nothing doubled, whatever becomes of it."""
+"""Following a file: no event is lost or repeated through rotation, truncation and deletion."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark_events.event import decode_event, encode_lines
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests say when it is time to look."""
+    """Poll without pauses: each test reads when it is ready."""
     monkeypatch.setattr(module, "_POLL_SECONDS", 0.0)
 
 
@@ -34,7 +34,7 @@ def add(path: Path, *numbers: int) -> None:
 
 
 def put_aside(path: Path, second: int) -> Path:
-    """As the reporter does."""
+    """Rotate the file as the reporter does."""
     aside = path.with_name(f"{path.name}.20260131T1000{second:02}.000000Z")
     path.rename(aside)
     return aside
@@ -46,7 +46,7 @@ def packed(path: Path) -> None:
 
 
 def seen(lines: Iterator[bytes | None], looks: int = 2) -> list[int]:
-    """The events that some looks have found."""
+    """Return the numbers of the events found in this many polls."""
     found = []
     while looks:
         line = next(lines)
@@ -57,8 +57,8 @@ def seen(lines: Iterator[bytes | None], looks: int = 2) -> list[int]:
     return found
 
 
-def test_the_next_file_is_read_from_its_beginning(path: Path) -> None:
-    """What was written before the old one was put aside comes first, each event once."""
+def test_rotation_continues_at_the_beginning_of_the_new_file(path: Path) -> None:
+    """Lines written before the rotation are read first; each event is read once."""
     lines = growing(path)
     assert seen(lines) == [0]
     add(path, 1, 2)
@@ -69,8 +69,8 @@ def test_the_next_file_is_read_from_its_beginning(path: Path) -> None:
     assert seen(lines) == [4]
 
 
-def test_a_file_that_is_away_is_waited_for(path: Path) -> None:
-    """The old one is followed for so long, under whatever name."""
+def test_missing_file_is_awaited(path: Path) -> None:
+    """While no file has the path, the renamed file is still followed."""
     lines = growing(path)
     assert seen(lines) == [0]
     aside = path.with_name("events.jsonl.1")
@@ -82,8 +82,8 @@ def test_a_file_that_is_away_is_waited_for(path: Path) -> None:
     assert seen(lines) == [2]
 
 
-def test_a_file_that_is_deleted_and_made_anew_is_another_one(path: Path) -> None:
-    """Older ones that lie beside it are none of those that came between."""
+def test_recreated_file_is_read_as_a_new_file(path: Path) -> None:
+    """Older archived files are not read again."""
     put_aside(path, 1)
     add(path, 1)
     lines = growing(path)
@@ -95,8 +95,8 @@ def test_a_file_that_is_deleted_and_made_anew_is_another_one(path: Path) -> None
 
 
 @pytest.mark.parametrize("compress", [(), (1,), (2,), (1, 2, 3)])
-def test_files_that_came_and_went_between_two_looks_are_read(path: Path, compress: tuple[int, ...]) -> None:
-    """Behind a pager that waits for its reader, several are put aside, and perhaps compressed."""
+def test_files_rotated_between_two_polls_are_read(path: Path, compress: tuple[int, ...]) -> None:
+    """Between two polls, the file may be rotated several times and its archives compressed."""
     lines = growing(path)
     assert seen(lines) == [0]
     for number in (1, 2, 3):
@@ -110,8 +110,8 @@ def test_files_that_came_and_went_between_two_looks_are_read(path: Path, compres
     assert seen(lines) == [4]
 
 
-def test_a_line_is_waited_for(path: Path) -> None:
-    """Until it is whole, or nobody can write it any more."""
+def test_unfinished_line_is_held_back(path: Path) -> None:
+    """A line without an end is yielded once it ends, or once its file has been rotated away."""
     line = encode_lines([event(1)])
     lines = growing(path)
     with path.open("ab", buffering=0) as file:
@@ -126,8 +126,8 @@ def test_a_line_is_waited_for(path: Path) -> None:
 
 
 @pytest.mark.parametrize("events", [(7,), (7, 8, 9, 10, 11)])
-def test_a_file_that_is_emptied_is_read_from_its_beginning(path: Path, events: tuple[int, ...]) -> None:
-    """As by copytruncate; also when it has more in it than before at the next look."""
+def test_truncated_file_is_read_from_its_beginning(path: Path, events: tuple[int, ...]) -> None:
+    """copytruncate empties the file; it may have grown beyond the old size by the next poll."""
     add(path, 1)
     lines = growing(path)
     assert seen(lines) == [0, 1]
@@ -136,8 +136,8 @@ def test_a_file_that_is_emptied_is_read_from_its_beginning(path: Path, events: t
     assert seen(lines) == list(events)
 
 
-def test_a_line_that_is_taken_back_doubles_nothing(path: Path) -> None:
-    """A reporter does so with what did not fit on the disk."""
+def test_truncated_line_repeats_no_event(path: Path) -> None:
+    """A reporter truncates a write that did not fit on the disk."""
     lines = growing(path)
     size = path.stat().st_size
     with path.open("ab") as file:

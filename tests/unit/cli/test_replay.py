@@ -1,4 +1,4 @@
-"""``spark-events replay``, as a user meets it."""
+"""``spark-events replay``, called as a user calls it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMMAND = [sys.executable, "-c", "import sys; from spark_events.cli import main;
 
 
 class Replay:
-    """One call, and what it has said."""
+    """Exit code, standard output and standard error of one call."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], *arguments: object) -> None:
         self.code = main(["replay", *map(str, arguments)])
@@ -53,7 +53,7 @@ def events_of(path: Path) -> list[dict[str, Any]]:
 
 
 def test_events_are_printed_as_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing but events on standard output; one line of account on standard error."""
+    """Standard output has events only; standard error has one summary line."""
     replay = Replay(capsys, STREAM)
     assert replay.code == 0
     assert replay.names == [
@@ -70,24 +70,24 @@ def test_events_are_printed_as_json_lines(capsys: pytest.CaptureFixture[str]) ->
     assert replay.notes == ["spark-events: 1 log, 52 lines, 6 events"]
 
 
-def test_several_logs_are_applications_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each is numbered from 1 and names its application; a log that is named twice is read once."""
+def test_each_log_is_a_separate_application(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each application's events are numbered from 1; a log named twice is read once."""
     replay = Replay(capsys, BATCH, STREAM, BATCH)
     names = [event["attributes"]["spark.app.name"] for event in replay.events if event["sequence"] == 1]
     assert names == ["mat-batch_udf", "mat-foreachbatch"]
     assert replay.notes[-1].startswith("spark-events: 2 logs, ")
 
 
-def test_a_folder_is_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is no event log is passed over without a word: a folder may hold anything."""
+def test_folder_stands_for_its_logs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Files that are not event logs are skipped without a note."""
     replay = Replay(capsys, FIXTURES)
     assert replay.code == 0
     assert len({(e["attributes"]["spark.app.name"], e["attributes"]["spark.app.id"]) for e in replay.events}) == 4
     assert not any("README" in note or ".py" in note for note in replay.notes)
 
 
-def test_identifiers_do_not_depend_on_the_replay(capsys: pytest.CaptureFixture[str]) -> None:
-    """The same fact has the same identifier, so that a second replay into a database adds nothing."""
+def test_event_ids_are_the_same_in_every_replay(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same fact has the same event id, so replaying into a database twice adds no row."""
     first, second = Replay(capsys, STREAM), Replay(capsys, STREAM)
     assert first.events == second.events
     assert len({event["event_id"] for event in first.events}) == len(first.events)
@@ -103,19 +103,19 @@ def test_identifiers_do_not_depend_on_the_replay(capsys: pytest.CaptureFixture[s
     ],
 )
 def test_filters(capsys: pytest.CaptureFixture[str], options: list[str], names: set[str]) -> None:
-    """By severity and by name; both must hold."""
+    """An event must pass both filters, severity and name."""
     replay = Replay(capsys, STREAM, *options)
     assert set(replay.names) == names
     assert replay.code == 0
 
 
 @pytest.mark.parametrize("name", ["JobFailure", "jobfailureevent", "EventsDroppedEvent", ""])
-def test_a_name_that_no_event_of_a_log_has_is_refused(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    """Instead of a replay without events; the message has the names there are."""
+def test_name_that_no_log_event_has_is_rejected(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """The message lists the allowed names."""
     replay = Replay(capsys, STREAM, "--name", "JobFailureEvent", "--name", name)
     assert (replay.code, replay.events) == (2, [])
     assert replay.notes == [
-        f"spark-events: --name: given {name!r}, allowed are AllSubtasksStatusChangeEvent, BatchCommitEvent,"
+        f"spark-events: --name: given {name!r}, allowed: AllSubtasksStatusChangeEvent, BatchCommitEvent,"
         " JobFailureEvent, JobStatusChangeEvent, WatermarkStatusChangeEvent"
     ]
 
@@ -127,10 +127,10 @@ def without_start(log: Path) -> Path:
     return log
 
 
-def test_a_log_without_the_application_s_start_has_an_application_of_its_own(
+def test_log_without_application_start_gets_an_application_id(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """By its name, with the identifiers of the live run; or by its first event. Both are said."""
+    """The id comes from the log's name, as in the live run, or from its first event; a note names the source."""
     app_id = Replay(capsys, STREAM).events[0]["attributes"]["spark.app.id"]
     named, other = without_start(tmp_path / app_id), without_start(tmp_path / "eventlog")
     replay = Replay(capsys, named)
@@ -138,7 +138,7 @@ def test_a_log_without_the_application_s_start_has_an_application_of_its_own(
     assert [event["event_id"] for event in replay.events] == [event["event_id"] for event in whole[1:]]
     assert {event["attributes"]["spark.app.id"] for event in replay.events} == {app_id}
     assert replay.events[-1]["body"].startswith(f"Application '{app_id}' ended")
-    missing = "the application's start is not in it: its events have the application id"
+    missing = "the application's start is missing; its events get the application id"
     assert replay.notes[0] == f"spark-events: {named}: {missing} '{app_id}', from its name"
     replay = Replay(capsys, other)
     (made,) = {event["attributes"]["spark.app.id"] for event in replay.events}
@@ -147,14 +147,14 @@ def test_a_log_without_the_application_s_start_has_an_application_of_its_own(
 
 
 def test_jobs_that_finish_without_a_start_are_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """They may be of micro-batches, which are not reported; where these are, so are they."""
+    """They may belong to micro-batches, so they are reported only if jobs of micro-batches are."""
     log = tmp_path / "local-1"
     lines = STREAM.read_text(encoding="utf-8").splitlines(keepends=True)
     end = '{"Event":"SparkListenerJobEnd","Job ID":%d,"Completion Time":1,"Job Result":{"Result":"JobSucceeded"}}\n'
     log.write_text("".join([*lines[:-1], end % 101, end % 102, lines[-1]]), encoding="utf-8")
     replay = Replay(capsys, log)
     assert replay.names == Replay(capsys, STREAM).names
-    assert replay.notes[-1].endswith(" 6 events; 2 finished jobs not reported, because the start is missing")
+    assert replay.notes[-1].endswith(" 6 events; 2 finished jobs not reported: start missing")
     conf = configuration(tmp_path, "events.streaming-jobs.enabled true")
     replay = Replay(capsys, log, "--conf", conf)
     told = [event for event in replay.events if event["attributes"].get("spark.job.id", 0) > 100]
@@ -164,7 +164,7 @@ def test_jobs_that_finish_without_a_start_are_counted(capsys: pytest.CaptureFixt
 
 
 def test_streaming_events_of_spark_2_0_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The last line says how many were not translated."""
+    """The summary line counts the streaming events that were not translated."""
     log = tmp_path / "local-1"
     kind = "org.apache.spark.sql.streaming.StreamingQueryListener$QueryProgress"
     lines = [*BATCH.read_text(encoding="utf-8").splitlines(), json.dumps({"Event": kind, "queryInfo": {}})]
@@ -172,8 +172,8 @@ def test_streaming_events_of_spark_2_0_are_named(capsys: pytest.CaptureFixture[s
     assert Replay(capsys, log).notes[-1].endswith("; 1 streaming event of Spark 2.0, not translated")
 
 
-def test_the_settings_of_a_configuration_hold(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Without reporters in it, events are printed, translated as it says."""
+def test_settings_of_the_configuration_apply(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Without reporters in it, a configuration still determines how events are translated."""
     conf = configuration(tmp_path, "events.streaming-stages.enabled true", "spark.master yarn")
     quiet, loud = Replay(capsys, STREAM), Replay(capsys, STREAM, "--conf", conf)
     assert "AllSubtasksStatusChangeEvent" not in quiet.names
@@ -181,7 +181,7 @@ def test_the_settings_of_a_configuration_hold(capsys: pytest.CaptureFixture[str]
 
 
 def test_events_go_to_the_configured_reporters(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """All of them, in full, in the form that is printed otherwise."""
+    """A file reporter writes the same lines that the command prints without reporters."""
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     conf = configuration(tmp_path, *file_reporter(one, "one"), *file_reporter(two, "two"))
     printed = Replay(capsys, STREAM)
@@ -191,10 +191,10 @@ def test_events_go_to_the_configured_reporters(capsys: pytest.CaptureFixture[str
     assert events_of(one) == events_of(two) == printed.events
 
 
-def test_to_names_one_reporter(
+def test_to_selects_one_reporter(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The others get nothing; without --conf it is one of Spark's own configuration."""
+    """The other reporters get no event; without --conf, Spark's own configuration is used."""
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     configuration(tmp_path, *file_reporter(one, "one"), *file_reporter(two, "two"))
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
@@ -203,8 +203,8 @@ def test_to_names_one_reporter(
     assert len(events_of(two)) == 6
 
 
-def test_nothing_is_dropped_however_small_the_queue(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A replay has time: it waits for its reporters, and the dispatcher's settings are the driver's, not its own."""
+def test_no_event_is_dropped_with_a_small_queue(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A replay waits for its reporters and ignores the dispatcher's settings."""
     log, out = tmp_path / "local-1", tmp_path / "out.jsonl"
     start, *rest = STREAM.read_text(encoding="utf-8").splitlines()
     commit = next(line for line in rest if "QueryProgressEvent" in line)
@@ -218,16 +218,16 @@ def test_nothing_is_dropped_however_small_the_queue(capsys: pytest.CaptureFixtur
     assert numbers == list(range(3_000))
 
 
-def test_events_that_cannot_be_delivered_are_a_failure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """A reporter that takes nothing is given up after a while; the exit code says so."""
+def test_undelivered_events_fail_the_replay(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The replay aborts after `--patience` without a delivery, and exits with 1."""
     conf = configuration(tmp_path, *file_reporter(tmp_path), "events.shutdown.timeout 100ms")
     replay = Replay(capsys, STREAM, "--conf", conf, "--patience", "0.2")
     assert replay.code == 1
     assert "6 events not delivered" in replay.notes[-1]
 
 
-def test_a_configuration_that_is_wrong_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """With the key, before anything is read."""
+def test_wrong_configuration_is_rejected(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The message has the key; no log is read."""
     conf = configuration(tmp_path, "events.streaming-stages.enabled maybe")
     replay = Replay(capsys, STREAM, "--conf", conf)
     assert replay.code == 1
@@ -237,10 +237,8 @@ def test_a_configuration_that_is_wrong_is_refused(capsys: pytest.CaptureFixture[
     assert "cannot read" in replay.notes[0]
 
 
-def test_a_path_that_cannot_be_read_is_a_failure_and_no_obstacle(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """It is named; the others are replayed."""
+def test_unreadable_path_fails_the_replay_of_that_path_only(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The path is named; the other logs are replayed."""
     (tmp_path / "empty").mkdir()
     text = tmp_path / "text"
     text.write_text("no event log\n", encoding="utf-8")
@@ -248,13 +246,13 @@ def test_a_path_that_cannot_be_read_is_a_failure_and_no_obstacle(
     assert replay.code == 1
     assert len(replay.events) == 6
     assert any(note.endswith("nowhere: No such file or directory") for note in replay.notes)
-    assert any(note.endswith("empty: there is no event log in this folder") for note in replay.notes)
-    assert any(note.endswith("text: it is no event log of Spark") for note in replay.notes)
+    assert any(note.endswith("empty: no event log in this folder") for note in replay.notes)
+    assert any(note.endswith("text: not an event log of Spark; skipped") for note in replay.notes)
     assert "3 paths that could not be read" in replay.notes[-1]
 
 
-def test_damaged_lines_are_named_and_counted_and_no_failure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The first of them with file and line, the others as a number."""
+def test_damaged_lines_are_reported_and_no_failure(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The first damaged lines are listed with file and line, the rest only counted."""
     log = tmp_path / "local-1"
     lines = STREAM.read_text(encoding="utf-8").splitlines()
     log.write_text("\n".join([*lines[:10], *['{"Event":"Spark'] * 50, *lines[10:], ""]), encoding="utf-8")
@@ -263,13 +261,13 @@ def test_damaged_lines_are_named_and_counted_and_no_failure(capsys: pytest.Captu
     assert len(replay.events) == 6
     assert replay.notes[0] == f"spark-events: {log}:11: the line has no end"
     assert replay.notes[-2:] == [
-        "spark-events: ... and 30 more of these",
+        "spark-events: 30 further notes not shown",
         "spark-events: 1 log, 102 lines, 6 events; 50 damaged lines or blocks",
     ]
 
 
-def test_unknown_kinds_are_named_shortly(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """Whatever a log has in their place: no megabytes, and nothing that steers a terminal."""
+def test_names_of_unknown_kinds_are_cut_and_escaped(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Long names are cut, and control characters are escaped."""
     log = tmp_path / "local-1"
     kinds = ["k" * 1_000_000, "com.vendor.\x1b[2JEvent"]
     lines = [*STREAM.read_text(encoding="utf-8").splitlines(), *(json.dumps({"Event": kind}) for kind in kinds)]
@@ -280,8 +278,8 @@ def test_unknown_kinds_are_named_shortly(capsys: pytest.CaptureFixture[str], tmp
     assert replay.notes == [f"spark-events: 1 log, 54 lines, 6 events; 2 lines of unknown kinds ({named})"]
 
 
-def test_a_log_in_progress_says_so_and_nothing_is_lost(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """The application is not said to be LOST, for it may well be running; what was held back is told."""
+def test_log_in_progress_is_reported_as_such(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The application may still run, so it is not LOST; events held back are reported."""
     log = tmp_path / "local-1.inprogress"
     lines = STREAM.read_text(encoding="utf-8").splitlines(keepends=True)
     cut = next(i for i, line in enumerate(lines) if "QueryProgressEvent" in line) + 1
@@ -291,15 +289,15 @@ def test_a_log_in_progress_says_so_and_nothing_is_lost(capsys: pytest.CaptureFix
     assert replay.names == ["JobStatusChangeEvent", "JobStatusChangeEvent", "BatchCommitEvent"]
     assert replay.notes == [
         f"spark-events: {log}:{cut + 1}: cut off in the middle of the line",
-        f"spark-events: {log}: the application's end is not in it: it is still in progress",
+        f"spark-events: {log}: the application's end is missing: still in progress",
         f"spark-events: 1 log, {cut} lines, 3 events; 1 file cut off",
     ]
 
 
-def test_a_coalesced_commit_is_told_at_the_end_of_an_unfinished_log(
+def test_coalesced_commit_is_reported_at_the_end_of_an_unfinished_log(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """What min-interval holds back does not vanish with the end of the file."""
+    """Commits that min-interval holds back are reported at the end of the log."""
     log = tmp_path / "local-1.inprogress"
     start, *rest = STREAM.read_text(encoding="utf-8").splitlines()
     commit = next(line for line in rest if "QueryProgressEvent" in line)
@@ -311,24 +309,24 @@ def test_a_coalesced_commit_is_told_at_the_end_of_an_unfinished_log(
 
 
 def test_compressed_logs(capsys: pytest.CaptureFixture[str]) -> None:
-    """The events are those of the text."""
+    """Compressed logs give the same events as uncompressed ones."""
     expected = Replay(capsys, BATCH).events
     for codec in ("zstd", "lz4", "snappy"):
         assert Replay(capsys, FIXTURES / f"batch_udf-4.3.{codec}").events == expected
 
 
-def test_a_missing_library_is_a_failure_that_names_the_extra(
+def test_missing_library_is_reported_with_its_extra(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line that says what to install."""
+    """One line names the extra to install."""
     monkeypatch.setitem(sys.modules, "cramjam", None)
     replay = Replay(capsys, FIXTURES / "batch_udf-4.3.snappy")
     assert replay.code == 1
     assert "pip install 'spark-events[replay]'" in replay.notes[0]
 
 
-def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path: Path) -> None:
-    """`spark-events replay ... | head -1` leaves no trace on standard error but its own."""
+def test_closed_pipe_ends_the_replay_without_an_error(tmp_path: Path) -> None:
+    """`spark-events replay ... | head -1` prints no traceback."""
     log = tmp_path / "local-1"
     start, *rest = STREAM.read_text(encoding="utf-8").splitlines()
     commit = next(line for line in rest if "QueryProgressEvent" in line)
@@ -343,8 +341,8 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path: Path) -> None:
         assert process.wait(30) == 0
 
 
-def test_on_a_terminal_there_is_a_bar(tmp_path: Path) -> None:
-    """On standard error, with what has been read; it is gone at the end, and standard output is untouched."""
+def test_terminal_gets_a_progress_bar(tmp_path: Path) -> None:
+    """The bar is drawn on standard error and erased at the end; standard output has events only."""
     leader, follower = pty.openpty()
     out = tmp_path / "out"
     with out.open("wb") as stdout:
@@ -370,7 +368,7 @@ def test_on_a_terminal_there_is_a_bar(tmp_path: Path) -> None:
 
 
 class _Narrow(io.RawIOBase):
-    """Takes a few bytes at a time, as a file without a buffer may."""
+    """A stream that writes only a few bytes per call, as an unbuffered file may."""
 
     def __init__(self) -> None:
         self.taken = b""
@@ -383,8 +381,8 @@ class _Narrow(io.RawIOBase):
         return min(7, len(data))
 
 
-def test_an_output_without_a_buffer_gets_every_byte() -> None:
-    """Python's own, where PYTHONUNBUFFERED is set."""
+def test_unbuffered_output_gets_every_byte() -> None:
+    """Standard output is such a stream if PYTHONUNBUFFERED is set."""
     stream = _Narrow()
     outlet = JsonLines(cast(BinaryIO, stream))
     events = [event(n) for n in range(5)]

@@ -1,4 +1,4 @@
-"""One event to each reporter, and the truth about what came of it."""
+"""``spark-events send-test`` with reporters that deliver, fail, refuse and block."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Cancelling(Reporter):
 
 @dataclasses.dataclass(frozen=True)
 class QuotingConfig:
-    """Where it posts to."""
+    """Settings of a reporter that quotes its URL in an error."""
 
     url: str = option("url", text(), doc="Where.")
 
@@ -65,7 +65,7 @@ class Blocking(Reporter):
 
 
 def send(tmp_path: Path, capsys: pytest.CaptureFixture[str], *arguments: str, **types: str) -> tuple[int, list[str]]:
-    """The exit code and the lines of the table."""
+    """Run the command; return its exit code and the lines of its table."""
     conf = tmp_path / "spark-defaults.conf"
     extra = f"events.reporter.audit.path {tmp_path}/events.jsonl\n" if "audit" in types else ""
     conf.write_text(extra + "".join(f"events.reporter.{name}.type {given}\n" for name, given in types.items()))
@@ -73,8 +73,8 @@ def send(tmp_path: Path, capsys: pytest.CaptureFixture[str], *arguments: str, **
     return code, capsys.readouterr().out.splitlines()
 
 
-def test_a_reporter_that_delivers_has_the_event(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is where it belongs, and says that it is a test."""
+def test_working_reporter_delivers_the_event(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The event reaches the destination and is marked as a test."""
     code, (_, line) = send(tmp_path, capsys, audit="file")
     assert code == 0
     assert line.split()[:3] == ["audit", "file", "delivered"]
@@ -82,8 +82,8 @@ def test_a_reporter_that_delivers_has_the_event(tmp_path: Path, capsys: pytest.C
     assert (told["name"], told["attributes"]["test"]) == ("TestEvent", True)
 
 
-def test_each_verdict_is_told_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Refused, throttled, failed: one line a reporter, in the order of their names, and one exit code."""
+def test_each_outcome_is_printed_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Refused, throttled and failed reporters have one line each, sorted by name; the exit code is 1."""
     code, lines = send(
         tmp_path,
         capsys,
@@ -98,13 +98,13 @@ def test_each_verdict_is_told_with_its_reason(tmp_path: Path, capsys: pytest.Cap
     assert found[1].startswith("refused (report)")
     assert found[1].endswith("no such table")
     assert found[2].startswith("throttled (report)")
-    assert found[2].endswith("too many requests; to be tried again in 7 s")
+    assert found[2].endswith("too many requests; the destination asks for a retry in 7 s")
     assert found[3].startswith("failed (open)")
     assert found[3].endswith("ConnectionRefusedError: nobody listens")
 
 
-def test_what_is_no_exception_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As the sidecar would tell it; nobody waits for a thread that has ended."""
+def test_errors_outside_exception_are_reported_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """SystemExit and cancellation are reported as in the sidecar, without waiting for the ended thread."""
     began = time.monotonic()
     code, (_, exits, cancels) = send(
         tmp_path, capsys, "--timeout", "60", x=f"{__name__}:Exiting", z=f"{__name__}:Cancelling"
@@ -117,10 +117,10 @@ def test_what_is_no_exception_is_told_at_once(tmp_path: Path, capsys: pytest.Cap
     assert time.monotonic() - began < 60
 
 
-def test_what_a_reference_stands_for_is_told_nobody(
+def test_values_of_references_are_hidden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not by an error that quotes it, either; and each reporter has one line."""
+    """Even an error that quotes the value is printed without it, on one line per reporter."""
     monkeypatch.setenv("PAGER", "pager://ada:s3cret@host")
     reference = "events.reporter.q.url=${env:PAGER}"
     code, (_, line) = send(tmp_path, capsys, "--set", reference, q=f"{__name__}:Quoting")
@@ -128,19 +128,19 @@ def test_what_a_reference_stands_for_is_told_nobody(
     assert line.endswith("ValueError: unknown url type: ${env:PAGER} and more")
 
 
-def test_one_that_blocks_does_not_hold_up_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The others are told, and the command ends."""
+def test_blocked_reporter_does_not_block_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The other reporters' outcomes are printed, and the command exits."""
     code, (_, audit, stuck) = send(tmp_path, capsys, "--timeout", "0.5", audit="file", b=f"{__name__}:Blocking")
     assert code == 1
     assert " delivered " in audit
     assert "failed (open or report)" in stuck
-    assert "it blocks its thread" in stuck
+    assert "the reporter blocks its thread" in stuck
 
 
-def test_a_reporter_that_cannot_be_used_has_a_row_and_the_others_are_tried(
+def test_unusable_reporter_has_a_row_and_the_others_are_tested(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The exit code says that not all is well."""
+    """The exit code is 1."""
     code, (_, disabled, audit) = send(tmp_path, capsys, audit="file", out="file")
     assert code == 1
     assert disabled.split()[:3] == ["out", "file", "disabled"]
@@ -148,13 +148,13 @@ def test_a_reporter_that_cannot_be_used_has_a_row_and_the_others_are_tried(
     assert " delivered " in audit
 
 
-def test_a_configuration_that_is_wrong_is_told_before_anything_is_sent(
+def test_wrong_configuration_is_reported_before_any_event_is_sent(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the key, and nothing is delivered to anybody."""
+    """The message has the key; no event is sent."""
     conf = tmp_path / "spark-defaults.conf"
     conf.write_text("events.reporter.audit.type file\n")
     assert main(["send-test", "--conf", str(conf)]) == 1
     assert "events.reporter.audit.path: required, but not set" in capsys.readouterr().err
     assert main(["send-test", "--conf", str(conf), "--timeout", "0"]) == 2
-    assert capsys.readouterr().err == "spark-events: --timeout: given 0, allowed are seconds above 0\n"
+    assert capsys.readouterr().err == "spark-events: --timeout: given 0, allowed: more than 0 seconds\n"
