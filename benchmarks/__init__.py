@@ -1,1 +1,1 @@
-"""Measurements: ``make bench``, or ``python -m benchmarks [NAME...]``."""
+"""Benchmarks: ``make bench``, or ``python -m benchmarks [NAME...]``."""

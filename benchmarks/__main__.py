@@ -1,4 +1,4 @@
-"""Runs the benchmarks, all of them or those that are named."""
+"""Run the named benchmarks, or all of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import benchmarks
 
 
 def main(names: list[str]) -> int:
-    """Each module of the package has a ``run`` that prints its figures."""
+    """Call ``run`` of each selected module; ``run`` prints the results."""
     known = [module.name for module in pkgutil.iter_modules(benchmarks.__path__) if not module.name.startswith("_")]
     unknown = set(names) - set(known)
     if unknown:
-        print(f"no such benchmark: {', '.join(sorted(unknown))}; there are: {', '.join(known)}", file=sys.stderr)
+        print(f"unknown benchmark: {', '.join(sorted(unknown))}; available: {', '.join(known)}", file=sys.stderr)
         return 2
     for name in names or known:
         print(f"== {name}")

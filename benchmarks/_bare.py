@@ -1,4 +1,4 @@
-"""The least that a Python between a pipe and a file can do with lines of JSON: decode, encode, write."""
+"""Baseline program: read lines of JSON from a pipe, decode, encode and write them to a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CHUNK_BYTES = 64 * 1024
 
 
 def main() -> None:
-    """From standard input to the file that is named, until the input ends; lines it neither reads nor understands."""
+    """Copy standard input to the file in the first argument until end of file; do not validate the lines."""
     file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     decode, encode = msgspec.json.Decoder().decode, msgspec.json.Encoder().encode_lines
     rest = b""

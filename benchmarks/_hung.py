@@ -1,4 +1,4 @@
-"""A reporter that never answers, and never gives its thread back."""
+"""Reporter whose ``report`` never returns."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from spark_events import Event, Reporter
 
 
 class Hung(Reporter):
-    """Blocks for ever, and cannot be interrupted."""
+    """Reporter that blocks its thread forever and cannot be interrupted."""
 
     def report(self, events: Sequence[Event]) -> None:
-        """Never returns."""
+        """Block forever."""
         threading.Event().wait()

@@ -1,4 +1,4 @@
-"""What the isolation benchmark measures, in a process of its own: a good reporter, and those beside it."""
+"""Measured processes of the isolation benchmark: a good reporter, alone or together with bad ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from spark_events.translate.translator import Translator
 
 _ROOT = Path(__file__).parents[1]
 _FLOOD = 10_000
-#: As the sidecar does it.
+#: The sidecar dispatches slices of the same size.
 _SLICE = 128
 _PACED_SLICES = 200
 _PACED_EVENTS = 8
@@ -43,9 +43,9 @@ _PROPERTIES = {"spark.job.description": "select count(*) from somewhere", "callS
 
 
 class Timed(FileReporter):
-    """Writes, and notes how long ago each event was dispatched."""
+    """File reporter that records the time from the dispatch of each event to its write."""
 
-    latencies: list[float] = []  # noqa: RUF012 (of the one there is)
+    latencies: list[float] = []  # noqa: RUF012 (one instance per process)
 
     def report(self, events: Sequence[Event]) -> None:
         super().report(events)
@@ -54,14 +54,14 @@ class Timed(FileReporter):
 
 
 class Idle(Reporter):
-    """A good neighbour."""
+    """Good reporter that does nothing."""
 
     def report(self, events: Sequence[Event]) -> None:
         return None
 
 
 class Computes(Reporter):
-    """A good neighbour that has something to do."""
+    """Good reporter that computes for a fixed time in each call."""
 
     def report(self, events: Sequence[Event]) -> None:
         until = time.thread_time() + _COMPUTING_SECONDS
@@ -69,12 +69,12 @@ class Computes(Reporter):
             pass
 
 
-#: Those with nothing bad about them.
+#: Reporters without a fault, for comparison.
 GOOD = {NOTHING: Idle, _COMPUTES: Computes}
 
 
 class Window(NamedTuple):
-    """What one window has shown: events a second, the seconds that each took, and events that the good one lost."""
+    """Result of one window: events per second, latency of each event in seconds, events that the good reporter lost."""
 
     throughput: float
     latencies: list[float]
@@ -92,14 +92,14 @@ def _settled(dispatcher: EventDispatcher) -> None:
 
 
 class Flood:
-    """What comes as fast as it can: records that are translated, or events that are there already."""
+    """Source of events at full speed: from translated records, or from events built in advance."""
 
     def __init__(self) -> None:
         self._translator = Translator()
         self._jobs = 0
 
     def slices(self) -> Iterator[list[Entry]]:
-        """Prepares all of it, then gives it by the slice, as the sidecar does it."""
+        """Prepare all input, then return it in slices of the sidecar's size."""
         if _READY_MADE:
             flood = _entries(_FLOOD)
             return (flood[at : at + _SLICE] for at in range(0, _FLOOD, _SLICE))
@@ -138,7 +138,7 @@ def _window(dispatcher: EventDispatcher, flood: Flood) -> Window:
 
 
 def run(kinds: Sequence[str]) -> None:
-    """In the process: a window for every line of its input, until that ends."""
+    """Measure one window for each line of standard input, until end of file; runs in the measured process."""
     from misbehaving import KINDS
 
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -158,17 +158,17 @@ def run(kinds: Sequence[str]) -> None:
         dispatcher = build(Settings.of(settings)).dispatcher
         dispatcher.start()
         flood = Flood()
-        # Everybody is at work before the first window.
+        # Warm up: every reporter has received events before the first window.
         _window(dispatcher, flood)
         print("ready", flush=True)
         for _ in sys.stdin:
             print(json.dumps(_window(dispatcher, flood)), flush=True)
-    # Some of these would never end by themselves.
+    # Some bad reporters have threads that never end.
     os._exit(0)
 
 
 class Subject:
-    """Such a process; stopped, with all its children, while another one is."""
+    """Measured process; stopped with all its children (SIGSTOP) while another subject runs."""
 
     def __init__(self, kinds: Sequence[str]) -> None:
         program = "import sys; from benchmarks._isolated import run; run(sys.argv[1:])"
@@ -184,11 +184,13 @@ class Subject:
         assert self._process.stdout is not None
         self._input, self._output = self._process.stdin, self._process.stdout
         if self._output.readline() != "ready\n":
-            raise RuntimeError(f"the process with {', '.join(kinds) or 'nobody else'} did not get ready")
+            raise RuntimeError(
+                f"the process with {', '.join(kinds) or 'the good reporter alone'} ended before it was ready"
+            )
         self._signal(signal.SIGSTOP)
 
     def window(self) -> Window:
-        """Runs for one window."""
+        """Resume the process for one window and return the result."""
         self._signal(signal.SIGCONT)
         self._input.write("\n")
         self._input.flush()
@@ -197,7 +199,7 @@ class Subject:
         return window
 
     def end(self) -> None:
-        """Kills it and its children: one that was stopped at birth does not yet know whom to die with."""
+        """Kill the process and its children; a child that was stopped during its start outlives its parent."""
         children = psutil.Process(self._process.pid).children()
         self._process.kill()
         self._process.communicate()
@@ -206,16 +208,16 @@ class Subject:
                 child.kill()
 
     def _signal(self, number: signal.Signals) -> None:
-        # The parent first, so that it starts no more children meanwhile.
+        # Stop the parent first, so that it cannot start more children.
         for process in [psutil.Process(self._process.pid), *psutil.Process(self._process.pid).children()]:
-            # A child may be dying just now; that is what some of them are for.
+            # Children of some bad reporters exit all the time.
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
 
 
 @contextlib.contextmanager
 def subject(kinds: Sequence[str]) -> Iterator[Subject]:
-    """One of the processes, which ends with the block."""
+    """Start a measured process and kill it when the block ends."""
     made = Subject(kinds)
     try:
         yield made

@@ -1,4 +1,4 @@
-"""Compiles a benchmark against the shim and Spark, and runs it in a JVM of its own, without Spark around it."""
+"""Compile a Java benchmark against the shim and Spark, and run it in its own JVM without a SparkContext."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from spark_events.jars import jar_path
 
 _SOURCES = Path(__file__).parent / "java"
-#: As a driver runs: the server compiler, the default collector. Jetty and the like are not on the path.
+#: Like a driver: the server compiler and the default collector.
 _JVM = ["-Xms512m", "-Xmx512m"]
 
 
@@ -24,12 +24,12 @@ def _spark_jars() -> Path:
 
 
 def run_java(name: str, arguments: Sequence[str | Path], errors: Path | None = None) -> None:
-    """Runs a class of ``benchmarks/java``; it prints its figures itself.
+    """Compile and run a class of ``benchmarks/java``; the class prints its own results.
 
     Args:
-        name: of the class.
-        arguments: what it is given.
-        errors: where standard error goes, the sidecar's included; nowhere, without it.
+        name: class name.
+        arguments: command-line arguments of the class.
+        errors: file for standard error of the class and its sidecar; default: discarded.
     """
     home = os.environ.get("JAVA_HOME")
     binaries = f"{home}/bin/" if home else ""

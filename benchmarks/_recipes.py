@@ -1,6 +1,6 @@
-"""What people write instead of enrich, each as it is usually written.
+"""Common alternatives to enrich, each written in its usual form.
 
-All keep the order and at most so many calls in flight. None has timeouts or retries, which ours has.
+All recipes keep the order and limit the calls in flight. Only enrich has timeouts and retries.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = ["RECIPES", "Job"]
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What is to be done, by whichever recipe.
+    """Workload that every recipe runs.
 
     Attributes:
-        opened: a client, as an async context manager.
-        call: one call with it.
-        rows: how many; a row is its number.
-        in_flight: calls at a time.
-        batch: rows of an Arrow batch.
+        opened: returns a client as an async context manager.
+        call: makes one call with the client.
+        rows: number of rows; each row is its index.
+        in_flight: maximum number of concurrent calls.
+        batch: rows per Arrow batch.
     """
 
     opened: Callable[[], contextlib.AbstractAsyncContextManager[Any]]
@@ -41,7 +41,7 @@ class Job:
     batch: int
 
     def batches(self, size: int) -> list[range]:
-        """The rows by so many."""
+        """Split the rows into ranges of ``size``."""
         return [range(start, min(self.rows, start + size)) for start in range(0, self.rows, size)]
 
 
@@ -66,7 +66,7 @@ def _enrich(job: Job) -> list[Any]:
 
 
 def _gather_by_groups(job: Job) -> list[Any]:
-    """All rows at the driver, as many calls as may be in flight, one group after the other."""
+    """Collect all rows at the driver; gather groups of ``in_flight`` calls one after the other."""
 
     async def main() -> list[Any]:
         answers: list[Any] = []
@@ -79,7 +79,7 @@ def _gather_by_groups(job: Job) -> list[Any]:
 
 
 def _gather_with_semaphore(job: Job) -> list[Any]:
-    """All rows at the driver, a task for each: fast while everything fits into its memory."""
+    """Collect all rows at the driver; run a task per row behind a semaphore. Fast while everything fits into memory."""
 
     async def main() -> list[Any]:
         async with job.opened() as client:
@@ -89,7 +89,7 @@ def _gather_with_semaphore(job: Job) -> list[Any]:
 
 
 def _run_per_batch(job: Job) -> list[Any]:
-    """As in a pandas UDF: a loop, a client and a gather for each Arrow batch."""
+    """Use a new loop, client and gather for each Arrow batch, as in a pandas UDF."""
 
     async def one_batch(rows: range) -> list[Any]:
         async with job.opened() as client:
@@ -99,7 +99,7 @@ def _run_per_batch(job: Job) -> list[Any]:
 
 
 def _aiostream(job: Job) -> list[Any]:
-    """aiostream's ordered map."""
+    """Use the ordered map of aiostream."""
 
     async def main() -> list[Any]:
         async with job.opened() as client:
@@ -115,10 +115,10 @@ def _aiostream(job: Job) -> list[Any]:
 
 
 def _ordered_wait(job: Job) -> list[Any]:
-    """A port of the algorithm of Flink's ``AsyncDataStream.orderedWait``, not Flink itself.
+    """Port the algorithm of Flink's ``AsyncDataStream.orderedWait`` to asyncio.
 
-    As its ``OrderedStreamElementQueue``: an element enters when there are fewer than ``capacity`` in the queue, the
-    finished ones that wait for their turn among them; only a finished head leaves.
+    Like Flink's ``OrderedStreamElementQueue``: an element enters when the queue holds fewer than ``capacity`` elements,
+    including finished elements behind an unfinished head. Only a finished head leaves the queue.
     """
 
     async def main() -> list[Any]:

@@ -1,4 +1,4 @@
-"""Receivers for benchmarks, processes of their own on another core: bare servers, the OpenTelemetry Collector."""
+"""Receivers for benchmarks: minimal servers and the OpenTelemetry Collector, as processes on another core."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ COLLECTOR = Path(__file__).parents[1] / ".tools" / "otelcol"
 
 
 def other_cores() -> set[int]:
-    """All but the one that is measured on; that one, where there is no other."""
+    """Return all cores except core 0, which is measured; {0} on a single-core machine."""
     return set(range(os.cpu_count() or 1)) - {0} or {0}
 
 
 def sink_program(protocol: str) -> None:
-    """A receiver that does nothing with what it gets; prints its port."""
+    """Run a receiver that discards all input; print its port."""
     if protocol == "grpc":
         from concurrent.futures import ThreadPoolExecutor
 
@@ -43,7 +43,7 @@ def sink_program(protocol: str) -> None:
 
     class Sink(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        # An answer is small: Nagle's algorithm would hold it back until the client has acknowledged.
+        # Answers are small: Nagle's algorithm would delay them until the client acknowledges.
         disable_nagle_algorithm = True
 
         def do_POST(self) -> None:
@@ -62,7 +62,7 @@ def sink_program(protocol: str) -> None:
 
 @contextmanager
 def sink(protocol: str) -> Iterator[str]:
-    """The same in a process of its own, on another core; its endpoint."""
+    """Run ``sink_program`` in a process on another core; yield its endpoint."""
     program = f"from benchmarks._sinks import sink_program; sink_program({protocol!r})"
     process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -76,7 +76,7 @@ def sink(protocol: str) -> Iterator[str]:
 
 @contextmanager
 def collector() -> Iterator[dict[str, str]]:
-    """The real one, which writes what it gets to /dev/null; its endpoints."""
+    """Run the OpenTelemetry Collector with output to /dev/null; yield its endpoints by protocol."""
 
     def free() -> int:
         with socket.socket() as probe:

@@ -1,7 +1,7 @@
-"""What people write instead of enrich_batch, through Spark: at the driver, and in a task.
+"""Common alternatives to enrich_batch on Spark: calls at the driver, and calls in tasks.
 
-None has retries, timeouts, or an answer for a row that fails. Groups are the shortest way to bound the calls in flight;
-a semaphore makes of it what it can be.
+Only enrich_batch has retries, timeouts and a result for a failed row. Gathering by groups is the shortest way to limit
+the calls in flight; a semaphore is the fastest.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def _with_semaphore(rows: list[int], call: Call, in_flight: int) -> list[i
 
 
 def _collected(how: Callable[..., Any]) -> Callable[[DataFrame, Call, int], DataFrame]:
-    """Everything to the driver, called there, and made a DataFrame again."""
+    """Collect all rows at the driver, make the calls there, and create a DataFrame from the answers."""
 
     def recipe(df: DataFrame, call: Call, in_flight: int) -> DataFrame:
         rows = [row.id for row in df.collect()]
@@ -56,7 +56,7 @@ def _collected(how: Callable[..., Any]) -> Callable[[DataFrame, Call, int], Data
 
 
 def _per_batch(how: Callable[..., Any]) -> Callable[[DataFrame, Call, int], DataFrame]:
-    """In the tasks, an event loop for each Arrow batch; stored, as ours is."""
+    """Make the calls in tasks with one event loop per Arrow batch; store the result, as enrich_batch does."""
 
     def recipe(df: DataFrame, call: Call, in_flight: int) -> DataFrame:
         def called(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

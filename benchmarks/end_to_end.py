@@ -1,8 +1,8 @@
-"""How many events a second come from the listener to a file: the real shim, sidecar and file reporter.
+"""Events per second from the listener to a file, with the real shim, sidecar and file reporter.
 
-``benchmarks/java/EndToEndBenchmark.java`` says what is compared, and how. Afterwards the file is read: every
-event is there, once, in order. ``END_TO_END_ROUNDS`` (9); ``END_TO_END_PYTHON``: another interpreter for the sidecar,
-one that was built with its optimisations, say.
+``benchmarks/java/EndToEndBenchmark.java`` describes the method. Afterwards the benchmark verifies that the file holds
+every event once and in order. Environment: ``END_TO_END_ROUNDS`` (default 9); ``END_TO_END_PYTHON``: another
+interpreter for the sidecar, for example an optimized build.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROUNDS = int(os.environ.get("END_TO_END_ROUNDS", "9"))
 
 
 def run() -> None:
-    """Prints events a second; 100,000 are promised."""
+    """Print events per second; the target is 100,000."""
     with tempfile.TemporaryDirectory() as folder:
         events = Path(folder, "events.jsonl")
         print(f"load before: {os.getloadavg()[0]:.2f}, on {os.cpu_count()} processors")
@@ -39,13 +39,13 @@ def _check(path: Path) -> None:
         for line in lines:
             event = decoder.decode(line)
             sequence += 1
-            assert event.sequence == sequence, f"event {event.sequence} stands where {sequence} should"
+            assert event.sequence == sequence, f"found event {event.sequence}, expected {sequence}"
             ids.add(event.event_id)
             if "spark.job.id" in event.attributes:
                 jobs.append((event.attributes["spark.job.id"], event.attributes["status.new"]))
     assert jobs == [(call // 2, ("RUNNING", "FINISHED")[call % 2]) for call in range(len(jobs))]
     assert len(ids) == sequence
-    print(f"in the file: {len(jobs):,} events of jobs, each once, in order")
+    print(f"in the file: {len(jobs):,} job events, each once and in order")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What the engine of enrich costs: against the limit, against a bare loop, and against what people write instead.
+"""Cost of the enrich engine, compared with the theoretical limit, a bare loop and common alternatives.
 
-The limit is rows × latency ÷ calls in flight: nothing can be faster. The floor is the same number of coroutines that do
-nothing but call, on the same event loop: what Python itself needs, with no order, no bounds, no timeouts, no retries.
-Everything that is compared runs in turns, so that a busy machine is busy for all; how long ours could have run and had
-no processor is said as well, for a latency of 10 ms is soon doubled by that.
+The limit is rows × latency ÷ calls in flight. The floor is the same number of coroutines that only make the calls on
+the same event loop: the cost of Python itself without order, limits, timeouts and retries. Compared variants run
+alternately, so that other load on the machine affects all of them. The output includes the share of time in which the
+engine was runnable but had no processor, because that time easily doubles a latency of 10 ms.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _chunks(rows: int, size: int) -> Iterator[Chunk]:
 
 
 def engine_seconds(fn: Function, rows: int, in_flight: int, chunk: int) -> float:
-    """Seconds for so many rows, retries and timeouts on; checks that every answer is in its place."""
+    """Return the engine's seconds for ``rows`` with retries and timeouts on; verify the order of the answers."""
     engine = Engine(
         Plan(fn, max_in_flight=in_flight), Definition("calls", "answers", "resource", str(time.monotonic_ns()))
     )
@@ -78,7 +78,7 @@ def engine_seconds(fn: Function, rows: int, in_flight: int, chunk: int) -> float
 
 
 def floor_seconds(background: BackgroundLoop, fn: Function, rows: int, in_flight: int) -> float:
-    """The same calls by coroutines that do nothing else, on a loop of the same kind."""
+    """Return the seconds of coroutines that only make the same calls, on the same kind of loop."""
     left = iter(range(rows))
 
     async def work() -> None:
@@ -114,13 +114,13 @@ def _latency_bound(background: BackgroundLoop) -> None:
             f"{name}: {limit / statistics.median(ours):.2f} of the limit (best {limit / min(ours):.2f});"
             f" a bare loop {limit / statistics.median(floor):.2f} (best {limit / min(floor):.2f});"
             f" {statistics.median(pairs):.2f} of the bare loop (best {max(pairs):.2f});"
-            f" of ours, {statistics.median(waited):.0%} waiting for a processor",
+            f" the engine waited for a processor {statistics.median(waited):.0%} of the time",
             flush=True,
         )
 
 
 def _waited() -> float:
-    """Seconds for which threads of this process that are alive could run and had no processor."""
+    """Return the seconds that this process's live threads were runnable without a processor."""
     waited = 0
     for schedule in Path("/proc/self/task").glob("*/schedstat"):
         with contextlib.suppress(OSError):
@@ -145,15 +145,15 @@ def _processor_time() -> None:
         ours.append(time.process_time() - began)
     per_row = 1e6 / rows
     print(
-        f"a function that returns at once, retries and timeouts on: {min(ours) * per_row:.2f} µs of processor time"
-        f" a row (median {statistics.median(ours) * per_row:.2f}), {min(floor) * per_row:.2f} of it for a bare call"
+        f"a function that returns immediately, retries and timeouts on: {min(ours) * per_row:.2f} µs of processor time"
+        f" per row (median {statistics.median(ours) * per_row:.2f}), {min(floor) * per_row:.2f} for a bare call"
     )
 
 
 def _memory() -> None:
     sizes = {rows: _peak_memory(rows) for rows in (100_000, 1_000_000, 10_000_000)}
-    told = ", ".join(f"{rows:,} rows: {size:.1f} MB" for rows, size in sizes.items())
-    print(f"memory of the process, {told}; ratio {sizes[10_000_000] / sizes[100_000]:.3f}")
+    figures = ", ".join(f"{rows:,} rows: {size:.1f} MB" for rows, size in sizes.items())
+    print(f"memory of the process, {figures}; ratio {sizes[10_000_000] / sizes[100_000]:.3f}")
 
 
 def _peak_memory(rows: int) -> float:
@@ -163,7 +163,7 @@ def _peak_memory(rows: int) -> float:
 
 
 def report_memory(rows: int) -> None:
-    """Runs so many rows with answers of their own, and prints the most memory that it took, in megabytes."""
+    """Enrich ``rows`` with distinct answers and print the peak memory in megabytes."""
     import resource
 
     engine = Engine(Plan(_record), Definition("calls", "answers", "resource", "batch"))
@@ -173,13 +173,13 @@ def report_memory(rows: int) -> None:
 
 
 def _against_others() -> None:
-    """The heavy tail: without a network, and by aiohttp on a real HTTP service on loopback."""
+    """Compare the recipes with heavy-tailed latency, in memory and with an HTTP service on loopback."""
 
     async def pretend(_: object, row: int) -> int:
         return await _heavy_tail(row)
 
     mean = (_TAIL + _REST * (_TAIL_EVERY - 1)) / _TAIL_EVERY
-    # Only some depend on how large batches are.
+    # Batch size affects only these recipes.
     by_batch = {name: RECIPES[name] for name in ("enrich", "asyncio.run(gather) per batch")}
     for rows, batch, recipes in ((5_000, 1_000, RECIPES), (20_000, _CHUNK, by_batch)):
         job = Job(contextlib.nullcontext, pretend, rows, 100, batch)
@@ -221,7 +221,7 @@ def _compare(
     before: Callable[[int], None] = lambda _: None,
     after: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """The recipes in turns, the order turning as well."""
+    """Run the recipes alternately; reverse their order in every second round."""
     times: dict[str, list[float]] = {recipe: [] for recipe in recipes}
     for number in range(_ROUNDS):
         for recipe in list(recipes) if number % 2 == 0 else reversed(recipes):
@@ -239,7 +239,7 @@ def _compare(
 
 
 def run() -> None:
-    """Prints all of it."""
+    """Print all results."""
     background = BackgroundLoop()
     print(f"event loop: {background.kind}; load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     _processor_time()

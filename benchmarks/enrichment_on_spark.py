@@ -1,6 +1,6 @@
-"""What enrich costs through Spark: over mapInArrow that changes nothing, in memory, and against what people write.
+"""Cost of enrich on Spark: processor time over an identity mapInArrow, memory, and comparison with alternatives.
 
-A worker's processor time and memory are what psutil says of the process. What is compared runs in turns.
+psutil reports the processor time and memory of the workers. Compared variants run alternately.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROWS = 1_000_000
 _MEMORY_ROWS = (100_000, 1_000_000, 10_000_000)
 _TAIL_EVERY, _TAIL, _REST = 100, 0.1, 0.001
 _TAIL_ROWS, _IN_FLIGHT, _SLOTS = 100_000, 100, 2
-#: Groups take so long that fewer rows must do.
+#: Recipes that gather by groups are slow, so they get fewer rows.
 _GROUP_ROWS = 20_000
 _LOOK_SECONDS = 0.05
 
@@ -68,7 +68,7 @@ def _session(**settings: str) -> Iterator[SparkSession]:
 
 
 def _workers() -> list[psutil.Process]:
-    """The daemon of Spark's Python workers, and the workers."""
+    """Return the daemon of Spark's Python workers and the workers."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -93,7 +93,7 @@ def _compute(df: DataFrame) -> None:
 def _processor_time(spark: SparkSession) -> None:
     rows = spark.range(0, _ROWS, 1, 1)
     ways = {
-        "mapInArrow that changes nothing": rows.mapInArrow(_unchanged, "id long"),
+        "identity mapInArrow": rows.mapInArrow(_unchanged, "id long"),
         "enrich": enrich(rows, _at_once, output="answer long"),
     }
     spent: dict[str, list[float]] = {way: [] for way in ways}
@@ -108,21 +108,21 @@ def _processor_time(spark: SparkSession) -> None:
             spent[way].append((_processor_seconds() - before) / _ROWS * 1e6)
     for way in ways:
         print(
-            f"{way}: {min(spent[way]):.2f} µs of the worker's processor time a row"
-            f" (median {statistics.median(spent[way]):.2f}), {min(took[way]):.2f} by the clock"
+            f"{way}: {min(spent[way]):.2f} µs of the worker's processor time per row"
+            f" (median {statistics.median(spent[way]):.2f}), {min(took[way]):.2f} of wall-clock time"
             f" (median {statistics.median(took[way]):.2f})"
         )
     nothing, ours = ways
     print(
-        f"difference: {min(spent[ours]) - min(spent[nothing]):.2f} µs of processor time a row"
+        f"difference: {min(spent[ours]) - min(spent[nothing]):.2f} µs of processor time per row"
         f" (median {statistics.median(spent[ours]) - statistics.median(spent[nothing]):.2f}),"
-        f" {min(took[ours]) - min(took[nothing]):.2f} by the clock",
+        f" {min(took[ours]) - min(took[nothing]):.2f} of wall-clock time",
         flush=True,
     )
 
 
 def _most_memory(run: Callable[[], None]) -> float:
-    """The largest resident set of a worker while something runs, in megabytes."""
+    """Return the peak resident memory of a worker while ``run`` executes, in megabytes."""
     over, most = threading.Event(), 0
 
     def look() -> None:
@@ -147,20 +147,20 @@ def _memory(spark: SparkSession) -> None:
     for rows in _MEMORY_ROWS:
         df = enrich(spark.range(0, rows, 1, 1), _record, output="country string, risk double")
         sizes[rows] = _most_memory(lambda df=df: _compute(df))  # type: ignore[misc]
-    told = ", ".join(f"{rows:,} rows: {size:.1f} MB" for rows, size in sizes.items())
-    print(f"memory of the worker, {told}; ratio {sizes[max(sizes)] / sizes[min(sizes)]:.3f}", flush=True)
+    figures = ", ".join(f"{rows:,} rows: {size:.1f} MB" for rows, size in sizes.items())
+    print(f"memory of the worker, {figures}; ratio {sizes[max(sizes)] / sizes[min(sizes)]:.3f}", flush=True)
 
 
 def _against_others(spark: SparkSession) -> None:
     recipes = _spark_recipes.RECIPES
     mean = (_TAIL + _REST * (_TAIL_EVERY - 1)) / _TAIL_EVERY
     ways = {name: (recipe, _IN_FLIGHT) for name, recipe in recipes.items()}
-    # The last: as many calls in flight in all as one driver makes.
-    ways[f"enrich_batch, {_IN_FLIGHT} in flight in all"] = (recipes["enrich_batch"], _IN_FLIGHT // _SLOTS)
+    # The last variant has as many calls in flight over all tasks as the recipes at the driver.
+    ways[f"enrich_batch, {_IN_FLIGHT} in flight over all tasks"] = (recipes["enrich_batch"], _IN_FLIGHT // _SLOTS)
     for size in (10_000, 1_000):
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(size))
         shares: dict[str, list[float]] = {name: [] for name in ways}
-        # The first round is for Spark to get warm.
+        # The first round warms up Spark.
         for number in range(_ROUNDS + 1):
             for name in list(ways) if number % 2 == 0 else reversed(ways):
                 recipe, in_flight = ways[name]
@@ -171,7 +171,7 @@ def _against_others(spark: SparkSession) -> None:
                 assert [(row.id, row.answer) for row in made.collect()] == [(row, row) for row in range(count)]
                 if number:
                     shares[name].append(took / (count * mean / (_IN_FLIGHT * _SLOTS)))
-        print(f"heavy tail, {_SLOTS} slots, {_IN_FLIGHT} in flight each, batches of {size:,}; times their limit:")
+        print(f"heavy tail, {_SLOTS} slots, {_IN_FLIGHT} in flight each, batches of {size:,}; ratio to the limit:")
         ours = statistics.median(shares["enrich_batch"])
         for name, found in shares.items():
             median = statistics.median(found)
@@ -179,12 +179,12 @@ def _against_others(spark: SparkSession) -> None:
 
 
 def run() -> None:
-    """Prints all of it."""
+    """Print all results."""
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     with _session() as spark:
         _processor_time(spark)
         _against_others(spark)
-    # A worker that has served before is no smaller for it.
+    # A reused worker would keep the memory of earlier runs.
     with _session(**{"spark.python.worker.reuse": "false"}) as spark:
         _memory(spark)
 

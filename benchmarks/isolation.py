@@ -1,20 +1,23 @@
-"""What bad reporters cost a good one: its throughput and its p99 latency alone, and beside each kind, pair, and all.
+"""Effect of bad reporters on a good one: throughput and p99 latency, with each kind, each pair and all kinds.
 
-The good reporter is a ``file``. It is measured in three processes by turns, in short windows: alone; beside as many
-reporters that do nothing; beside the bad ones. The first comparison is what an operator asks, the second says what of
-it is the badness. While the others are measured, the bad ones are stopped (SIGSTOP). Bad reporters never get the rest
-that the circuit breaker would give them, and their timeout is a tenth of the default, so that whatever they do happens
-often; with ``ISOLATION_SETTINGS=default`` they have all that as it is shipped. The first row is a good neighbour
-measured against a good neighbour: as far as it is off from 1, the machine is too busy for what follows to be believed.
-The second is a neighbour with nothing bad about it but that each call computes for a fifth of a millisecond, as it
-takes to start a thread: no more than that is to be seen beside one that leaks threads. Throughput is a flood of
-records, translated and dispatched as fast as a sidecar does it; latency is from dispatch to a written file, at a steady
-2,000 events a second. With ``ISOLATION_FLOOD=events`` the flood is of events that are made beforehand: some ten times
-what ever comes from the translation, so that next to nothing but the interpreter's lock, which all share, is measured.
+The good reporter is a ``file`` reporter. Three processes measure it alternately, in short windows: alone; with idle
+reporters; with the same number of bad reporters. The ratio to "alone" is the total effect; the ratio to "idle" is the
+effect of the bad behavior. Each process
+is stopped (SIGSTOP) while another one is measured.
 
-``ISOLATION_WINDOWS`` (9): windows a kind; ``ISOLATION_PAIRS`` (1): windows a pair before a closer look at those that
-are not within the target, 0 leaves pairs out; ``ISOLATION_KINDS``: some of the kinds, separated by semicolons.
-Everything takes 40 minutes, without pairs some twelve.
+Bad reporters have a timeout of 1 s, a short retry back-off and a circuit breaker that opens only after 1,000
+failures, so that bad behavior happens often; ``ISOLATION_SETTINGS=default`` uses the default settings. The first row
+compares an idle reporter with an idle reporter: its distance from 1 is the noise of the machine. The second row is a
+good reporter that computes for 0.2 ms in each call, about the cost of starting a thread; it is the baseline for
+reporters that leak threads.
+
+Throughput is measured with a flood of records that are translated and dispatched at full speed; latency is the time
+from dispatch to the written file, at 2,000 events per second. ``ISOLATION_FLOOD=events`` uses events built in advance.
+They arrive about ten times as fast as translated ones, so that this mode mostly measures contention for the GIL.
+
+``ISOLATION_WINDOWS`` (9): windows per kind. ``ISOLATION_PAIRS`` (1): windows per pair before the benchmark repeats the
+pairs that miss the target with more windows; 0 omits pairs. ``ISOLATION_KINDS``: kinds to measure, separated by
+semicolons. A full run takes 40 minutes, without pairs about twelve.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ _WINDOWS = int(os.environ.get("ISOLATION_WINDOWS", "9"))
 _PAIRS = int(os.environ.get("ISOLATION_PAIRS", "1"))
 _CLOSER = 3
 _TARGET = 0.10
-#: What these take of the processors (they spin, or start and die all the time) is gone for any program.
+#: These kinds consume processor time all the time (they spin, or start and exit), which slows down any program.
 _BUSY = {
     "raises odd things in a process",
     "spins in a thread",
@@ -58,7 +61,7 @@ _GROUPS = {
 
 
 class Costs(NamedTuple):
-    """Ratios beside the bad ones, to being alone and to being beside as many that do nothing."""
+    """Throughput and p99 with bad reporters, as ratios to "alone" and "idle", with the absolute figures."""
 
     throughput: float
     p99: float
@@ -70,7 +73,7 @@ class Costs(NamedTuple):
 
     @property
     def is_met(self) -> bool:
-        """Within the target, beside what as many good ones cost."""
+        """Return whether both ratios to idle reporters are within the target."""
         return self.throughput_to_idle >= 1 - _TARGET and self.p99_to_idle <= 1 + _TARGET
 
 
@@ -94,16 +97,16 @@ def _costs(alone: Subject, idle: Subject, kinds: Sequence[str], windows: int) ->
 
 
 def _ratio(ones: Sequence[Window], others: Sequence[Window]) -> float:
-    """The median of the ratios of windows that followed each other."""
+    """Return the median ratio of windows that ran one after the other."""
     return statistics.median(one.throughput / other.throughput for one, other in zip(ones, others, strict=True))
 
 
 def _p99(windows: Sequence[Window]) -> float:
-    """Of all of them together: in one alone, it would be what a handful of events met with."""
+    """Return the p99 over all windows together; one window has too few events in its tail."""
     return statistics.quantiles(itertools.chain.from_iterable(window.latencies for window in windows), n=100)[98]
 
 
-def _tell(what: str, costs: Costs) -> None:
+def _print_row(what: str, costs: Costs) -> None:
     throughput = f"{costs.throughput:5.2f} {costs.throughput_to_idle:5.2f} {costs.rate:9,.0f}"
     p99 = f"{costs.p99:5.2f} {costs.p99_to_idle:5.2f} {costs.seconds * 1e3:7.2f}"
     print(f"{what:48} {throughput}   {p99}   {costs.lost:6}{'' if costs.is_met else '  <'}", flush=True)
@@ -115,49 +118,49 @@ def _head(what: str) -> None:
 
 
 def run() -> None:
-    """Prints the ratios; within 10 % is promised, and what is not is marked."""
+    """Print the ratios and mark results that miss the target of 10 %."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    # A benchmark that is told to end leaves nobody behind who spins.
+    # On SIGTERM, exit through the context managers, so that no spinning process survives.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     from misbehaving import KINDS
 
     names = [name for name in os.environ.get("ISOLATION_KINDS", ";".join(KINDS)).split(";") if name]
     with subject([]) as alone:
-        _head("beside one that ...")
+        _head("with one reporter that ...")
         with subject([NOTHING]) as idle:
             for name in (*GOOD, *names):
-                _tell(name, _costs(alone, idle, [name], _WINDOWS))
+                _print_row(name, _costs(alone, idle, [name], _WINDOWS))
         if _PAIRS:
-            _head("beside two")
+            _head("with two reporters")
             with subject([NOTHING, NOTHING]) as idle:
                 pairs = {
                     pair: _costs(alone, idle, pair, _PAIRS)
                     for pair in itertools.combinations_with_replacement(names, 2)
                 }
-                # One window is little: those that do not show it there are looked at more closely.
+                # One window is noisy: measure the pairs that miss the target again with more windows.
                 pairs |= {pair: _costs(alone, idle, pair, _CLOSER) for pair, costs in pairs.items() if not costs.is_met}
             worst = sorted(pairs.items(), key=lambda item: item[1].throughput_to_idle)
             for pair, costs in [(pair, costs) for pair, costs in worst if not costs.is_met]:
-                _tell(" + ".join(pair), costs)
+                _print_row(" + ".join(pair), costs)
             _summary(list(pairs.values()))
-        _head("beside all ...")
+        _head("with all reporters ...")
         groups = {
             **_GROUPS,
             "that run in a thread, and do not spin": set(names) - _BUSY,
-            "but the one that spins in a thread": set(names) - {"spins in a thread"},
-            "of them": set(names),
+            "except the one that spins in a thread": set(names) - {"spins in a thread"},
+            "of every kind": set(names),
         }
         for what, members in groups.items():
             if kinds := [name for name in names if name in members]:
                 with subject([NOTHING] * len(kinds)) as idle:
-                    _tell(what, _costs(alone, idle, kinds, _WINDOWS))
+                    _print_row(what, _costs(alone, idle, kinds, _WINDOWS))
 
 
 def _summary(pairs: Sequence[Costs]) -> None:
     met = sum(costs.is_met for costs in pairs)
     throughput = statistics.median(costs.throughput_to_idle for costs in pairs)
     p99 = statistics.median(costs.p99_to_idle for costs in pairs)
-    print(f"{met} of {len(pairs)} pairs are within {_TARGET:.0%}; those above are not.")
+    print(f"{met} of {len(pairs)} pairs are within {_TARGET:.0%}; the pairs listed above are not.")
     print(f"The median pair's ratio to idle: throughput {throughput:.2f}, p99 {p99:.2f}")
 
 

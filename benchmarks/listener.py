@@ -1,6 +1,6 @@
-"""What a listener callback costs Spark: the shim's own classes in a JVM of their own, without Spark around them.
+"""Time of a listener callback: the shim's own classes in a JVM without a SparkContext.
 
-``benchmarks/java/ListenerBenchmark.java`` says what is compared, and how.
+``benchmarks/java/ListenerBenchmark.java`` describes the method.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from benchmarks._java import run_java
 
 
 def run() -> None:
-    """Prints medians and tails, and the ratios that are promised: 2, 5 µs, 50 ns."""
+    """Print medians, tails and ratios; the targets are a ratio of 2, 5 µs and 50 ns."""
     with tempfile.TemporaryDirectory() as folder:
         run_java("ListenerBenchmark", [sys.executable, Path(folder, "events.jsonl")])
 

@@ -1,15 +1,14 @@
-"""What an event costs each reporter, on one core, beside the bare client library doing the same.
+"""Cost of an event in the file and otlp reporters on one core, compared with the bare client library.
 
-The reporters are called as a worker calls them, with batches of 512 events of a usual size, from a process that is
-pinned to one core. Baselines are what one would write without this project:
+The benchmark calls each reporter as its worker thread does, with batches of 512 events of typical size, in a process
+that is pinned to one core. Baselines:
 
-- ``otlp``: OpenTelemetry's own exporter, handed SDK log records that are made already;
+- ``otlp``: OpenTelemetry's own exporter with SDK log records built in advance;
 - ``file``: ``json.dumps`` and ``file.write``, and msgspec alone.
 
-Counted is processor time, of all threads of the process: that of a busy machine's clock says little. Each pair is
-measured in turns, so that the machine is as busy for both; the ratio is the median of the rounds'.
-The receivers are real servers of their own processes (gRPC's and Python's HTTP server, which only count); with
-``make collector`` done, the OpenTelemetry Collector is measured, too.
+The ratio compares processor time of all threads of the process, because wall-clock time depends on other load. Both
+sides of a pair run alternately; the result is the median ratio of the rounds. The receivers are real gRPC and HTTP
+servers in their own processes that only count. After ``make collector`` the OpenTelemetry Collector is measured, too.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _ROUND_SECONDS = 0.7
 
 
 def events() -> list[Event]:
-    """Committed batches, as a stream reports them: 17 attributes."""
+    """Build events of committed micro-batches with 17 attributes each."""
     attributes: dict[str, Any] = {
         "spark.app.id": "local-1795263269000",
         "spark.app.name": "clickstream",
@@ -70,14 +69,14 @@ Deliver = Callable[[], None]
 
 
 class Rate(NamedTuple):
-    """Events a second: of processor time, all threads together, and of the clock."""
+    """Events per second of processor time (all threads), and of wall-clock time."""
 
     cpu: float
     clock: float
 
 
 def rate(deliver: Deliver) -> Rate:
-    """Of one round."""
+    """Measure one round."""
     count, start, cpu = 0, time.perf_counter(), time.process_time()
     while (took := time.perf_counter() - start) < _ROUND_SECONDS:
         deliver()
@@ -86,7 +85,7 @@ def rate(deliver: Deliver) -> Rate:
 
 
 def show(what: str, ours: Deliver, bare: dict[str, Deliver], clean: Callable[[], None] = lambda: None) -> None:
-    """Prints the medians of both and of their ratio, measured in turns; ``clean`` is called between them."""
+    """Measure both sides alternately; print their medians and the median ratio. Call ``clean`` after each round."""
 
     def round_of(deliver: Deliver) -> Rate:
         deliver()
@@ -100,15 +99,15 @@ def show(what: str, ours: Deliver, bare: dict[str, Deliver], clean: Callable[[],
         bare_cpu = statistics.median(one.cpu for _, one in pairs)
         ratio = statistics.median(one.cpu / other.cpu for one, other in pairs)
         print(
-            f"{what}: {mine.cpu:,.0f} events/s of one core ({1e6 / mine.cpu:.1f} µs each), {mine.clock:,.0f} by the"
-            f" clock; {name}: {bare_cpu:,.0f} ({1e6 / bare_cpu:.1f} µs); {ratio:.2f} times as fast",
+            f"{what}: {mine.cpu:,.0f} events/s of one core ({1e6 / mine.cpu:.1f} µs each), {mine.clock:,.0f} of"
+            f" wall-clock time; {name}: {bare_cpu:,.0f} ({1e6 / bare_cpu:.1f} µs); {ratio:.2f} times as fast",
             flush=True,
         )
 
 
 @contextmanager
 def delivering(reporter: Reporter, batch: Sequence[Event]) -> Iterator[Deliver]:
-    """A reporter on a loop of its own, as in its worker's thread."""
+    """Open a reporter on its own event loop, as its worker thread does."""
     loop = asyncio.new_event_loop()
 
     async def call(method: Callable[[], Any]) -> None:
@@ -139,7 +138,7 @@ def measure_file(batch: list[Event]) -> None:
             bare.write(b"".join(encode_event(event) + b"\n" for event in batch))
 
         def clean() -> None:
-            # What waits for the disk must not slow down who comes next.
+            # Discard data that still waits for the disk, so that it does not slow down the next round.
             for one in Path(folder).iterdir():
                 os.truncate(one, 0)
 
@@ -154,7 +153,7 @@ def measure_file(batch: list[Event]) -> None:
 
 
 def exporter_of(protocol: str, endpoint: str, batch: list[Event]) -> tuple[Deliver, Callable[[], None]]:
-    """OpenTelemetry's own exporter with the same records, and its end."""
+    """Return a delivery of the same records by OpenTelemetry's own exporter, and its shutdown function."""
     from opentelemetry._logs import LogRecord, SeverityNumber
     from opentelemetry.sdk._logs import ReadableLogRecord
     from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
@@ -201,7 +200,7 @@ def measure_otlp(batch: list[Event]) -> None:
         if COLLECTOR.exists():
             targets.append(("the collector", stack.enter_context(collector())))
         else:
-            print("the collector is not measured: `make collector` builds it")
+            print("OpenTelemetry Collector not found, skipping it; run `make collector` to build it")
         for to, endpoints in targets:
             for protocol in protocols:
                 settings = OtlpConfig(protocol=protocol, endpoint=endpoints[protocol])
@@ -212,7 +211,7 @@ def measure_otlp(batch: list[Event]) -> None:
 
 
 def run() -> None:
-    """Prints events a second on one core, and how that compares; promised are 20,000 for otlp, 150,000 for file."""
+    """Print events per second on one core and the ratios; the targets are 20,000 for otlp and 150,000 for file."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {0})
     try:

@@ -1,7 +1,7 @@
-"""What an event costs on its way to a database, a webhook and Kafka, beside the bare client library doing the same.
+"""Cost of an event in the database, webhook and Kafka reporters, compared with the bare client library.
 
-Both sides send the same batches to the same real server on this machine, in turns; the bare client gets rows and bodies
-that are ready to be sent, so that the ratio holds all that a reporter adds: rows, JSON, books, verdicts.
+Both sides send the same batches to the same real server on this machine, alternately. The bare client sends rows and
+bodies built in advance, so that the ratio includes all work of the reporter: rows, JSON, accounting, results.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Send = Callable[[Any], None]
 
 
 def _template() -> Event:
-    """An event of the size that most have: a micro-batch that was committed."""
+    """Build an event of typical size: a committed micro-batch."""
     commit = EventBuilder("spark.streaming.query", "BatchCommitEvent")
     commit.set_body("Query 'clicks-per-minute' committed batch 41 in 1017 ms: 6 rows, watermark 2026-01-31T10:00:20Z")
     commit.set_attributes({f"duration.phase{n}_ms": 17 * n for n in range(8)})
@@ -68,7 +68,7 @@ def _events() -> list[Event]:
 
 
 def _compare(name: str, ours: Send, bare: Send, prepare: Callable[[list[Event]], Any]) -> None:
-    """Medians of rounds in turns: processor time of this process an event, and events a second by the clock."""
+    """Run rounds alternately; print median processor time per event and median events per second of both sides."""
     costs: dict[Send, list[float]] = {ours: [], bare: []}
     clocks: dict[Send, list[float]] = {ours: [], bare: []}
     for number in range(_ROUNDS + 2):
@@ -83,7 +83,7 @@ def _compare(name: str, ours: Send, bare: Send, prepare: Callable[[list[Event]],
     our_cost, bare_cost = (statistics.median(costs[send]) for send in (ours, bare))
     our_rate, bare_rate = (statistics.median(clocks[send]) for send in (ours, bare))
     print(
-        f"{name}: {our_cost:.1f} µs of processor an event, bare client {bare_cost:.1f} µs, ratio"
+        f"{name}: {our_cost:.1f} µs of processor time per event, bare client {bare_cost:.1f} µs, ratio"
         f" {our_cost / bare_cost:.2f}; {our_rate:,.0f} events/s, bare {bare_rate:,.0f}"
     )
 
@@ -115,7 +115,7 @@ def _sqlite() -> None:
 
         def bare(rows: list[tuple[Any, ...]]) -> None:
             with connection:
-                # Dates as text, as SQLAlchemy writes them.
+                # SQLAlchemy writes dates as text.
                 connection.executemany(statement, [(*row[:3], str(row[3]), *row[4:]) for row in rows])
 
         _database("SQLite", f"sqlite:///{path}", bare)
@@ -147,7 +147,7 @@ def _postgresql() -> None:
 
 @contextlib.contextmanager
 def _sink() -> Iterator[str]:
-    """A receiver in a process of its own, which does as little as possible."""
+    """Run a minimal receiver in its own process."""
     with subprocess.Popen([sys.executable, "-c", _SINK], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
@@ -208,7 +208,7 @@ def _kafka(loop: asyncio.AbstractEventLoop) -> None:
         producer = Producer({**config.of_librdkafka(), "bootstrap.servers": broker.servers})
 
         def bare(values: list[bytes]) -> None:
-            # As ours, a delivery is believed when it is reported.
+            # Like the reporter, check the delivery report of each message.
             reported: list[Any] = []
             for value in values:
                 producer.produce("events", value, key, headers=headers, on_delivery=lambda *one: reported.append(one))
@@ -227,7 +227,7 @@ def _kafka(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def run() -> None:
-    """Prints, of each reporter, what an event costs and what the bare client needs."""
+    """Print the cost of an event for each reporter and for its bare client."""
     sys.path.insert(0, str(_ROOT / "tests"))
     print(f"batches of {_BATCH} events of {len(encode_event(_TEMPLATE)):,} bytes of JSON, {_ROUNDS} rounds in turns")
     loop = asyncio.new_event_loop()

@@ -1,8 +1,7 @@
-"""What the sidecar takes: memory, the time until it is ready, and the processor while nothing happens.
+"""Resources of the sidecar: memory, time until ready, and processor time while idle.
 
-A sidecar with a ``file`` and a ``log`` reporter, told what a driver tells it, and left alone. Memory is what is
-resident, the shared pages of the interpreter included. What is compared with is the least that a Python with an
-idle thread and an event loop can do with.
+The sidecar has a ``file`` and a ``log`` reporter and receives a driver's messages. Memory is the resident size,
+including the interpreter's shared pages. The baseline is a Python with an idle thread and an event loop.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ while sys.stdin.buffer.readline():
 
 
 class _Process:
-    """A Python that speaks the sidecar's side of the pipe."""
+    """Python process at the other end of the pipe: the sidecar or the baseline."""
 
     def __init__(self, program: str, first: bytes, errors: Path) -> None:
         started = time.monotonic()
@@ -44,12 +43,12 @@ class _Process:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
             )
-        self.tell([first])
+        self.send([first])
         self.await_answer("ready")
         self.ready_after = time.monotonic() - started
         self._seen = psutil.Process(self._process.pid)
 
-    def tell(self, lines: Sequence[bytes]) -> None:
+    def send(self, lines: Sequence[bytes]) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(b"".join(line + b"\n" for line in lines))
         self._process.stdin.flush()
@@ -60,7 +59,7 @@ class _Process:
             answer = msgspec.json.decode(line)
             if answer["kind"] == kind and answer.items() >= fields.items():
                 return
-        raise AssertionError(f"it ended and never said {kind} {fields}")
+        raise AssertionError(f"the process ended without sending {kind} {fields}")
 
     @property
     def megabytes(self) -> float:
@@ -94,17 +93,17 @@ def _jobs(count: int) -> Iterator[bytes]:
 
 
 def run() -> None:
-    """Prints memory, time and share; under 60 MB, a second and 0.5 % are promised."""
+    """Print memory, start time and idle share; the targets are 60 MB, 1 s and 0.5 %."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         print(f"load before: {os.getloadavg()[0]:.2f}, on {os.cpu_count()} processors")
         _starts(folder)
         bare = _Process(_BARE, b"", folder / "stderr")
         ours = _Process(_SIDECAR, _hello(folder), folder / "stderr")
-        print(f"memory: {ours.megabytes:.1f} MB when it is ready (a bare Python with asyncio: {bare.megabytes:.1f} MB)")
+        print(f"memory: {ours.megabytes:.1f} MB when ready (a bare Python with asyncio: {bare.megabytes:.1f} MB)")
         lines = list(_jobs(_EVENTS))
         for start in range(0, _EVENTS, 500):
-            # As many as a mailbox holds, so that every one is delivered.
+            # Send at most as many events as the mailbox holds, so that all are delivered.
             ours.tell(lines[start : start + 500])
             ours.await_answer("ack", through=start + 500)
         print(f"memory: {ours.megabytes:.1f} MB after {_EVENTS:,} events")
@@ -118,7 +117,7 @@ def run() -> None:
 
 
 def _starts(folder: Path) -> None:
-    """Starts of both, by turns; the first of each fills the system's caches and does not count."""
+    """Start both alternately; the first start of each fills the system's caches and does not count."""
     times: dict[str, list[float]] = {_SIDECAR: [], _BARE: []}
     for _ in range(1 + _STARTS):
         for program, taken in times.items():

@@ -1,8 +1,8 @@
-"""What at-least-once costs: events into a spool and through it, beside the same rows in plain SQLite and a mailbox.
+"""Cost of at-least-once delivery: events into and through a spool, compared with plain SQLite and a mailbox.
 
-Everything in one process and on the same disk, in turns, so that the ratios hold whatever else the machine does.
-Plain SQLite has the spool's own table and settings, ``executemany`` and nothing else: no locks, no threads, no
-events to encode, no accounts. It is the most that any spool on SQLite could do.
+Everything runs in one process and on the same disk, alternately, so that the ratios do not depend on other load. Plain
+SQLite uses the spool's table and settings with ``executemany``, without locks, threads, encoding and accounting. It is
+the upper bound for a spool on SQLite.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PATIENCE = 120.0
 
 
 class _Took(NamedTuple):
-    """Seconds: by the clock, and of processors; the second is less at the mercy of what else runs here."""
+    """Seconds of wall-clock and of processor time; processor time depends less on other load."""
 
     wall: float
     cpu: float
@@ -50,7 +50,7 @@ class _Took(NamedTuple):
 
 
 class _Taker(Reporter):
-    """Takes everything, once the gate is open."""
+    """Reporter that accepts every event once its gate is open."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def _entries() -> list[Entry]:
 
 
 def _plain(folder: Path, entries: list[Entry]) -> tuple[_Took, _Took]:
-    """Rows written, and rows written, read and removed; seconds."""
+    """Return the time to write all rows, and to write, read and delete them."""
     rows = [NewRow(e.record, e.event.event_id, worth_of(e.event), 0.0, encode_event(e.event)) for e in entries]
     database = Database(folder / "plain.db", False, 1 << 30)
     db = database.connection
@@ -93,7 +93,7 @@ def _plain(folder: Path, entries: list[Entry]) -> tuple[_Took, _Took]:
 
 
 def _delivered(entries: list[Entry], folder: Path | None, gated: bool) -> _Took:
-    """Until everything is delivered; gated: until everything is on disk, while the reporter takes nothing."""
+    """Return the time until all events are delivered; if gated, until all are on disk while the reporter is blocked."""
     reporter = _Taker()
     if not gated:
         reporter.gate.set()
@@ -101,7 +101,7 @@ def _delivered(entries: list[Entry], folder: Path | None, gated: bool) -> _Took:
     if folder is not None:
         config = SpoolConfig(directory=str(folder), max_size=1 << 30)
         store = partial(Spool, 1024, partial(Clerk, "benchmark", "audit", config))
-    # A mailbox of the usual size would shed from such a burst, and look fast by it.
+    # A mailbox of the default size would shed events from this burst and appear fast.
     capacity = _EVENTS if folder is None else 1024
     delivery = Delivery("audit", lambda: reporter, DeliveryConfig(timeout=_PATIENCE), capacity, store=store)
     delivery.start()
@@ -123,7 +123,7 @@ def _delivered(entries: list[Entry], folder: Path | None, gated: bool) -> _Took:
 
 
 def run() -> None:
-    """Prints events a second, and the ratios."""
+    """Print events per second and the ratios."""
     entries = _entries()
     rounds = []
     for _ in range(_ROUNDS):
@@ -133,12 +133,12 @@ def run() -> None:
             through = _delivered(entries, Path(folder) / "through", gated=False)
             mailbox = _delivered(entries, None, gated=False)
         rounds.append((plain_in, plain_through, into, through, mailbox))
-    names = ("plain SQLite, in", "plain SQLite, in, read and out", "spool, in", "spool, through it", "mailbox")
+    names = ("plain SQLite, in", "plain SQLite, in and out", "spool, in", "spool, in and out", "mailbox")
     size = len(encode_event(entries[0].event))
     print(f"{_EVENTS:,} events of {size} bytes, medians of {_ROUNDS} rounds")
     for name, times in zip(names, zip(*rounds, strict=True), strict=True):
         wall, cpu = (statistics.median(one[clock] for one in times) for clock in (0, 1))
-        print(f"{name}: {_EVENTS / wall:,.0f} events/s, {cpu / _EVENTS * 1e6:.1f} µs of a processor each")
+        print(f"{name}: {_EVENTS / wall:,.0f} events/s, {cpu / _EVENTS * 1e6:.1f} µs of processor time each")
     for what, over, under in (
         ("into the spool / plain SQLite in", 0, 2),
         ("through the spool / plain SQLite in, read and out", 1, 3),

@@ -1,7 +1,7 @@
-"""How long a listener callback takes with the dispatcher type ``sync`` and a file reporter.
+"""Time of a listener callback with the dispatcher type ``sync`` and a file reporter.
 
-``benchmarks/java/SyncRoundTripBenchmark.java`` says what is compared, and how. Afterwards the events in the file
-are counted: one for each call.
+``benchmarks/java/SyncRoundTripBenchmark.java`` describes the method. Afterwards the benchmark verifies that the file
+holds one event per call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WARM_UP = 5_000
 
 
 def run() -> None:
-    """Prints medians and tails; less than 250 µs is promised for the median."""
+    """Print medians and tails; the target for the median is less than 250 µs."""
     with tempfile.TemporaryDirectory() as folder:
         events = Path(folder, "events.jsonl")
         print(f"load before: {os.getloadavg()[0]:.2f}, on {os.cpu_count()} processors")

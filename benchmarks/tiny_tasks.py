@@ -1,17 +1,17 @@
-"""What the listener costs a job of 20,000 tiny tasks: real Spark, with and without it, in pairs.
+"""Overhead of the listener for jobs with 2,000 tiny tasks: real Spark, with and without the listener, in pairs.
 
-All rounds run in one driver, which has warmed up, and the listener is added for one round of each pair and removed
-for the other: two drivers, the one compiled a little luckier than the other, differ by far more than what is looked
-for. Rounds are short and many, and the order within pairs alternates, so that a machine that is busy for a while is so
-for both sides. A round ends when Spark's listener bus is empty. What counts is the job, by the clock, and the driver's
-processor time for all of the round, which says more where others keep the processors busy.
+All rounds run in one warmed-up driver; the listener is added for one round of each pair and removed for the other. Two
+separate drivers would differ by more than the overhead, because the JIT compiles them differently. Rounds are short
+and their order alternates within pairs, so that other load affects both sides. A round ends when Spark's listener bus
+is empty. The results are the job's wall-clock time, and the driver's processor time over the whole round, which
+depends less on other load.
 
-On a machine that is shared, one per cent does not show in that. So what the listener's own threads take of the
-processor is told as well: the shim's, and the thread of Spark's shared listener queue, in which the listener is alone.
-Now and then a third round has Spark's own listener that does nothing: its cost is that of any listener, for Spark wakes
-that thread for each event.
+A shared machine is too noisy to show one per cent in these figures. Therefore the output also has the processor time
+of the listener's own threads: the shim's, and the thread of Spark's shared listener queue, where the listener is the
+only one. Some pairs have a third round with a listener of Spark that does nothing: it shows the cost of any listener,
+because Spark wakes that thread for each event.
 
-``TINY_TASKS_PAIRS`` (50): how many rounds of 2,000 tasks each side has. On a shared machine some hundred are needed.
+``TINY_TASKS_PAIRS`` (50): rounds of 2,000 tasks per side. A shared machine needs about a hundred.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from spark_events.jars import jar_path
 _PAIRS = int(os.environ.get("TINY_TASKS_PAIRS", "50"))
 _TASKS = 2_000
 _WARM_UP = 10
-#: Odd, so that it comes at both ends of a pair.
+#: Odd, so that the idle round runs both before and after a pair.
 _IDLE_EVERY = 5
 _PROMISE = 1.01
 _CONFIDENCE = 0.95
-# The JVM's own tasks: those of Python would take so long that nothing else could be seen.
+# Tasks run in the JVM: Python tasks take so long that they would hide the overhead.
 _PROGRAM = f"""
 import contextlib, json, os, sys, time
 import psutil
@@ -50,17 +50,17 @@ listeners = {{
 }}
 driver = psutil.Process(os.getppid())
 def is_sidecar(process):
-    # A JVM may have other children for a moment, gone when they are asked.
+    # The JVM may have short-lived children that end before cmdline() is read.
     with contextlib.suppress(psutil.Error):
         return "spark_events.sidecar" in " ".join(process.cmdline())
 (sidecar,) = filter(is_sidecar, driver.children())
 def used(process):
     return sum(process.cpu_times()[:2])
 def threads():
-    # The processor time of those that may be the listener's, by number, in seconds; names have 15 letters here.
+    # Processor seconds by thread id, of threads that may be the listener's; comm holds 15 characters.
     found = {{}}
     for one in os.scandir(f"/proc/{{driver.pid}}/task"):
-        # It may have ended meanwhile.
+        # The thread may have ended.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             if open(one.path + "/comm").read().startswith(("spark-listener", "spark-events")):
                 found[one.name] = int(open(one.path + "/schedstat").read().split()[0]) / 1e9
@@ -68,7 +68,7 @@ def threads():
 known = {{one for one in threads()}}
 ours = {{one for one in known if open(f"/proc/{{driver.pid}}/task/{{one}}/comm").read().startswith("spark-events")}}
 def own():
-    # Spark starts a thread for its listeners' queue when the first is added, and ends it with the last.
+    # Spark starts the queue's thread with the first listener and ends it with the last.
     return sum(used for one, used in threads().items() if one in ours or one not in known)
 def add(kind):
     context.addSparkListener(listeners[kind])
@@ -88,8 +88,8 @@ for pair in range(int(sys.argv[1])):
         clock = time.monotonic() - start
         context.listenerBus().waitUntilEmpty()
         took = [clock, used(driver) - before, own() - before_own, used(sidecar) - before_beside]
-        with open(sys.argv[2], "a") as told:
-            told.write(json.dumps([kind, *took, os.getloadavg()[0]]) + "\\n")
+        with open(sys.argv[2], "a") as results:
+            results.write(json.dumps([kind, *took, os.getloadavg()[0]]) + "\\n")
         if kind in listeners:
             context.removeSparkListener(listeners[kind])
 spark.stop()
@@ -97,7 +97,7 @@ spark.stop()
 
 
 class Round(NamedTuple):
-    """What one round took, in seconds: by the clock, and of processor time."""
+    """Result of one round: wall-clock and processor times in seconds, and the load average."""
 
     kind: str
     clock: float
@@ -126,31 +126,31 @@ def _rounds(folder: Path) -> list[Round]:
     assert spec.origin is not None
     home = Path(spec.origin).parent
     environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
-    # A file, for what else is printed is Spark's.
-    told = folder / "rounds"
-    command = [str(home / "bin" / "spark-submit"), *options, str(program), str(_PAIRS), str(told)]
+    # Results use a file, because Spark prints to standard output.
+    results = folder / "rounds"
+    command = [str(home / "bin" / "spark-submit"), *options, str(program), str(_PAIRS), str(results)]
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=environment)
-    return [Round(*json.loads(line)) for line in told.read_text(encoding="utf-8").splitlines()]
+    return [Round(*json.loads(line)) for line in results.read_text(encoding="utf-8").splitlines()]
 
 
 def run() -> None:
-    """Prints the times of both sides, their ratio, and what can be concluded from it; 1.01 is promised."""
+    """Print the times of both sides, their ratio and the verdict; the target is a ratio of 1.01."""
     print(f"load before: {os.getloadavg()[0]:.2f}, on {os.cpu_count()} processors")
     with tempfile.TemporaryDirectory() as folder:
         rounds = _rounds(Path(folder))
         with Path(folder, "events.jsonl").open("rb") as lines:
             jobs = sum(b'"spark.job.id"' in line for line in lines)
-    # A start and an end of each: the listener was there when it should be, and only then.
+    # One start and one end per round with the listener, none without.
     assert jobs == 2 * _PAIRS, jobs
     none, ours, idle = ([one for one in rounds if one.kind == kind] for kind in ("none", "ours", "idle"))
     print(f"{_PAIRS} pairs of rounds of {_TASKS:,} tasks, load {rounds[0].load:.1f} to {rounds[-1].load:.1f}")
-    _conclude("by the clock", [one.clock for one in none], [one.clock for one in ours])
+    _conclude("wall-clock time", [one.clock for one in none], [one.clock for one in ours])
     _conclude("the driver's processor time", [one.driver for one in none], [one.driver for one in ours])
-    for what, some in {"ours": ours, "one that does nothing": idle}.items():
+    for what, some in {"spark-events": ours, "a listener that does nothing": idle}.items():
         driver, own, sidecar = (sum(times) for times in zip(*[one[2:5] for one in some], strict=True))
         each = own / _TASKS / len(some) * 1e6
         print(
-            f"{what}: its own threads took {own / driver:.2%} of the driver's processor time, {each:.1f} µs a task"
+            f"{what}: its own threads took {own / driver:.2%} of the driver's processor time, {each:.1f} µs per task"
             f" (sidecar: {sidecar:.2f} of {driver:.1f} s)"
         )
 
@@ -163,18 +163,20 @@ def _conclude(what: str, without: Sequence[float], with_it: Sequence[float]) -> 
         f" ratio of medians {medians[1] / medians[0]:.3f}"
     )
     for name, values, outside in (
-        ("median of the pairs' ratios, whatever their distribution", logarithms, _of_signs(len(logarithms))),
-        ("centre of the pairs' ratios, by ranks", _averages(logarithms), _of_ranks(len(logarithms))),
+        ("median ratio of the pairs, any distribution", logarithms, _of_signs(len(logarithms))),
+        ("centre of the ratios of the pairs, by ranks", _averages(logarithms), _of_ranks(len(logarithms))),
     ):
         centre, low, high = map(math.exp, (statistics.median(values), values[outside], values[-1 - outside]))
-        verdict = "holds" if high <= _PROMISE else "is broken" if low > _PROMISE else "is neither shown nor refuted"
-        print(f"  {name}: {centre:.4f}, {_CONFIDENCE:.0%} sure {low:.4f} to {high:.4f}: {_PROMISE} {verdict}")
+        verdict = "holds" if high <= _PROMISE else "is missed" if low > _PROMISE else "is undecided"
+        print(
+            f"  {name}: {centre:.4f}, {_CONFIDENCE:.0%} interval {low:.4f} to {high:.4f}: target {_PROMISE} {verdict}"
+        )
 
 
 def _of_signs(count: int) -> int:
-    """How many of so many ordered values lie outside of those that hold the true median: the sign test's interval.
+    """Return how many ordered values to cut at each end for the confidence interval of the median (sign test).
 
-    Each of the values lies above the true median or below it as a coin falls. With fewer than six it is the outermost.
+    Each value lies above the true median with probability 1/2. Fewer than six values give the full range.
     """
     outside = tail = 0
     while 2 * (tail + math.comb(count, outside + 1)) <= (1 - _CONFIDENCE) * 2**count - 2:
@@ -184,11 +186,10 @@ def _of_signs(count: int) -> int:
 
 
 def _of_ranks(count: int) -> int:
-    """The same for the averages of every two of so many values: Wilcoxon's signed ranks.
+    """Return the same for the Walsh averages (Wilcoxon's signed-rank test).
 
-    It needs a distribution that is symmetric, and gets one: the sides of a pair differ in nothing but what is looked
-    for, so but for that the logarithm of their ratio is as likely as its negative. From some dozens on, the sum of
-    ranks is as good as normal.
+    The test needs a symmetric distribution. Both sides of a pair differ only in the listener, so without its effect the
+    logarithm of the ratio is as likely as its negative. The normal approximation holds from some dozens of values.
     """
     mean = count * (count + 1) / 4
     deviation = math.sqrt(count * (count + 1) * (2 * count + 1) / 24)
@@ -196,7 +197,7 @@ def _of_ranks(count: int) -> int:
 
 
 def _averages(values: Sequence[float]) -> list[float]:
-    """Of every two values, and of each with itself: their median is the estimate of Hodges and Lehmann."""
+    """Return the Walsh averages, sorted; their median is the Hodges-Lehmann estimate."""
     return sorted((one + other) / 2 for place, one in enumerate(values) for other in values[place:])
 
 

@@ -1,9 +1,8 @@
-"""How fast an event log becomes events, on one core, and that it needs no more memory for a longer one.
+"""Translation speed of an event log on one core, and memory for logs of different lengths.
 
-The log is made of real lines (those of the tests' fixtures, from Spark 4.3): an application with a
-streaming query, whose micro-batches are repeated with numbers and times of their own. A micro-batch has
-three SQL executions with their plans, two jobs, two stages and twelve tasks; that is close to what the
-event log of a small stream holds, by lines and by bytes.
+The log consists of real lines (the tests' fixtures, from Spark 4.3): an application with a streaming query whose
+micro-batches are repeated with new ids and times. A micro-batch has three SQL executions with their plans, two jobs,
+two stages and twelve tasks. That is close to the event log of a small stream, in lines and bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def _first(lines: list[str], kind: str, also: str = "") -> str:
 
 
 def _shifted(line: str, number: int) -> str:
-    """The line with the ids and times of a later micro-batch."""
+    """Return the line with the ids and times of a later micro-batch."""
     shift = number * _BATCH_MILLIS
     line = re.sub(r'"((?:Submission|Completion|Launch|Finish) Time|time)":(1[0-9]{12})', _later(shift), line)
     line = re.sub(r'"(executionId|rootExecutionId)":(\d+)', lambda m: f'"{m[1]}":{number * 3}', line)
@@ -59,7 +58,7 @@ def _later(shift: int) -> Callable[[re.Match[str]], str]:
 
 
 def _batch(lines: list[str], number: int) -> list[str]:
-    """One micro-batch: two jobs of one stage each, which have six tasks each."""
+    """Build one micro-batch: two jobs with one stage of six tasks each."""
     made = [_first(lines, "SparkListenerSQLExecutionStart")] * 3
     for job in (2 * number, 2 * number + 1):
         ids = {"Job ID": job, "Stage ID": job}
@@ -82,7 +81,7 @@ def _numbered(line: str, numbers: dict[str, int]) -> str:
 
 
 def write_log(path: Path, lines: int) -> None:
-    """A log of at least so many lines."""
+    """Write a log with at least ``lines`` lines."""
     real = _FIXTURE.read_text(encoding="utf-8").splitlines()
     start = next(i for i, line in enumerate(real) if _kind(line) == "QueryStartedEvent") + 1
     written = number = 0
@@ -97,7 +96,7 @@ def write_log(path: Path, lines: int) -> None:
 
 
 def measure(path: Path, everything: bool) -> tuple[int, int, int, float]:
-    """Lines, records, events and seconds of processor time of one replay."""
+    """Replay a log; return lines, records, events and seconds of processor time."""
     (log,) = find_logs(path)
     reader = EventLogReader(log, print)
     translator = Translator(TranslateConfig(streaming_jobs=everything, streaming_stages=everything))
@@ -114,7 +113,7 @@ def measure(path: Path, everything: bool) -> tuple[int, int, int, float]:
 
 
 def run() -> None:
-    """Prints lines a second, and the memory that a log and one of ten times its length need."""
+    """Print lines per second, and the memory for a log and for one ten times as long."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log"
         write_log(path, _LINES)
@@ -131,14 +130,14 @@ def run() -> None:
 
 
 def _peak_memory(path: Path) -> float:
-    """Of a process that does nothing else, in megabytes."""
+    """Return the peak memory of a process that only replays, in megabytes."""
     program = "import sys; from benchmarks.translation import report_memory; report_memory(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, check=True, text=True)
     return float(done.stdout)
 
 
 def report_memory(path: str) -> None:
-    """Replays, and prints the most memory that it took."""
+    """Replay a log and print the peak memory of this process in megabytes."""
     measure(Path(path), everything=False)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 

@@ -1,6 +1,6 @@
-"""A streaming job: clicks per minute and page, from files, with event time and a watermark.
+"""Streaming job: clicks per minute and page, from files, with event time and a watermark.
 
-Usage: spark-submit clickstream.py INPUT OUTPUT. Plain PySpark; it knows nothing of spark-events.
+Usage: spark-submit clickstream.py INPUT OUTPUT. Plain PySpark without any reference to spark-events.
 """
 
 import sys

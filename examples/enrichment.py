@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A stream whose rows are enriched by a service that is slow, and now and then refuses.
+"""Enrich a stream with a slow HTTP service that sometimes rejects a call.
 
 Usage: python enrichment.py [--dir DIR]. Starts the service itself, on loopback; needs spark-events and pyspark.
 """
@@ -27,7 +27,7 @@ ORDERS = 200
 
 
 class Countries(BaseHTTPRequestHandler):
-    """Answers after 20 ms; one call in ten is refused."""
+    """Service that answers after 20 ms and rejects one call in ten."""
 
     protocol_version = "HTTP/1.1"
 
@@ -41,11 +41,11 @@ class Countries(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Suppress the access log."""
 
 
 class Client:
-    """A client that every Python has. In earnest it would be httpx.AsyncClient, or aiohttp.ClientSession."""
+    """HTTP client of the standard library; in production use httpx.AsyncClient or aiohttp.ClientSession."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -62,7 +62,7 @@ class Client:
 
 
 def client_of(url: str) -> Callable[[], AbstractAsyncContextManager[Client]]:
-    """What opens the client: once in each Python worker, kept from one micro-batch to the next."""
+    """Return the function that opens the client once per Python worker; micro-batches share the client."""
 
     @contextlib.asynccontextmanager
     async def open_client() -> AsyncIterator[Client]:
@@ -72,21 +72,21 @@ def client_of(url: str) -> Callable[[], AbstractAsyncContextManager[Client]]:
 
 
 async def country_of(row: Row, ctx: Context) -> dict[str, str]:
-    """Called for every row, up to 20 at the same time in each task."""
+    """Enrich one row; each task runs up to 20 of these calls at the same time."""
     found = await ctx.resource.get(f"/users/{row.user_id}", ctx.idempotency_key)
     return {"country": found["country"]}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Enriches a stream by a service on loopback.")
-    parser.add_argument("--dir", type=Path, help="where to put everything (default: a new temporary directory)")
+    parser = argparse.ArgumentParser(description="Enrich a stream with a service on loopback.")
+    parser.add_argument("--dir", type=Path, help="output folder (default: a new temporary directory)")
     base = parser.parse_args().dir or Path(tempfile.mkdtemp(prefix="spark-events-enrichment-"))
     (base / "orders").mkdir(parents=True)
     for batch in range(2):
         file = base / "orders" / f"{batch}.json"
         rows = range(batch * ORDERS, (batch + 1) * ORDERS)
         file.write_text("".join(f'{{"order_id": {n}, "user_id": {n % 50}}}\n' for n in rows), encoding="utf-8")
-        os.utime(file, (1_700_000_000 + batch,) * 2)  # a file source takes the oldest first
+        os.utime(file, (1_700_000_000 + batch,) * 2)  # a file source reads the oldest file first
 
     service = ThreadingHTTPServer(("127.0.0.1", 0), Countries)
     threading.Thread(target=service.serve_forever, daemon=True).start()
@@ -103,11 +103,11 @@ def main() -> None:
             output="country string not null",
             resource=open_client,
             max_in_flight=20,
-            coalesce_by="user_id",  # 200 orders are of 50 users: 50 calls
+            coalesce_by="user_id",  # 200 orders of 50 users: 50 calls
             retry=Retry(attempts=6, initial=0.05),
         )
         enriched.write.mode("overwrite").json(str(base / "enriched" / str(batch_id)))
-        # The result is settled: to count it calls nobody again.
+        # enrich_batch has stored the result, so counting its rows makes no further calls.
         print(
             f"batch {batch_id}:", {row.country: row["count"] for row in enriched.groupBy("country").count().collect()}
         )

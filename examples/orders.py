@@ -1,6 +1,6 @@
-"""A batch job: yesterday's turnover. Its strict reading of the file fails; it falls back to a tolerant one.
+"""Batch job: yesterday's turnover. Strict parsing of the file fails; the job falls back to tolerant parsing.
 
-Usage: spark-submit orders.py INPUT. Plain PySpark; it knows nothing of spark-events.
+Usage: spark-submit orders.py INPUT. Plain PySpark without any reference to spark-events.
 """
 
 import sys
@@ -14,9 +14,9 @@ spark.read.csv(source, header=True).createOrReplaceTempView("orders")
 try:
     total = spark.sql("SELECT sum(CAST(amount AS int)) FROM orders").first()
 except Exception as error:
-    print(f"not every amount is a number ({type(error).__name__}); those that are not count as 0")
+    print(f"some amounts are not numbers ({type(error).__name__}); counting them as 0")
     total = spark.sql("SELECT sum(coalesce(try_cast(amount AS int), 0)) FROM orders").first()
 
-assert total is not None  # a sum is always one row
+assert total is not None  # an aggregate without GROUP BY always returns one row
 print(f"turnover: {total[0]}")
 spark.stop()

@@ -1,6 +1,6 @@
-"""A streaming job that fails: its foreachBatch meets a payment that it cannot book.
+"""Streaming job that fails: its foreachBatch reads a payment without a currency.
 
-Usage: spark-submit payments.py INPUT OUTPUT. Plain PySpark; it knows nothing of spark-events.
+Usage: spark-submit payments.py INPUT OUTPUT. Plain PySpark without any reference to spark-events.
 """
 
 import sys
@@ -28,4 +28,4 @@ query = (
     .trigger(availableNow=True)
     .start()
 )
-query.awaitTermination()  # raises what went wrong in the query; nothing here catches it
+query.awaitTermination()  # raises the query's error, which ends the job

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The demo: three real spark-submit jobs that know nothing of spark-events, and the events they give.
+"""Run three real spark-submit jobs that contain no spark-events code, and show their events.
 
-Usage: run_demo.py [--dir DIR]. Needs the packages spark-events and pyspark in this Python's
-environment, and a Java for Spark; nothing else. Exits with 1 when an event is missing that must be there.
+Usage: run_demo.py [--dir DIR]. Needs the packages spark-events and pyspark in this Python's environment, and a Java for
+Spark. Exits with 1 when an expected event is missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 JOB_TIMEOUT_SECONDS = 300
-# What belongs to the caller's own Spark and Python must not lead this one astray.
+# The caller's own Spark and Python settings must not affect the demo's Spark.
 FOREIGN = ("SPARK_", "PYSPARK_", "PYTHONPATH", "PYTHONHOME", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "HIVE_CONF_DIR")
 
 
@@ -38,7 +38,7 @@ class Job(NamedTuple):
 
 JOBS = (
     Job("clickstream.py", "a stream: clicks per minute, with a watermark and late data"),
-    Job("orders.py", "a batch job: one of its steps fails and is replaced"),
+    Job("orders.py", "a batch job: one of its steps fails and has a fallback"),
     Job("payments.py", "a stream that fails in foreachBatch", fails=True),
 )
 
@@ -51,8 +51,8 @@ class Result(NamedTuple):
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Runs three Spark jobs and shows the events they give.")
-    parser.add_argument("--dir", type=Path, help="where to put everything (default: a new temporary directory)")
+    parser = argparse.ArgumentParser(description="Run three Spark jobs and show their events.")
+    parser.add_argument("--dir", type=Path, help="output folder (default: a new temporary directory)")
     chosen = parser.parse_args()
     spark_home = find_spark()
     base = prepare(chosen.dir)
@@ -60,10 +60,10 @@ def main() -> int:
     settings = write_configuration(base, events_file)
     write_input(base)
 
-    print("The configuration, all that is needed (conf/spark-defaults.conf):\n")
+    print("The complete configuration (conf/spark-defaults.conf):\n")
     print("\n".join(f"    {line}" for line in settings))
     print(f"\nRunning {len(JOBS)} jobs with {spark_home / 'bin' / 'spark-submit'}")
-    print(f"Spark's own output goes to {base / 'logs'}{os.sep}\n")
+    print(f"Spark's own output is in {base / 'logs'}{os.sep}\n")
     results = [run(job, base, spark_home, number) for number, job in enumerate(JOBS, start=1)]
     problems = [problem for result in results for problem in judge_exit(result)]
 
@@ -72,29 +72,33 @@ def main() -> int:
         problems += show(events_file)
         problems += judge_events(events_file, base)
     else:
-        problems.append(f"no job has written {events_file}")
+        problems.append(f"no job wrote {events_file}")
     summarize(results, events_file)
     if remarks := [f"{result.log}: {line}" for result in results for line in complaints(result.log)]:
-        print("\nWhat spark-events itself had to say:")
+        print("\nWarnings and errors of spark-events:")
         print("\n".join(f"  {remark}" for remark in remarks))
     if problems:
-        print("\nNot as it should be:")
+        print("\nDifferences from the expected result:")
         print("\n".join(f"  - {problem}" for problem in problems))
         return 1
-    print("\nEverything is as it should be: `payments` is meant to fail, and its events say why.")
+    print("\nAll events are as expected: `payments` fails on purpose, and its events name the cause.")
     return 0
 
 
 def find_spark() -> Path:
-    """The Spark inside the PySpark of this Python, without importing it."""
+    """Return the Spark folder of the installed PySpark without importing it."""
     for package, remedy in (("spark_events", "spark-events"), ("pyspark", "'spark-events[spark]'")):
         if importlib.util.find_spec(package) is None:
-            sys.exit(f"demo: {sys.executable} has no {package}; run: {sys.executable} -m pip install {remedy}")
+            sys.exit(
+                f"demo: package {package} not found in {sys.executable}; run: {sys.executable} -m pip install {remedy}"
+            )
     spec = importlib.util.find_spec("pyspark")
     for place in (spec and spec.submodule_search_locations) or ():
         if (Path(place) / "bin" / "spark-submit").is_file():
             return Path(place)
-    sys.exit("demo: the pyspark of this Python has no bin/spark-submit; the demo needs the full package")
+    sys.exit(
+        f"demo: the pyspark of {sys.executable} has no bin/spark-submit; install the full package: pip install pyspark"
+    )
 
 
 def prepare(wanted: Path | None) -> Path:
@@ -108,7 +112,7 @@ def prepare(wanted: Path | None) -> Path:
 
 
 def write_configuration(base: Path, events_file: Path) -> list[str]:
-    """A configuration directory as a cluster has one; returns the lines that are about events."""
+    """Write a configuration directory like a cluster's; return the lines that configure events."""
     from spark_events.cli import conf
     from spark_events.errors import SparkEventsError
 
@@ -128,7 +132,7 @@ def write_configuration(base: Path, events_file: Path) -> list[str]:
         "spark.master                    local[2]",
         "spark.ui.enabled                false",
         "spark.sql.shuffle.partitions    1",
-        # These jobs take seconds: compiling them thoroughly would take longer than it saves.
+        # These jobs take seconds: full JIT compilation would cost more time than it saves.
         "spark.driver.extraJavaOptions   -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     ]
     lines = ["# events", *settings, "", "# a small Spark", *small, ""]
@@ -138,7 +142,7 @@ def write_configuration(base: Path, events_file: Path) -> list[str]:
 
 def write_input(base: Path) -> None:
     clicks = [[(f"10:0{minute}:{second:02}", "/shop") for second in range(0, 60, 10)] for minute in range(3)]
-    clicks.append([("10:00:05", "/late"), ("10:03:00", "/shop")])  # the watermark is past 10:02 by then
+    clicks.append([("10:00:05", "/late"), ("10:03:00", "/shop")])  # by then the watermark is past 10:02
     write_files(
         base / "input" / "clickstream",
         [
@@ -157,7 +161,7 @@ def write_input(base: Path) -> None:
 
 
 def write_files(folder: Path, batches: list[list[dict[str, Any]]]) -> None:
-    """One file a batch; a file source takes the oldest first, so each is a second younger."""
+    """Write one file per batch, each a second newer, because a file source reads the oldest file first."""
     folder.mkdir()
     now = time.time()
     for number, batch in enumerate(batches):
@@ -176,7 +180,7 @@ def run(job: Job, base: Path, spark_home: Path, number: int) -> Result:
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
-            cwd=base,  # where Spark leaves things like spark-warehouse
+            cwd=base,  # Spark writes folders like spark-warehouse here
             env=environment(base, spark_home),
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -207,14 +211,14 @@ def environment(base: Path, spark_home: Path) -> dict[str, str]:
         **kept,
         "SPARK_HOME": str(spark_home),
         "SPARK_CONF_DIR": str(base / "conf"),
-        "SPARK_LOCAL_IP": "127.0.0.1",  # a demo needs no network, nor a host name that resolves
+        "SPARK_LOCAL_IP": "127.0.0.1",  # the demo works without a network and without a host name that resolves
         "PYSPARK_PYTHON": sys.executable,
     }
 
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[float], None]]:
-    """On a terminal, a line that counts the seconds and goes away at the end."""
+    """Show elapsed seconds on a terminal; clear the line at the end."""
     if not sys.stdout.isatty():
         yield lambda seconds: None
         return
@@ -225,7 +229,7 @@ def progress() -> Iterator[Callable[[float], None]]:
 
 
 class CountingLines:
-    """Standard output that knows how many lines it has been given."""
+    """Output stream that counts the lines written."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -252,7 +256,7 @@ def show(events_file: Path) -> list[str]:
 
 
 def complaints(log: Path) -> list[str]:
-    """What the shim and the sidecar have to say in a driver's log, by way of warning."""
+    """Return the warnings and errors of the shim and the sidecar in a driver's log."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return [line for line in lines if "spark-events: " in line and (" WARN " in line or " ERROR " in line)]
 
@@ -266,7 +270,7 @@ def judge_exit(result: Result) -> list[str]:
 
 
 def judge_events(events_file: Path, base: Path) -> list[str]:
-    """Compares what the events say with what the jobs are known to do, and with Spark's checkpoints."""
+    """Compare the events with the jobs' known behavior and with Spark's checkpoints; return the differences."""
     events = [json.loads(line) for line in events_file.read_text(encoding="utf-8").splitlines()]
 
     def found(job: str, name: str, **wanted: Any) -> list[dict[str, Any]]:
@@ -297,11 +301,11 @@ def judge_events(events_file: Path, base: Path) -> list[str]:
         reported = [commit["spark.streaming.batch.id"] for commit in found(job, "BatchCommitEvent")]
         commits = base / "output" / job / "checkpoint" / "commits"
         committed = sorted(int(file.name) for file in commits.glob("[0-9]*"))
-        expect(reported == committed, f"{job}: reported batches {reported}, Spark has committed {committed}")
+        expect(reported == committed, f"{job}: reported batches {reported}, Spark committed {committed}")
     late = sum(c.get("state.rows.dropped_by_watermark", 0) for c in found("clickstream", "BatchCommitEvent"))
     expect(late == 1, f"clickstream: {late} late rows were reported, not 1")
     [*failed_steps] = found("orders", "JobFailureEvent", spark__entity="job", error__type="CAST_INVALID_INPUT")
-    expect(failed_steps, "orders: no JobFailureEvent CAST_INVALID_INPUT of its failed step")
+    expect(failed_steps, "orders: no JobFailureEvent with CAST_INVALID_INPUT for its failed step")
     causes = [failure["failure.root_cause"] for failure in found("payments", "JobFailureEvent", spark__entity="query")]
     expect(causes == ["ValueError: payment 1003 has no currency"], f"payments: the causes of failure are {causes}")
     return problems
@@ -318,8 +322,8 @@ def summarize(results: list[Result], events_file: Path) -> None:
         job = result.job.name
         print(f"  {job:12} {result.exit_code:9}  {counts.get(job, 0):6}  {result.seconds:7.0f}")
     if events_file.exists():
-        print(f"\nThe same as JSON, one event a line, with every attribute: {events_file}")
-        print(f"Failures with their stack traces: {Path(sys.executable).parent / 'spark-events'} tail -v", end=" ")
+        print(f"\nAll events with all attributes, as one JSON document per line: {events_file}")
+        print(f"Show failures with their stack traces: {Path(sys.executable).parent / 'spark-events'} tail -v", end=" ")
         print(f"--min-severity error {events_file}")
 
 

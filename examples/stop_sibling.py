@@ -1,7 +1,8 @@
-"""An alert that acts: when one of two streaming queries fails, the other is stopped.
+"""Stop a streaming query when its sibling fails.
 
-Usage: python examples/stop_sibling.py. Both write to the same table, say, and half a day of one of them alone would
-be worse than none. The callback runs in a thread of its own, in the driver; a sidecar could tell, but not do this.
+Usage: python examples/stop_sibling.py. Imagine that both queries write to the same table, and that output of only one
+of them would be worse than no output. The callback runs in its own thread in the driver, so it can stop the query; a
+reporter in the sidecar could only report the failure.
 """
 
 from pyspark.sql import SparkSession
@@ -22,11 +23,11 @@ with spark_events.start(spark, reporters=["log"]) as events:
             spark_events.add_event(
                 spark_events.EventBuilder("shop.siblings", "SiblingStopped")
                 .set_severity("WARN")
-                .set_body(f"orders is stopped, because {event.attributes['spark.streaming.query.name']} has failed")
+                .set_body(f"stopping orders, because {event.attributes['spark.streaming.query.name']} failed")
             )
             orders.stop()
 
-    # Fails with its first row.
+    # This query fails on its first row.
     rates.selectExpr("assert_true(value < 0)").writeStream.queryName("payments").format("noop").start()
     events.wait_for("SiblingStopped", timeout=300)
     orders.awaitTermination(300)

@@ -1,7 +1,7 @@
-"""A test that waits for an event, and not for a time: ``pytest examples/test_waiting.py``.
+"""Test that waits for an event instead of a fixed time: ``pytest examples/test_waiting.py``.
 
-With ``processAllAvailable`` a test knows that a query has done its work; with events it knows what became of it, also
-when the query has failed, and a test that waited in vain says what came instead.
+``processAllAvailable`` shows that a query has processed its input; events also show the result, including failures. A
+wait that times out reports the events that arrived instead.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ import spark_events
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """With the listener, and without a sidecar."""
+    """Session with the listener and without a sidecar."""
     builder = SparkSession.builder.appName("tests").master("local[2]").config("spark.ui.enabled", "false")
     session = spark_events.configure(builder, sidecar=False).getOrCreate()
     yield session
@@ -24,13 +24,13 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def events(spark: SparkSession) -> Iterator[spark_events.EventStream]:
-    """From the test's beginning to its end."""
+    """Events from the start of the test to its end."""
     with spark_events.start(spark) as stream:
         yield stream
 
 
 def test_every_order_is_counted_once(spark: SparkSession, events: spark_events.EventStream, tmp_path: Path) -> None:
-    """Two files are two batches, and each of them is committed with its rows."""
+    """Two files make two batches; each commit reports its number of rows."""
     for number, lines in enumerate(['{"id": 1}\n{"id": 2}\n', '{"id": 3}\n']):
         (tmp_path / f"{number}.json").write_text(lines)
     orders = spark.readStream.schema("id int").option("maxFilesPerTrigger", 1).json(str(tmp_path))
@@ -42,7 +42,7 @@ def test_every_order_is_counted_once(spark: SparkSession, events: spark_events.E
 
 
 def test_a_failure_names_its_cause(spark: SparkSession, events: spark_events.EventStream) -> None:
-    """The event has what a person would look for in the log."""
+    """The event carries the error message that the log shows."""
     rates = spark.readStream.format("rate").option("rowsPerSecond", 10).load()
     rates.selectExpr("assert_true(value < 0, 'no negative orders')").writeStream.format("noop").queryName("bad").start()
     failure = events.wait_for("JobFailureEvent", min_severity="ERROR", timeout=300)

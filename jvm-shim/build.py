@@ -2,7 +2,7 @@
 """Compile the Java shim into spark_events/jars/spark-events-shim.jar. Standard library only.
 
 One jar serves Spark 3.5 (Scala 2.12) and 4.x (Scala 2.13): Java 8 bytecode, compiled against Spark 4's jars.
-A jar whose manifest carries the hash of the present sources is fresh and is left alone.
+A jar is up to date, and not rebuilt, if its manifest has the hash of the current sources.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "jvm-shim" / "src" / "main" / "java"
 JAR = ROOT / "spark_events" / "jars" / "spark-events-shim.jar"
 
-MIN_JDK = 17  # Spark 4's own classes are Java 17; an older javac cannot read them
+MIN_JDK = 17  # Spark 4's classes are Java 17 bytecode; an older javac cannot read them
 MIN_SPARK = 4
-# Named one by one: with `all`, every new JDK would bring lints that -Werror turns into a broken build.
+# No `all`: a new JDK would add lints, and -Werror would fail the build.
 LINTS = (
     "cast,dep-ann,deprecation,divzero,empty,fallthrough,finally,overrides,rawtypes,removal,static,try,unchecked,varargs"
 )
@@ -42,26 +42,26 @@ HASH_KEY = "Spark-Events-Source-Sha256"
 
 
 class BuildError(Exception):
-    """The jar cannot be built; the message is for the user and says what to do."""
+    """Raised when the jar cannot be built; the message says what to do."""
 
 
 def version() -> str:
     text = (ROOT / "spark_events" / "_version.py").read_text(encoding="utf-8")
     found = re.search(r'^__version__\s*=\s*"([^"]+)"', text, re.MULTILINE)
     if not found:
-        raise BuildError('spark_events/_version.py has no line like __version__ = "1.2.3"')
+        raise BuildError('spark_events/_version.py must have a line like __version__ = "1.2.3"')
     return found.group(1)
 
 
 def sources() -> list[Path]:
     found = sorted(SOURCES.rglob("*.java"), key=lambda path: path.relative_to(SOURCES).as_posix())
     if not found:
-        raise BuildError(f"no Java sources below {SOURCES}")
+        raise BuildError(f"no Java sources in {SOURCES}")
     return found
 
 
 def source_hash() -> str:
-    """Everything of ours that decides the jar's content: names, sources, flags, version."""
+    """Return the hash of the inputs that determine the jar: file names, sources, flags, version."""
     digest = hashlib.sha256(f"{version()}\0{JAVAC_FLAGS}\0".encode())
     for path in sources():
         content = path.read_bytes()
@@ -71,7 +71,7 @@ def source_hash() -> str:
 
 
 def read_manifest(jar: Path) -> dict[str, str]:
-    """The main attributes, or nothing when the file is not a readable jar."""
+    """Return the manifest's main attributes; empty when the file is not a readable jar."""
     try:
         with zipfile.ZipFile(jar) as archive:
             text = archive.read("META-INF/MANIFEST.MF").decode()
@@ -86,11 +86,15 @@ def is_fresh() -> bool:
 
 
 def find_spark_jars(explicit: str | None = None) -> Path:
-    """The argument, else the installed PySpark, else SPARK_HOME; only Spark 4 or newer will do."""
+    """Return a jar folder of Spark 4 or newer: the argument, else from the installed PySpark, else from SPARK_HOME.
+
+    Raises:
+        BuildError: when no folder has Spark 4 or newer.
+    """
     if explicit:
         candidates = [Path(explicit)]
     else:
-        # Found without importing it: PySpark takes a second to import, and may not even be importable.
+        # Do not import PySpark: that takes a second and may fail.
         spec = importlib.util.find_spec("pyspark")
         candidates = [Path(place) / "jars" for place in (spec and spec.submodule_search_locations) or ()]
         if os.environ.get("SPARK_HOME"):
@@ -103,19 +107,23 @@ def find_spark_jars(explicit: str | None = None) -> Path:
                 return place
             old = f"; {core} is too old"
     where = explicit or "PySpark or $SPARK_HOME"
-    remedy = f"pip install 'pyspark>={MIN_SPARK}', or --spark-jars DIR"
-    raise BuildError(f"no jars of Spark {MIN_SPARK} or newer in {where}{old}: {remedy}")
+    remedy = f"run: pip install 'pyspark>={MIN_SPARK}', or use --spark-jars DIR"
+    raise BuildError(f"no jars of Spark {MIN_SPARK} or newer in {where}{old}; {remedy}")
 
 
 def find_jdk() -> Path:
-    """The home of the first JDK that is new enough: JAVA_HOME's, then PATH's."""
+    """Return the home of the first JDK that is new enough: JAVA_HOME, then PATH.
+
+    Raises:
+        BuildError: when neither has one.
+    """
     candidates = [shutil.which("javac")]
     if os.environ.get("JAVA_HOME"):
         candidates.insert(0, str(Path(os.environ["JAVA_HOME"]) / "bin" / "javac"))
     seen = ""
     for javac in filter(None, candidates):
         try:
-            # Asked of javac itself: its path may be a shim or a link and say nothing about the JDK.
+            # Ask javac itself: its path may be a wrapper or a link that does not show the JDK.
             command = [javac, "-J-XshowSettings:properties", "-version"]
             text = subprocess.run(command, capture_output=True, text=True, check=False).stderr
         except OSError:
@@ -125,8 +133,8 @@ def find_jdk() -> Path:
         if home and release and int(release.group(1)) >= MIN_JDK:
             return Path(home.group(1).strip())
         seen = f" ({javac} is older)"
-    remedy = "sudo apt-get install default-jdk-headless"
-    raise BuildError(f"no javac of JDK {MIN_JDK} or newer in JAVA_HOME or PATH{seen}: {remedy}")
+    remedy = "run: sudo apt-get install default-jdk-headless"
+    raise BuildError(f"no javac of JDK {MIN_JDK} or newer in JAVA_HOME or PATH{seen}; {remedy}")
 
 
 def compile_sources(jdk: Path, spark_jars: Path, classes: Path) -> None:
@@ -149,13 +157,13 @@ def manifest(digest: str) -> str:
         "Implementation-Version": version(),
         HASH_KEY: digest,
     }
-    # A manifest line has at most 72 bytes; what is longer goes on after a line break and one space.
+    # A manifest line has at most 72 bytes; a line break and a space continue a longer one.
     folded = (re.sub(r"(?<!^)(.{70})(?=.)", "\\1\r\n ", f"{key}: {value}") for key, value in attributes.items())
     return "".join(f"{line}\r\n" for line in folded) + "\r\n"
 
 
 def write_jar(target: Path, classes: Path, digest: str) -> None:
-    """Same sources, same compiler: same bytes. Fixed times, sorted, and stored, for zlibs differ."""
+    """Write a reproducible jar: fixed times, sorted entries, no compression (zlib versions differ in their output)."""
     entries = {"META-INF/MANIFEST.MF": manifest(digest).encode()}
     for path in sorted(classes.rglob("*.class")):
         entries[path.relative_to(classes).as_posix()] = path.read_bytes()
@@ -167,13 +175,15 @@ def write_jar(target: Path, classes: Path, digest: str) -> None:
 
 
 def ensure(spark_jars: str | None = None) -> bool:
-    """Build the jar unless it is fresh; whether it was built."""
+    """Build the jar unless it is up to date; return whether it was built."""
     if is_fresh():
         return False
-    digest = source_hash()  # taken first: a source edited while javac runs leaves a stale jar, never a wrong one
+    digest = (
+        source_hash()
+    )  # hash before javac: an edit during the build leaves an outdated jar, never one with a wrong hash
     jdk, jars = find_jdk(), find_spark_jars(spark_jars)
     JAR.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the target, so that the rename is atomic: two builds at once both leave a whole jar.
+    # In the target's folder, so that the rename is atomic and concurrent builds each leave a complete jar.
     with tempfile.TemporaryDirectory(prefix=".building-", dir=JAR.parent) as scratch:
         classes = Path(scratch, "classes")
         classes.mkdir()
@@ -184,10 +194,12 @@ def ensure(spark_jars: str | None = None) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Build the Java shim's jar, unless it is up to date.")
+    parser = argparse.ArgumentParser(description="Build the jar of the Java shim unless it is up to date.")
     parser.add_argument("--spark-jars", metavar="DIR", help="Spark's jars (default: the installed PySpark's)")
     only = parser.add_mutually_exclusive_group()
-    only.add_argument("--check", action="store_true", help="only say whether the jar is up to date (exit 1: no)")
+    only.add_argument(
+        "--check", action="store_true", help="only report whether the jar is up to date (exit code 1: no)"
+    )
     only.add_argument("--java-home", action="store_true", help="only print the home of the JDK that would be used")
     arguments = parser.parse_args()
     try:

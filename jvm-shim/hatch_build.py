@@ -1,4 +1,4 @@
-"""Hatchling's hook: no wheel without a fresh jar. If there is none, it is compiled, or the build fails."""
+"""Hatchling build hook: compile an up-to-date jar before building a wheel, or fail the build."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-# By path, for this folder is not a package.
+# Import by path, because this folder is not a package.
 _spec = importlib.util.spec_from_file_location("spark_events_shim_build", Path(__file__).with_name("build.py"))
 assert _spec is not None
 assert _spec.loader is not None
@@ -18,11 +18,11 @@ _spec.loader.exec_module(shim)
 
 class ShimBuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def dependencies(self) -> list[str]:
-        """Ask for PySpark, several hundred megabytes, only when there is something to compile against it."""
+        """Require PySpark (several hundred megabytes) only when the jar has to be compiled."""
         try:
             if shim.is_fresh():
                 return []
-            shim.find_jdk()  # better to fail before the download than after it
+            shim.find_jdk()  # fail before the download if there is no JDK
         except shim.BuildError as error:
             self.fail(error)
         groups: dict[str, list[str]] = self.metadata.config["dependency-groups"]
@@ -36,4 +36,4 @@ class ShimBuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def fail(self, error: Exception) -> NoReturn:
         self.app.abort(f"spark-events cannot build its jar: {error}")
-        raise error  # never reached: abort exits, without a traceback in front of the message
+        raise error  # not reached: abort() prints the message and exits

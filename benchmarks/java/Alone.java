@@ -6,8 +6,8 @@ import java.util.stream.Collectors;
 import org.apache.spark.SparkConf;
 
 /**
- * A listener, its queue and its sidecar, beside others in the same JVM. A {@link Connection} cannot be: it ends the
- * one before it, for a JVM has one SparkContext at a time.
+ * A listener with its own queue and sidecar; a JVM can have several. A {@link Connection} does not allow that: it closes
+ * the previous one, because a JVM has one SparkContext at a time.
  */
 final class Alone implements Destination, AutoCloseable {
   final HandoffQueue queue;
@@ -41,23 +41,23 @@ final class Alone implements Destination, AutoCloseable {
 
   @Override
   public void end(ApplicationEnd end) {
-    throw new UnsupportedOperationException("a benchmark's application does not end by itself");
+    throw new UnsupportedOperationException("the application of a benchmark does not end");
   }
 
   void signal(String name) throws IOException, InterruptedException {
     new ProcessBuilder("kill", "-" + name, String.valueOf(process.pid())).start().waitFor();
   }
 
-  /** What was measured was measured with a queue that took records, and the sidecar that it began with. */
+  /** Verify that the queue stayed open and the first sidecar stayed alive during the measurement. */
   void checkItHasLasted() {
     if (queue.isClosed() || queue.isFinished() || !process.isAlive() || sidecar.restarts() > 0) {
-      throw new IllegalStateException("it has not lasted as long as the measurement");
+      throw new IllegalStateException("the queue was closed or the sidecar was replaced during the measurement");
     }
   }
 
   @Override
   public void close() throws InterruptedException {
-    // One that is stopped would never see that its pipe has closed.
+    // A stopped (SIGSTOP) sidecar does not notice that its pipe is closed.
     process.destroyForcibly();
     sidecar.finish();
   }

@@ -10,16 +10,15 @@ import java.util.concurrent.locks.LockSupport;
 import org.apache.spark.SparkConf;
 
 /**
- * From the listener's callback to a line that is in its file: how many events a second the whole way
- * carries, with the real queue, pipe, sidecar and file reporter.
+ * Events per second from the listener's callback to a line in the file, with the real queue, pipe, sidecar and
+ * file reporter.
  *
- * <p>The callbacks come as fast as the queue lets them: one that finds it full of records that are not
- * acknowledged waits. (A driver's would not; what is measured is the way, not what it sheds.) A round
- * ends with the acknowledgement of its last record, which the sidecar gives when the file has been
- * written. Rounds alternate with bare ones: the same records' lines, made beforehand, through a pipe to
- * {@code cat}, which writes them to a file, and to a Python that does nothing but decode, encode and write
- * each. Arguments: the Python of the sidecar, the file of the events, a folder for the copies, the number
- * of rounds.
+ * <p>The benchmark makes callbacks as fast as the queue allows and waits while the queue is full of
+ * unacknowledged records. (A driver would drop records instead; this benchmark measures throughput without
+ * drops.) A round ends when the sidecar acknowledges its last record, after writing the file. Rounds
+ * alternate with baselines: the lines of the same records, built in advance, through a pipe to {@code cat},
+ * and to a Python that only decodes, encodes and writes each line. Arguments: the Python of the sidecar,
+ * the file of the events, a folder for the copies, the number of rounds.
  */
 public final class EndToEndBenchmark {
   private static final int WARM_UP = 3;
@@ -36,7 +35,7 @@ public final class EndToEndBenchmark {
   private final byte[][] lines;
   private int calls;
 
-  /** A process that the same lines go through. */
+  /** Baseline process that copies the same lines. */
   private static final class Bare {
     final Process process;
     final OutputStream input;
@@ -93,9 +92,9 @@ public final class EndToEndBenchmark {
       }
       Jobs.tell(listener, calls++);
     }
-    // The records are numbered from 1; the first told of the application.
+    // Record numbers start at 1; record 1 is the application start.
     if (!connection.queue.awaitAnswered(calls + 1, PATIENCE_MILLIS) || connection.queue.dropped() > 0) {
-      throw new IllegalStateException("records were dropped, or not answered for in time");
+      throw new IllegalStateException("records were dropped or not acknowledged in time");
     }
     return CALLS * 1e9 / (System.nanoTime() - start);
   }
@@ -132,12 +131,12 @@ public final class EndToEndBenchmark {
         "listener to file: median %,.0f events/s (%,.0f to %,.0f in %d rounds of %,d)%n",
         ours[rounds / 2], ours[0], ours[rounds - 1], rounds, CALLS);
     System.out.printf(
-        "the same lines to cat: median %,.0f a second; to a Python that decodes, encodes and writes: %,.0f,"
-            + " median of the rounds' ratios %.1f%n",
+        "the same lines to cat: median %,.0f per second; to a Python that decodes, encodes and writes: %,.0f,"
+            + " median ratio of the rounds %.1f%n",
         median(cat.perSecond), median(python.perSecond), median(ratios));
     double events = (double) rounds * CALLS * 1_000;
     System.out.printf(
-        "processor time an event: %.1f µs in the JVM (Spark's events are made there, too), %.1f µs in the sidecar,"
+        "processor time per event: %.1f µs in the JVM (including the creation of Spark's events), %.1f µs in the sidecar,"
             + " %.1f µs in the bare Python%n",
         here / events, there / events, bare / events);
   }

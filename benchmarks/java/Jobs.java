@@ -9,7 +9,7 @@ import org.apache.spark.scheduler.SparkListenerJobStart;
 import scala.Option;
 import scala.collection.immutable.Nil$;
 
-/** Jobs as Spark tells of them, each with a number of its own: every start and every end makes one event. */
+/** Spark's listener events of jobs with increasing ids: each start and each end makes one event. */
 final class Jobs {
   private static final Properties PROPERTIES = properties();
 
@@ -26,7 +26,7 @@ final class Jobs {
     return properties;
   }
 
-  /** A driver whose one reporter is a file. */
+  /** Return the settings of a driver with a single file reporter. */
   static SparkConf conf(String python, String events, String dispatcher) {
     SparkConf conf = new SparkConf(false);
     conf.set("spark.driver.host", "localhost");
@@ -52,7 +52,7 @@ final class Jobs {
     return new SparkListenerJobEnd(job, System.currentTimeMillis(), JobSucceeded$.MODULE$);
   }
 
-  /** The start of one job, its end, the start of the next: the call with that number. */
+  /** Make the listener call with this number: start of a job, its end, start of the next job. */
   static void tell(EventsListener listener, int call) {
     if (call % 2 == 0) {
       listener.onJobStart(start(call / 2));
@@ -61,7 +61,7 @@ final class Jobs {
     }
   }
 
-  /** The lines that these calls become. */
+  /** Return the encoded records of the first {@code count} calls. */
   static byte[][] lines(SparkConf conf, int count) throws Exception {
     Redaction redaction = new Redaction(Redaction.SPARK_DEFAULT);
     Records records = new Records(conf, redaction, new JobProperties(redaction));

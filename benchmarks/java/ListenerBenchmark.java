@@ -26,28 +26,28 @@ import scala.Option;
 import scala.collection.immutable.Nil$;
 
 /**
- * What a callback costs Spark's listener thread, beside what cannot be avoided: to capture the values,
- * and to put them into a bounded queue.
+ * Time of a callback on Spark's listener thread, compared with the minimum: capture the values and put
+ * them into a bounded queue.
  *
- * <p>Each call is timed by itself; the clock's own cost is in both sides, which makes the ratio look
- * better than it is, so it is measured, printed, and taken off the medians. Rounds of all variants are
- * interleaved. Every job has a number of its own, so that the sidecars have events to make. Arguments: the
- * Python of the sidecar, the folder of spark_events.
+ * <p>Each call is timed separately. The cost of reading the clock is on both sides and would flatter the
+ * ratio, so the benchmark measures, prints and subtracts it from the medians. Rounds of all variants are
+ * interleaved. Every job has a new id, so that the sidecars produce events. Arguments: the Python of the
+ * sidecar, the file of the events.
  */
 public final class ListenerBenchmark {
   private static final int ROUNDS = 12;
   private static final int WARM_UP = 4;
   private static final int CALLS = 40_000;
-  /** A burst is what a micro-batch makes; then the sidecar has time to take it. */
+  /** Calls of about one micro-batch; a pause afterwards lets the sidecar process them. */
   private static final int BURST = 64;
   private static final long PAUSE_NANOS = 2_000_000;
-  /** What is in a pipe and in mailboxes takes a sidecar some 20 ms. */
+  /** A sidecar needs about 20 ms to process the contents of the pipe and mailboxes. */
   private static final long SETTLE_NANOS = 100_000_000;
   private static final String[] WHATS = {"a job's start", "a job's end"};
 
   private final SparkConf conf;
   private final String events;
-  /** Made before a round, for what Spark makes is not ours to be timed. */
+  /** Created before a round, because the creation of Spark's events must not count. */
   private final SparkListenerJobStart[] starts = new SparkListenerJobStart[CALLS / 2];
   private final SparkListenerJobEnd[] ends = new SparkListenerJobEnd[CALLS / 2];
   private int jobs;
@@ -63,14 +63,14 @@ public final class ListenerBenchmark {
     return (scala.collection.immutable.Seq<T>) (Object) Nil$.MODULE$;
   }
 
-  /** One way of calling; the times of its calls. */
+  /** One variant of the call, and its times. */
   private static final class Variant {
     final String name;
     final boolean flood;
     final IntConsumer call;
-    /** Null: nothing of ours is called. */
+    /** Null if the variant makes no call to spark-events. */
     final Alone driver;
-    /** Of each round the starts' and the ends' times, each in order. */
+    /** For each round, the sorted times of job starts and of job ends. */
     final List<long[][]> rounds = new ArrayList<>();
     long dropped;
 
@@ -99,14 +99,14 @@ public final class ListenerBenchmark {
       }
     }
 
-    /** The median over the rounds of each round's quantile. */
+    /** Return the median over the rounds of each round's quantile. */
     long quantile(int what, double share) {
       return rounds.stream().mapToLong(r -> r[what][(int) (share * (CALLS / 2 - 1))]).sorted().toArray()[
           rounds.size() / 2];
     }
   }
 
-  /** For a driver with a file of its own: what is written to one file is written one after the other. */
+  /** Return settings with a separate file per driver, because writers of one file wait for each other. */
   private SparkConf confOf(String driver) {
     return conf.clone().set("spark.events.reporter.audit.path", events + "." + driver);
   }
@@ -139,7 +139,7 @@ public final class ListenerBenchmark {
     for (int round = 0; round < WARM_UP + ROUNDS; round++) {
       for (Variant variant : variants) {
         prepare(bare);
-        // What the round before has left is not to be in the way of this one.
+        // The backlog of the previous round must not slow down this one.
         while (!running.queue.isAcknowledgedEntirely()) {
           LockSupport.parkNanos(PAUSE_NANOS);
         }
@@ -192,12 +192,12 @@ public final class ListenerBenchmark {
     }
   }
 
-  /** What becomes of the tasks of a stage: each fails once, is tried again with a copy beside it, and succeeds. */
+  /** Events of the tasks of a stage: each fails once, is retried with a speculative copy, and succeeds. */
   private static final String[] PHASES = {
     "start", "failing end", "start again", "start of a copy", "end", "end of a copy"
   };
 
-  /** All events of one kind of a stage, timed as a whole. Large stages are slower: their events are out of the caches. */
+  /** Time all events of one kind of a stage together. Large stages are slower: their events are not in the CPU caches. */
   private void tasks(int tasks, int rounds) throws Exception {
     try (Alone driver = new Alone(confOf("tasks"))) {
       tasks(driver.listener, tasks, rounds);

@@ -8,13 +8,13 @@ import java.util.concurrent.locks.LockSupport;
 import org.apache.spark.SparkConf;
 
 /**
- * How long a callback takes with {@code events.dispatcher.type=sync}: until the file reporter has written
- * its event and the driver knows.
+ * Time of a callback with {@code events.dispatcher.type=sync}: until the file reporter has written the event
+ * and the driver has received the acknowledgement.
  *
- * <p>Compared with the least that a second process can cost: the same record's line written to {@code
- * cat} by the calling thread, and read back by it. Calls alternate with such echoes, one by one, first as
- * fast as they come, then with pauses, after which every thread and processor has to be woken. Arguments:
- * the Python of the sidecar, the file of the events, the number of calls.
+ * <p>The baseline is the minimum for a second process: the calling thread writes the line of the same record
+ * to {@code cat} and reads it back. Calls alternate with such echoes, first without pauses, then with
+ * pauses, after which every thread and processor has to wake up. Arguments: the Python of the sidecar, the
+ * file of the events, the number of calls.
  */
 public final class SyncRoundTripBenchmark {
   private static final int WARM_UP = 5_000;
@@ -66,7 +66,7 @@ public final class SyncRoundTripBenchmark {
       bare[i] = echo();
     }
     if (!connection.queue.isAnswered(calls + 1)) {
-      throw new IllegalStateException("a callback has returned before its record was answered for");
+      throw new IllegalStateException("a callback returned before the sidecar acknowledged its record");
     }
     Arrays.sort(ours);
     Arrays.sort(bare);

@@ -102,7 +102,7 @@ def test_no_spark_no_wheel(clone: Path, no_spark: dict[str, str]) -> None:
     """Without the jar and without Spark's jars the build fails, and says which command helps."""
     done = build_wheel(clone, **no_spark)
     assert done.returncode != 0
-    assert "no jars of Spark 4 or newer in PySpark or $SPARK_HOME: pip install" in done.stdout + done.stderr
+    assert "no jars of Spark 4 or newer in PySpark or $SPARK_HOME; run: pip install" in done.stdout + done.stderr
     assert not list(clone.glob("dist/*.whl"))
 
 
