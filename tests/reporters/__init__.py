@@ -1,1 +1,1 @@
-"""Reporters against their real peers: what arrives, and what becomes of it when something is wrong."""
+"""Tests of reporters against real servers: delivery and failures."""

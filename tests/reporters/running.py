@@ -1,4 +1,4 @@
-"""Reporters as the sidecar has them: read from settings, in a pipeline of their own."""
+"""Reporters in their own pipeline, built from settings as in the sidecar."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from spark_events.pipeline import build
 
 __all__ = ["IMPATIENT", "Running"]
 
-#: For tests in which destinations are away: tried often, never left alone.
+#: For tests with unreachable destinations: short retries, and a circuit breaker that does not open.
 IMPATIENT = {"retry.initial": "20ms", "retry.max": "50ms", "circuit-breaker.failures": "1000"}
 
 
 class Running:
-    """A reporter at work. A context manager: at its end it is stopped, and its books balance.
+    """Running reporter. A context manager that stops the reporter and verifies its accounting.
 
     Args:
-        type_name: the reporter's type.
-        settings: keys below its name, as a user would write them.
+        type_name: type of the reporter.
+        settings: settings of the reporter, without the prefix.
     """
 
     def __init__(self, type_name: str, settings: dict[str, str]) -> None:
@@ -51,17 +51,17 @@ class Running:
         self._dispatcher.dispatch([Entry(0, event) for event in events], 0)
 
     def deliver(self, events: Sequence[Event] = (), within: float = 30) -> None:
-        """Puts events, and waits until all there are have come to their end."""
+        """Enqueue events and wait until all enqueued events are settled."""
         self.put(events)
         assert self._delivery.wait_until_settled(within), self.books
 
     def await_failures(self, count: int = 1) -> None:
-        """Waits for so many more failed attempts."""
+        """Wait for ``count`` more failed attempts."""
         before = self.books.failures
         eventually(lambda: self.books.failures >= before + count, what=f"{count} failures after {before}")
 
     def stop(self, within: float = 10) -> float:
-        """Ends it; returns when that began."""
+        """Stop the reporter; return the time at which the stop began."""
         self._stopped = True
         began = time.monotonic()
         self._dispatcher.stop(began + within)

@@ -1,4 +1,4 @@
-"""A server that is started once for all tests; each test has a database of its own in it."""
+"""PostgreSQL server shared by all tests; each test gets its own database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgreSQL]:
-    """A PostgreSQL server."""
+    """Running PostgreSQL server."""
     server = PostgreSQL()
     try:
         server.start()
@@ -27,7 +27,7 @@ def postgresql() -> Iterator[PostgreSQL]:
 
 @pytest.fixture
 def in_postgresql(postgresql: PostgreSQL) -> Iterator[OfPostgreSQL]:
-    """An empty database of a server that runs."""
+    """Empty database of a running PostgreSQL server."""
     if not postgresql.server.is_running:
         postgresql.start()
     name = f"events{next(_NUMBERS)}"
@@ -39,7 +39,7 @@ def in_postgresql(postgresql: PostgreSQL) -> Iterator[OfPostgreSQL]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    """An empty database of each kind."""
+    """Empty database, once for SQLite and once for PostgreSQL."""
     if request.param == "sqlite":
         return OfSQLite(tmp_path / "events.db")
     found: OfPostgreSQL = request.getfixturevalue("in_postgresql")

@@ -1,4 +1,4 @@
-"""SQLite and PostgreSQL as the tests see them: settings for a reporter, and answers to queries."""
+"""SQLite and PostgreSQL databases for the tests: reporter settings and queries."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["Database", "OfPostgreSQL", "OfSQLite", "told"]
 
 
 class Database(Protocol):
-    """One database."""
+    """Database under test."""
 
     @property
     def settings(self) -> dict[str, str]:
-        """For a reporter that writes to it."""
+        """Settings of a reporter that writes to this database."""
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:
-        """Runs a statement in a transaction of its own."""
+        """Run a statement in its own transaction and return its rows."""
 
 
 class OfSQLite:
@@ -31,7 +31,7 @@ class OfSQLite:
         self.settings = {"url": f"sqlite:///{path}"}
 
     def connect(self) -> sqlite3.Connection:
-        """A connection of one's own, which begins and ends transactions when told to."""
+        """Open a connection with explicit transactions."""
         return sqlite3.connect(self.path, isolation_level=None)
 
     def ask(self, query: str) -> list[tuple[Any, ...]]:
@@ -49,7 +49,7 @@ class OfPostgreSQL:
 
 
 def told(name: str, second: float, severity: Severity = Severity.INFO, **attributes: AttributeValue) -> Event:
-    """An event of that name; what is short for an attribute stands in ``_KEYS``."""
+    """Build an event with this name; ``_KEYS`` maps short names to attributes."""
     made = EventBuilder("tests", name).set_severity(severity).set_observed_ts_millis(int(second * 1000))
     return made.set_attributes({_KEYS.get(key, key): value for key, value in attributes.items()}).build()
 

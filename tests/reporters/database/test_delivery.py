@@ -1,4 +1,4 @@
-"""The reporter ``database`` against SQLite and a real PostgreSQL: what is there afterwards."""
+"""Tests of the reporter ``database`` with SQLite and a real PostgreSQL: the stored rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_events import Event, EventBuilder, Severity
 from spark_events.event import Attributes
 
 BODIES = "SELECT body FROM spark_events ORDER BY observed_ts_millis"
-#: One who is not the owner.
+#: Role that does not own the tables.
 WRITER = (
     "CREATE ROLE writer LOGIN PASSWORD 'w'",
     "GRANT INSERT, SELECT ON spark_events TO writer",
@@ -26,8 +26,8 @@ WRITER = (
 )
 
 
-def test_an_event_is_a_row_with_all_of_its_attributes(database: Database) -> None:
-    """The event's own fields are columns, and so are the attributes that one asks for; all of them are JSON."""
+def test_an_event_is_a_row_with_all_attributes(database: Database) -> None:
+    """Event fields and common attributes are columns; a JSON column has all attributes."""
     attributes = {
         "spark.app.id": "app-1",
         "spark.streaming.query.name": "clicks",
@@ -51,8 +51,8 @@ def test_an_event_is_a_row_with_all_of_its_attributes(database: Database) -> Non
     assert (json.loads(stored) if isinstance(stored, str) else stored) == attributes
 
 
-def test_an_event_that_comes_twice_is_one_row(database: Database) -> None:
-    """Redelivery, in one batch, in the next, and by another driver: the event's id decides."""
+def test_a_redelivered_event_is_one_row(database: Database) -> None:
+    """Redelivery in the same batch, the next batch and by another driver; the event id decides."""
     events = [event(n) for n in range(5)]
     for _ in range(2):
         with Running("database", database.settings) as running:
@@ -62,7 +62,7 @@ def test_an_event_that_comes_twice_is_one_row(database: Database) -> None:
 
 
 def test_every_character_arrives(database: Database) -> None:
-    """What no database can hold is replaced where it stands; all else comes back as it was."""
+    """Characters that no database can store are replaced; all others round-trip."""
     attributes = {"text": f"{AWKWARD}\udfff", "key\0": "v", 'it\'s "%(x)s"': "w"}
     odd = awkward_event(attributes, name="N\0", event_id="id\0\ud800", observed_ts_millis=1)
     with Running("database", database.settings) as running:
@@ -75,8 +75,8 @@ def test_every_character_arrives(database: Database) -> None:
     assert found == {"text": f"{expected}?", "key␀": "v", 'it\'s "%(x)s"': "w"}
 
 
-def test_nothing_is_too_long_and_no_time_too_odd(database: Database) -> None:
-    """Megabytes are kept; what is indexed is cut with a mark, and ids that are cut are still different ones."""
+def test_long_texts_and_extreme_times_are_stored(database: Database) -> None:
+    """Long bodies are stored in full; indexed columns are truncated and truncated ids stay unique."""
     long = "x" * 3_000_000
     odd = [
         Event(
@@ -104,8 +104,8 @@ def test_nothing_is_too_long_and_no_time_too_odd(database: Database) -> None:
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_what_the_database_refuses_is_refused_alone(database: Database, isolation: str) -> None:
-    """Somebody has put a rule on the table: the events that break it are counted, the others are there."""
+def test_a_constraint_rejects_only_the_violating_events(database: Database, isolation: str) -> None:
+    """Events that violate a constraint on the table are counted as rejected; the others are stored."""
     with Running("database", {**database.settings, "isolation": isolation, "timeout": "30s"}) as running:
         running.deliver([event(0)])
         if isinstance(database, OfPostgreSQL):
@@ -121,8 +121,8 @@ def test_what_the_database_refuses_is_refused_alone(database: Database, isolatio
     assert [int(body) for (body,) in database.ask(BODIES)] == [n for n in range(30) if n % 10 != 3]
 
 
-def test_what_another_key_of_the_table_refuses_is_refused_too(database: Database) -> None:
-    """An event that is there already is no loss; one that a rule of somebody's keeps out is, and is counted."""
+def test_another_unique_index_rejects_only_the_violating_event(database: Database) -> None:
+    """A duplicate event counts as delivered; an event that violates the user's unique index is rejected."""
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         database.ask("CREATE UNIQUE INDEX mine ON spark_events (body)")
@@ -133,8 +133,8 @@ def test_what_another_key_of_the_table_refuses_is_refused_too(database: Database
     assert [int(body) for (body,) in database.ask(BODIES)] == [0, 1, 2, 3]
 
 
-def test_what_a_trigger_refuses_is_refused_alone(in_postgresql: OfPostgreSQL) -> None:
-    """A rule may be a program, too; others' events are none of its business."""
+def test_a_trigger_rejects_only_the_violating_event(in_postgresql: OfPostgreSQL) -> None:
+    """A trigger that raises rejects only its own event."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         in_postgresql.ask(
@@ -148,8 +148,10 @@ def test_what_a_trigger_refuses_is_refused_alone(in_postgresql: OfPostgreSQL) ->
 
 
 @pytest.mark.parametrize(("encoding", "taken"), [("SQL_ASCII", 3), ("LATIN1", 2)])
-def test_a_database_may_have_another_encoding(postgresql: PostgreSQL, encoding: str, taken: int) -> None:
-    """What it cannot hold is refused alone."""
+def test_characters_outside_the_database_s_encoding_are_rejected(
+    postgresql: PostgreSQL, encoding: str, taken: int
+) -> None:
+    """Only events that the encoding cannot represent are rejected."""
     name = f"in_{encoding.lower()}"
     postgresql.psql(f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0", database="postgres")
     bodies = ["plain", "caf\N{LATIN SMALL LETTER E WITH ACUTE}", "\N{BITCOIN SIGN}"]
@@ -164,12 +166,12 @@ def test_a_database_may_have_another_encoding(postgresql: PostgreSQL, encoding: 
 @pytest.mark.parametrize(
     "changes",
     [
-        # A table in parts has no index of the event's id alone.
+        # A partitioned table cannot have a unique index on the event id alone.
         [
             "ALTER TABLE spark_events DROP CONSTRAINT spark_events_pkey",
             "ALTER TABLE spark_events ADD PRIMARY KEY (event_id, observed_ts_millis)",
         ],
-        # Who may add rows need not see them.
+        # A role that may insert rows need not be allowed to read them.
         [
             "ALTER TABLE spark_events ENABLE ROW LEVEL SECURITY",
             "CREATE POLICY add ON spark_events FOR INSERT WITH CHECK (true)",
@@ -177,8 +179,8 @@ def test_a_database_may_have_another_encoding(postgresql: PostgreSQL, encoding: 
     ],
     ids=["parts", "policies"],
 )
-def test_where_the_key_cannot_be_named_it_need_not_be(in_postgresql: OfPostgreSQL, changes: list[str]) -> None:
-    """What somebody has made of the table is no reason to hold events."""
+def test_delivery_works_without_a_usable_conflict_target(in_postgresql: OfPostgreSQL, changes: list[str]) -> None:
+    """Changes to the table by its owner must not block delivery."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
     for change in (*WRITER, *changes):
@@ -193,8 +195,8 @@ def test_where_the_key_cannot_be_named_it_need_not_be(in_postgresql: OfPostgreSQ
         in_postgresql.ask(leave)
 
 
-def test_drivers_that_come_at_the_same_time_make_the_tables_once(database: Database) -> None:
-    """Eight drivers start on an empty database at once: none of them fails, and every event is there."""
+def test_concurrent_drivers_create_the_tables_once(database: Database) -> None:
+    """Eight drivers start concurrently on an empty database; none fails and every event is stored."""
     with contextlib.ExitStack() as drivers:
         running = [drivers.enter_context(Running("database", {**database.settings, **IMPATIENT})) for _ in range(8)]
         for number, driver in enumerate(running):
@@ -207,8 +209,8 @@ def test_drivers_that_come_at_the_same_time_make_the_tables_once(database: Datab
     assert [tuple(row) for row in database.ask("SELECT version FROM spark_events_schema")] == [(1,)]
 
 
-def test_a_new_file_is_for_its_owner_alone(tmp_path: Path) -> None:
-    """Of SQLite's files, those that it keeps beside the database as well."""
+def test_only_the_owner_can_read_a_new_file(tmp_path: Path) -> None:
+    """Includes SQLite's journal files next to the database."""
     with Running("database", {"url": f"sqlite:///{tmp_path / 'e.db'}"}) as running:
         running.deliver([event(1)])
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}

@@ -1,4 +1,4 @@
-"""The reporter ``database`` when something is wrong: a clear verdict, and nothing lost that can be kept."""
+"""Tests of failures of the reporter ``database``: clear errors, and no loss of events that can be retried."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def bodies(database: Database) -> list[int]:
     return [int(body) for (body,) in database.ask(BODIES)]
 
 
-def test_a_server_that_was_away_gets_everything_in_order(
+def test_a_restarted_server_gets_every_event_in_order(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Stopped in mid-run, started again: each event is one row, and the rows came in their order."""
+    """Stop and restart the server during delivery: one row per event, inserted in order."""
     in_postgresql.ask("CREATE TABLE arrivals (n SERIAL, body TEXT)")
     with Running("database", {**in_postgresql.settings, **IMPATIENT, "batch.size": "7"}) as running:
         running.deliver([event(n) for n in range(20)])
@@ -58,8 +58,8 @@ def test_a_server_that_was_away_gets_everything_in_order(
     assert "works again" in caplog.text
 
 
-def test_a_connection_cut_in_mid_batch_leaves_no_half_of_it(in_postgresql: OfPostgreSQL) -> None:
-    """The server ends the session at the third row, once: the batch comes again, whole, and no row is there twice."""
+def test_a_connection_lost_during_a_batch_leaves_no_partial_batch(in_postgresql: OfPostgreSQL) -> None:
+    """The server ends the session at the third row once; the reporter retries the whole batch without duplicates."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         in_postgresql.ask("CREATE SEQUENCE cuts")
@@ -75,10 +75,10 @@ def test_a_connection_cut_in_mid_batch_leaves_no_half_of_it(in_postgresql: OfPos
 
 
 @pytest.mark.filterwarnings("ignore:.*was deleted while still open:ResourceWarning")
-def test_a_server_that_stands_still_costs_a_thread_and_no_event(
+def test_a_frozen_server_costs_a_thread_but_no_event(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It holds its connections and answers nothing: another thread takes over, and what both have sent is one row."""
+    """A frozen server keeps connections open without answering; a new thread delivers, without duplicate rows."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT, "timeout": "1s"}) as running:
         running.deliver([event(0)])
         in_postgresql.server.freeze()
@@ -88,15 +88,15 @@ def test_a_server_that_stands_still_costs_a_thread_and_no_event(
         running.deliver()
         assert running.books.delivered == 5
     assert bodies(in_postgresql) == list(range(5))
-    # The thread that was given up comes back, with a connection that nobody closes: it goes with this test.
+    # The abandoned thread ends with an open connection; collect it within this test.
     eventually(lambda: not [thread for thread in threading.enumerate() if thread.name == "spark-events-peer"])
     del running
     gc.collect()
 
 
 @pytest.mark.usefixtures("patience")
-def test_a_table_that_is_locked_is_waited_for_no_longer_than_the_timeout(in_postgresql: OfPostgreSQL) -> None:
-    """PostgreSQL itself gives the statement up, so that the thread is free to try again."""
+def test_a_locked_table_times_out_in_the_server(in_postgresql: OfPostgreSQL) -> None:
+    """PostgreSQL cancels the statement itself, so the thread is free for the retry."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT, "timeout": "1s"}) as running:
         running.deliver([event(0)])
         url = in_postgresql.server.url(in_postgresql.name)
@@ -109,8 +109,8 @@ def test_a_table_that_is_locked_is_waited_for_no_longer_than_the_timeout(in_post
     assert bodies(in_postgresql) == [0, 1]
 
 
-def test_a_lock_of_sqlite_is_waited_for_and_then_tried_again(tmp_path: Path) -> None:
-    """Another program writes: its transaction is waited for, and a long one costs an attempt, no event."""
+def test_a_locked_sqlite_file_is_retried(tmp_path: Path) -> None:
+    """A long transaction of another program costs an attempt, but no event."""
     database = OfSQLite(tmp_path / "events.db")
     with Running("database", {**database.settings, **IMPATIENT, "timeout": "1s"}) as running:
         running.deliver([event(0)])
@@ -122,8 +122,8 @@ def test_a_lock_of_sqlite_is_waited_for_and_then_tried_again(tmp_path: Path) -> 
     assert bodies(database) == [0, 1]
 
 
-def test_someone_who_reads_holds_up_nobody(tmp_path: Path) -> None:
-    """A report that reads for an hour: events are written all the same."""
+def test_a_reader_does_not_delay_writes(tmp_path: Path) -> None:
+    """A long read transaction does not delay writes."""
     database = OfSQLite(tmp_path / "events.db")
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
@@ -134,10 +134,10 @@ def test_someone_who_reads_holds_up_nobody(tmp_path: Path) -> None:
             assert running.books.failures == 0
 
 
-def test_wrong_credentials_are_said_once_and_events_kept_until_they_are_right(
+def test_wrong_credentials_are_logged_once_and_events_wait(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log has what PostgreSQL said and where, and never the password; a changed password needs no restart."""
+    """The log has PostgreSQL's message without the password; after a password change no restart is needed."""
     wrong = {**in_postgresql.settings, "password": "letmein#7"}
     in_postgresql.ask("DROP ROLE IF EXISTS bob")
     in_postgresql.ask("CREATE ROLE bob LOGIN SUPERUSER PASSWORD 'old'")
@@ -153,10 +153,8 @@ def test_wrong_credentials_are_said_once_and_events_kept_until_they_are_right(
     assert "letmein" not in caplog.text
 
 
-def test_rights_that_are_revoked_in_mid_run_and_given_back(
-    in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A role that may do nothing but insert and see the version is enough; without INSERT, events are kept."""
+def test_events_wait_while_rights_are_revoked(in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture) -> None:
+    """INSERT and reading the schema version are sufficient rights; without INSERT, events are retried."""
     with Running("database", in_postgresql.settings):
         pass
     in_postgresql.ask("DROP ROLE IF EXISTS eve")
@@ -178,10 +176,10 @@ def test_rights_that_are_revoked_in_mid_run_and_given_back(
     assert bodies(in_postgresql) == [0, 0, 1, 2]
 
 
-def test_a_database_that_is_read_only_keeps_events_waiting(
+def test_events_wait_while_the_database_is_read_only(
     in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A standby, or one that is being moved: said, and delivered when it can be written again."""
+    """For example a standby: the log has the error, and events are delivered once writes are possible."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         name = in_postgresql.name
@@ -197,8 +195,8 @@ def test_a_database_that_is_read_only_keeps_events_waiting(
     assert bodies(in_postgresql) == [0, 1]
 
 
-def test_a_file_that_is_read_only_keeps_events_waiting(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """SQLite says which, and the message has the path."""
+def test_events_wait_while_the_file_is_read_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The log has SQLite's message and the path."""
     path = tmp_path / "events.db"
     with Running("database", {"url": f"sqlite:///{path}"}) as running:
         running.deliver([event(0)])
@@ -210,8 +208,8 @@ def test_a_file_that_is_read_only_keeps_events_waiting(tmp_path: Path, caplog: p
     assert str(path) in caplog.text
 
 
-def test_a_file_that_is_removed_is_made_anew(tmp_path: Path) -> None:
-    """Who writes to a file that is gone writes to nowhere: what comes after that is in a new one."""
+def test_a_deleted_file_is_created_again(tmp_path: Path) -> None:
+    """The reporter notices that its file was deleted and creates a new one for later events."""
     database = OfSQLite(tmp_path / "events.db")
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
@@ -222,8 +220,8 @@ def test_a_file_that_is_removed_is_made_anew(tmp_path: Path) -> None:
     assert bodies(database) == [1]
 
 
-def test_a_database_that_was_set_up_anew_gets_its_tables(in_postgresql: OfPostgreSQL) -> None:
-    """Dropped and made again in mid-run, or restored from before us."""
+def test_a_recreated_database_gets_its_tables(in_postgresql: OfPostgreSQL) -> None:
+    """The database is dropped and created again during delivery."""
     with Running("database", {**in_postgresql.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         in_postgresql.server.psql(
@@ -235,8 +233,8 @@ def test_a_database_that_was_set_up_anew_gets_its_tables(in_postgresql: OfPostgr
     assert bodies(in_postgresql) == [1]
 
 
-def test_a_table_that_is_dropped_is_made_anew(database: Database) -> None:
-    """In mid-run, by who wants to begin anew; the thresholds are that operator's, and stay."""
+def test_a_dropped_table_is_created_again(database: Database) -> None:
+    """The reporter recreates the table and its views and keeps the operator's thresholds."""
     with Running("database", {**database.settings, **IMPATIENT}) as running:
         running.deliver([event(0)])
         database.ask("UPDATE spark_events_thresholds SET slow_commit_ms = 7")
@@ -277,8 +275,8 @@ print(json.dumps(errors))
 """
 
 
-def test_a_full_disk_is_a_matter_of_time(tmp_path: Path) -> None:
-    """Every attempt says so; when there is room again everything is there once and in order."""
+def test_events_wait_while_the_disk_is_full(tmp_path: Path) -> None:
+    """Every attempt raises TransientError; once there is space, all events are stored once and in order."""
     database = OfSQLite(tmp_path / "events.db")
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(database.path)],
@@ -293,8 +291,8 @@ def test_a_full_disk_is_a_matter_of_time(tmp_path: Path) -> None:
     assert bodies(database) == list(range(40))
 
 
-def test_a_server_that_is_not_there_does_not_delay_the_end(caplog: pytest.LogCaptureFixture, witness: Witness) -> None:
-    """The deadline of the end holds, and the log has the address."""
+def test_an_unreachable_server_does_not_delay_shutdown(caplog: pytest.LogCaptureFixture, witness: Witness) -> None:
+    """The shutdown deadline holds, and the log has the address."""
     port = free_port()
     running = Running("database", {"url": f"postgresql://ada@127.0.0.1:{port}/events", **IMPATIENT})
     running.put([event(1)])
@@ -324,22 +322,22 @@ def problem(**settings: str) -> str:
         "mysql://s3cret/x",
     ],
 )
-def test_a_url_of_another_kind_is_refused_with_what_is_allowed(url: str) -> None:
-    """The message names the key and what is allowed, and does not quote what may be a password."""
+def test_an_unsupported_url_is_rejected_with_the_allowed_values(url: str) -> None:
+    """The message names the key and the allowed values but does not quote the URL, which may hold a password."""
     said = problem(url=url)
     assert said.startswith("events.reporter.db.url: given a value that is not shown, allowed is sqlite:///<path")
     assert "s3cret" not in said
 
 
-def test_a_url_that_cannot_be_taken_apart_is_refused_without_being_quoted() -> None:
-    """A password that should have been escaped: the library's own message would show a part of it."""
+def test_an_unparsable_url_is_rejected_without_quoting_it() -> None:
+    """For example an unescaped password; the library's own message would show a part of it."""
     said = problem(url="postgresql://ada:s3cret@db:port/events")
     assert said.startswith("events.reporter.db: the reporter cannot be made: ValueError: url: not a valid URL")
     assert "s3cret" not in said
 
 
-def test_a_password_in_the_url_is_never_shown(in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture) -> None:
-    """It works there, too, escaped; and an error shows the URL without it."""
+def test_a_password_in_the_url_is_never_logged(in_postgresql: OfPostgreSQL, caplog: pytest.LogCaptureFixture) -> None:
+    """A percent-encoded password in the URL works, and errors show the URL without it."""
     escaped = quote(PASSWORD, safe="")
     url = in_postgresql.server.url(in_postgresql.name).replace("ada@", f"ada:{escaped}@")
     with Running("database", {"url": url, **IMPATIENT}) as running:
@@ -355,17 +353,15 @@ def test_a_password_in_the_url_is_never_shown(in_postgresql: OfPostgreSQL, caplo
 
 
 @pytest.mark.parametrize("module", ["sqlalchemy", "psycopg"])
-def test_a_missing_library_is_named_with_the_command_that_brings_it(
-    module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The whole application's settings are refused with one sentence, before the first event."""
+def test_a_missing_library_is_reported_with_the_install_command(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The settings are rejected with one sentence before the first event."""
     monkeypatch.setitem(sys.modules, module, None)
     said = problem(url="postgresql://ada@db/events")
     assert said.endswith(f"MissingExtraError: {module} is not installed; run: pip install 'spark-events[database]'")
 
 
-def test_an_older_version_is_upgraded_and_a_newer_one_refused(database: Database) -> None:
-    """A column more: rows stay, views are made anew, whoever comes second does nothing, who is too old stops."""
+def test_an_older_schema_is_upgraded_and_a_newer_one_rejected(database: Database) -> None:
+    """An added column keeps rows and recreates views; a second upgrade is a no-op; an older driver stops."""
     with Running("database", database.settings) as running:
         running.deliver([event(0)])
     password = database.settings.get("password")
@@ -400,8 +396,8 @@ def test_an_older_version_is_upgraded_and_a_newer_one_refused(database: Database
     assert len(database.ask(BODIES)) == 1
 
 
-def test_an_upgrade_that_fails_leaves_everything_as_it_was(database: Database) -> None:
-    """All of it is one transaction: the old version's tables and views are there, and its drivers go on."""
+def test_a_failed_upgrade_changes_nothing(database: Database) -> None:
+    """The upgrade is one transaction: after a failure, drivers of the old version continue."""
     with Running("database", database.settings) as running:
         running.deliver([event(0)])
         password = database.settings.get("password")
@@ -421,8 +417,8 @@ def test_an_upgrade_that_fails_leaves_everything_as_it_was(database: Database) -
     assert database.ask("SELECT count(*) FROM spark_events_failures")[0][0] == 0
 
 
-def test_the_timeout_is_that_of_every_reporter() -> None:
-    """The key is declared twice, for the dispatcher and for the statements: they must not come apart."""
+def test_the_statement_timeout_equals_the_reporter_timeout() -> None:
+    """The dispatcher and the database config both declare the key; their defaults must agree."""
     from spark_events.dispatch.config import DeliveryConfig
 
     assert DatabaseConfig().timeout == DeliveryConfig().timeout

@@ -1,4 +1,4 @@
-"""The views of the reporter ``database``: uptime and downtime, failures, commits that took too long."""
+"""Tests of the views of the reporter ``database``: uptime, downtime, failures, slow commits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spark_events import Event, Severity
 
 
 def application(name: str, run: str, *statuses: tuple[float, str]) -> list[Event]:
-    """The changes of status of one run of an application."""
+    """Build the status changes of one run of an application."""
     return [
         told("JobStatusChangeEvent", second, entity="application", app=run, app_name=name, status=status)
         for second, status in statuses
@@ -18,7 +18,7 @@ def application(name: str, run: str, *statuses: tuple[float, str]) -> list[Event
 
 
 def query(app: str, run: str, *statuses: tuple[float, str]) -> list[Event]:
-    """The changes of status of one run of the query ``q1``, which is called clicks."""
+    """Build the status changes of one run of the query ``q1`` named clicks."""
     about: dict[str, Any] = {
         "entity": "query",
         "app": app,
@@ -32,7 +32,7 @@ def query(app: str, run: str, *statuses: tuple[float, str]) -> list[Event]:
 
 def written(database: Database, *events: Event) -> None:
     with Running("database", database.settings) as running:
-        # As they may come: two drivers write to one table.
+        # Shuffled, because two drivers may write to one table.
         running.deliver(sorted(events, key=lambda event: event.event_id))
         assert running.books.failures == 0
 
@@ -44,8 +44,8 @@ def asked(database: Database, query: str) -> list[tuple[Any, ...]]:
 RUNS = "SELECT status, started_ts_millis / 1000, ended_ts_millis / 1000, uptime_ms / 1000, downtime_ms / 1000"
 
 
-def test_time_between_a_failure_and_the_next_start_is_downtime(database: Database) -> None:
-    """10 s up, 5 s down after a failure, 20 s up, an orderly end: after that nothing is down."""
+def test_time_from_a_failure_to_the_next_start_is_downtime(database: Database) -> None:
+    """10 s up, 5 s down after a failure, 20 s up, normal end; no downtime after the end."""
     written(
         database,
         *query("a", "r1", (100, "RUNNING"), (110, "FAILED")),
@@ -65,7 +65,7 @@ def test_time_between_a_failure_and_the_next_start_is_downtime(database: Databas
 
 
 def test_a_query_ends_with_its_application(database: Database) -> None:
-    """A driver that was killed says nothing of its queries: they were up until it was lost, and down from then on."""
+    """A killed driver reports no end of its queries: they count as up until the loss and as down afterwards."""
     written(
         database,
         *application("shop", "a", (100, "RUNNING"), (150, "LOST")),
@@ -77,8 +77,8 @@ def test_a_query_ends_with_its_application(database: Database) -> None:
     assert lost == [("LOST", 100, 150, 50, 30), ("LOST", 105, 150, 45, 35)]
 
 
-def test_what_runs_is_up_until_now_and_what_failed_is_down_until_now(database: Database) -> None:
-    """The time is the database's own; both grow while one looks."""
+def test_uptime_and_downtime_last_until_now(database: Database) -> None:
+    """The views use the database's clock, so both durations grow between reads."""
     written(
         database,
         *application("alive", "a", (100, "RUNNING")),
@@ -93,8 +93,8 @@ def test_what_runs_is_up_until_now_and_what_failed_is_down_until_now(database: D
     assert dead[3] > years
 
 
-def test_a_run_without_an_end_before_another_one_ended_unknown(database: Database) -> None:
-    """Its machine died: it counts as up until the last that was heard of its application, and as down since."""
+def test_a_run_without_an_end_event_ended_unknown(database: Database) -> None:
+    """After a machine failure the run counts as up until its application's last event, then as down."""
     written(
         database,
         *application("shop", "a", (100, "RUNNING")),
@@ -105,8 +105,8 @@ def test_a_run_without_an_end_before_another_one_ended_unknown(database: Databas
     assert runs == [("UNKNOWN", 100, 160, 60, 30), ("FINISHED", 190, 200, 10, 0)]
 
 
-def test_failures_say_what_failed_and_why(database: Database) -> None:
-    """One row a failure, with the columns that one sorts and groups by."""
+def test_failures_have_entity_and_cause(database: Database) -> None:
+    """One row per failure, with columns to sort and group by."""
     about: dict[str, Any] = {
         "failure.label.type": "USER",
         "failure.root_cause": "ValueError: no currency",
@@ -122,8 +122,8 @@ def test_failures_say_what_failed_and_why(database: Database) -> None:
     assert not second[-1]
 
 
-def test_commits_are_slow_by_a_threshold_that_people_edit(database: Database) -> None:
-    """A minute at first, for all; one of its own for a query by name; WARN, the driver's own word, in any case."""
+def test_slow_commits_use_editable_thresholds(database: Database) -> None:
+    """Default one minute; a threshold per query name overrides it; a WARN event always counts as slow."""
     written(
         database,
         told("BatchCommitEvent", 1, query_name="clicks", batch=1, took=59_000),

@@ -1,4 +1,4 @@
-"""A broker that is started once for all tests; each test has a topic of its own in it."""
+"""Kafka broker shared by all tests; each test gets its own topic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[Kafka]:
-    """A Kafka broker."""
+    """Running Kafka broker."""
     broker = Kafka()
     try:
         broker.start()
@@ -26,7 +26,7 @@ def kafka() -> Iterator[Kafka]:
 
 @pytest.fixture
 def topic(kafka: Kafka) -> Topic:
-    """An empty topic of a broker that runs."""
+    """Empty topic of a running broker."""
     if not kafka.server.is_running:
         kafka.start()
     return Topic(kafka, f"events{next(_NUMBERS)}")

@@ -1,4 +1,4 @@
-"""The reporter ``kafka`` against a real broker: what is in the topic."""
+"""Tests of the reporter ``kafka`` with a real broker: the messages in the topic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_events.event import encode_event
 
 
 def test_an_event_is_a_message_with_a_key_and_headers(topic: Topic) -> None:
-    """The value is the event as the file reporter writes it; the key is the query's id, else the application's."""
+    """The value equals the file reporter's line; the key is the query id, or else the application id."""
     events = [
         event(0, text=AWKWARD, **{"spark.app.id": "app-1", "spark.streaming.query.id": "q-1"}),
         event(1, **{"spark.app.id": "app-1"}),
@@ -34,16 +34,16 @@ def test_an_event_is_a_message_with_a_key_and_headers(topic: Topic) -> None:
 
 
 @pytest.mark.parametrize(("key", "keys"), [("application", {b"a"}), ("none", {None})])
-def test_the_key_is_a_matter_of_choice(topic: Topic, key: str, keys: set[bytes | None]) -> None:
-    """By application, all events of a driver keep one order; without a key they are spread."""
+def test_the_message_key_is_configurable(topic: Topic, key: str, keys: set[bytes | None]) -> None:
+    """Keyed by application, all events of a driver share a partition; without a key they are spread."""
     told = [event(n, **{"spark.app.id": "a", "spark.streaming.query.id": f"q{n}"}) for n in range(3)]
     with Running("kafka", {**topic.settings, "key": key}) as running:
         running.deliver(told)
     assert {message.key() for message in topic.messages(3)} == keys
 
 
-def test_events_of_one_query_are_in_one_partition_and_in_order(kafka: Kafka) -> None:
-    """Three partitions, ten queries, several batches; where Java's own producer would put them."""
+def test_events_of_a_query_are_in_one_partition_in_order(kafka: Kafka) -> None:
+    """Uses the partitions that Java's producer would choose."""
     kafka.make_topic("partitioned", 3)
     settings = {"bootstrap.servers": kafka.servers, "topic": "partitioned", "batch.size": "64", **QUICK}
     with Running("kafka", settings) as running:
@@ -57,7 +57,7 @@ def test_events_of_one_query_are_in_one_partition_and_in_order(kafka: Kafka) -> 
 
 
 def test_every_character_arrives(topic: Topic) -> None:
-    """Lone surrogates become question marks, in the key and the headers as well."""
+    """Lone surrogates become question marks, also in the key and headers."""
     odd = awkward_event({"spark.app.id": "a\udfff\n🦊", "text": AWKWARD}, event_id="i\ud800")
     with Running("kafka", topic.settings) as running:
         running.deliver([odd])
@@ -68,8 +68,8 @@ def test_every_character_arrives(topic: Topic) -> None:
     assert dict(message.headers())["event_id"] == b"i?"
 
 
-def test_own_settings_reach_librdkafka(topic: Topic) -> None:
-    """A limit of its own takes effect: what is beyond it is refused, the others are there."""
+def test_properties_reach_librdkafka(topic: Topic) -> None:
+    """A configured message limit applies: larger messages are rejected, the others arrive."""
     settings = {**topic.settings, "properties": f"{QUICK['properties']}; message.max.bytes=1000"}
     with Running("kafka", settings) as running:
         running.deliver([event(n, text="x" * (2000 if n == 2 else 1)) for n in range(5)])
@@ -77,8 +77,8 @@ def test_own_settings_reach_librdkafka(topic: Topic) -> None:
     assert topic.numbers(4) == [0, 1, 3, 4]
 
 
-def test_a_login_and_tls(kafka: Kafka, topic: Topic) -> None:
-    """SASL with a password, and a certificate that is checked."""
+def test_sasl_login_and_tls(kafka: Kafka, topic: Topic) -> None:
+    """SASL with a password, and TLS with verification of the certificate."""
     from reporters.peers.kafka import PASSWORD
 
     kafka.allow_eve(topic.name)
@@ -95,8 +95,8 @@ def test_a_login_and_tls(kafka: Kafka, topic: Topic) -> None:
     assert topic.numbers(2) == [0, 1]
 
 
-def test_a_batch_that_is_larger_than_the_client_s_memory_goes_in_parts(topic: Topic) -> None:
-    """The queue is bounded; what finds no room waits for what was delivered, in order."""
+def test_a_batch_larger_than_the_client_s_queue_is_sent_in_parts(topic: Topic) -> None:
+    """librdkafka's queue is bounded; remaining messages wait until others are delivered, in order."""
     small = f"{QUICK['properties']}; queue.buffering.max.messages=10"
     with Running("kafka", {**topic.settings, "properties": small}) as running:
         running.deliver([event(n) for n in range(300)])

@@ -1,4 +1,4 @@
-"""The reporter ``kafka`` when something is wrong: a clear verdict, order kept, and nothing lost that can be kept."""
+"""Tests of failures of the reporter ``kafka``: clear errors, order kept, no loss of events that can be retried."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LOGIN = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_a_broker_that_was_away_gets_everything_once_and_in_order(
+def test_a_restarted_broker_gets_every_event_once_and_in_order(
     kafka: Kafka, topic: Topic, how: signal.Signals, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Stopped or killed in mid-run, and started again: no event is missing, none is there twice, all are in order."""
+    """Stop or kill the broker during delivery and restart it: every event arrives once and in order."""
     with Running("kafka", {**topic.settings, "batch.size": "7", "timeout": "2s"}) as running:
         running.deliver([event(n) for n in range(20)])
         kafka.stop(how)
@@ -38,8 +38,8 @@ def test_a_broker_that_was_away_gets_everything_once_and_in_order(
     assert caplog.text.count("works again") == 1
 
 
-def test_an_attempt_that_was_given_up_is_not_sent_again(kafka: Kafka, topic: Topic) -> None:
-    """A broker that stands still for several attempts: the client has the messages, and sends them once."""
+def test_messages_of_a_timed_out_attempt_are_sent_once(kafka: Kafka, topic: Topic) -> None:
+    """With a frozen broker, messages stay in librdkafka's queue over several attempts and are sent once."""
     with Running("kafka", {**topic.settings, "timeout": "300ms"}) as running:
         running.deliver([event(0)])
         kafka.server.send(signal.SIGSTOP)
@@ -52,8 +52,8 @@ def test_an_attempt_that_was_given_up_is_not_sent_again(kafka: Kafka, topic: Top
     assert topic.numbers(30) == list(range(30))
 
 
-def test_a_request_that_is_too_large_costs_only_the_event_that_is(kafka: Kafka) -> None:
-    """A topic that takes less than the client, and refuses whole requests: each message is tried by itself."""
+def test_only_the_event_that_is_too_large_is_rejected(kafka: Kafka) -> None:
+    """The topic's lower limit rejects whole requests; the reporter then sends each message alone."""
     topic = Topic(kafka, "narrow", max_message_bytes="3000")
     events = [event(n, text=f"{n}" * (4000 if n == 13 else 200)) for n in range(40)]
     with Running("kafka", {**topic.settings, "compression.type": "none"}) as running:
@@ -64,8 +64,8 @@ def test_a_request_that_is_too_large_costs_only_the_event_that_is(kafka: Kafka) 
     assert topic.numbers(40) == [n for n in range(41) if n != 13]
 
 
-def test_a_client_that_takes_nothing_any_more_is_replaced(kafka: Kafka) -> None:
-    """The same with room for few: most messages are still to be handed over when one before them fails for good."""
+def test_a_client_with_a_permanent_failure_is_replaced(kafka: Kafka) -> None:
+    """With a small queue: most messages are not yet enqueued when an earlier one fails permanently."""
     topic = Topic(kafka, "narrow-and-slow", max_message_bytes="3000")
     events = [event(n, text=f"{n}" * (4000 if n == 3 else 200)) for n in range(60)]
     properties = f"{QUICK['properties']}; queue.buffering.max.messages=5"
@@ -75,8 +75,8 @@ def test_a_client_that_takes_nothing_any_more_is_replaced(kafka: Kafka) -> None:
     assert topic.numbers(59) == [n for n in range(60) if n != 3]
 
 
-def test_a_topic_that_is_made_later_gets_everything(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
-    """That it is not there is said, with its name; events wait."""
+def test_a_topic_created_later_gets_every_event(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
+    """The log names the missing topic; events wait."""
     settings = {"bootstrap.servers": kafka.servers, "topic": "later", **QUICK}
     with Running("kafka", settings) as running:
         running.put([event(n) for n in range(5)])
@@ -89,10 +89,8 @@ def test_a_topic_that_is_made_later_gets_everything(kafka: Kafka, caplog: pytest
     assert "Unknown topic" in caplog.text
 
 
-def test_rights_that_are_revoked_in_mid_run_and_given_back(
-    kafka: Kafka, topic: Topic, caplog: pytest.LogCaptureFixture
-) -> None:
-    """What a topic's owner may take away, he may give back: nothing is lost, and nothing changes its place."""
+def test_events_wait_while_rights_are_revoked(kafka: Kafka, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is lost and the order is kept."""
     kafka.allow_eve(topic.name)
     settings = {**topic.settings, **LOGIN, "bootstrap.servers": kafka.with_login, "sasl.password": PASSWORD}
     with Running("kafka", {**settings, "batch.size": "5"}) as running:
@@ -107,8 +105,10 @@ def test_rights_that_are_revoked_in_mid_run_and_given_back(
     assert "uthorization failed" in caplog.text
 
 
-def test_a_wrong_password_is_said_and_not_shown(kafka: Kafka, topic: Topic, caplog: pytest.LogCaptureFixture) -> None:
-    """Before the attempt's timeout, and the events wait."""
+def test_a_wrong_password_is_reported_but_not_logged(
+    kafka: Kafka, topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The attempt fails before its timeout, and the events wait."""
     settings = {**topic.settings, **LOGIN, "bootstrap.servers": kafka.with_login, "sasl.password": "wr0ng"}
     with Running("kafka", {**settings, "timeout": "1min"}) as running:
         running.put([event(1)])
@@ -119,10 +119,10 @@ def test_a_wrong_password_is_said_and_not_shown(kafka: Kafka, topic: Topic, capl
     assert "wr0ng" not in caplog.text
 
 
-def test_a_certificate_that_does_not_match_is_refused(
+def test_a_certificate_that_does_not_match_is_rejected(
     kafka: Kafka, topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another name for the same host, which the certificate does not have."""
+    """The broker is addressed by a name that its certificate does not contain."""
     elsewhere = kafka.with_tls.replace("localhost", "127.0.0.1")
     tls = {"bootstrap.servers": elsewhere, "security.protocol": "ssl", "ssl.ca.location": str(kafka.authority)}
     with Running("kafka", {**topic.settings, **tls, "timeout": "1min"}) as running:
@@ -132,8 +132,8 @@ def test_a_certificate_that_does_not_match_is_refused(
     assert "certificate" in caplog.text
 
 
-def test_brokers_that_are_not_there_do_not_delay_the_end(caplog: pytest.LogCaptureFixture, witness: Witness) -> None:
-    """The log says where they were looked for, once; the deadline holds, and what is lost is counted."""
+def test_unreachable_brokers_do_not_delay_shutdown(caplog: pytest.LogCaptureFixture, witness: Witness) -> None:
+    """The log has the addresses once; the deadline holds and lost events are counted."""
     port = free_port()
     running = Running("kafka", {"bootstrap.servers": f"localhost:{port}", "topic": "t", **QUICK})
     running.put([event(n) for n in range(100)])
@@ -145,8 +145,8 @@ def test_brokers_that_are_not_there_do_not_delay_the_end(caplog: pytest.LogCaptu
     assert caplog.text.count("Connection refused") == 1
 
 
-def test_a_broker_that_goes_while_nobody_writes_is_no_failure(kafka: Kafka, topic: Topic) -> None:
-    """It was restarted between two events: complaints of that time are not about the second."""
+def test_a_broker_restart_between_events_is_no_failure(kafka: Kafka, topic: Topic) -> None:
+    """Connection errors between two events must not fail the second delivery."""
     with Running("kafka", topic.settings) as running:
         running.deliver([event(0)])
         kafka.stop(signal.SIGKILL)
@@ -171,8 +171,8 @@ def test_a_broker_that_goes_while_nobody_writes_is_no_failure(kafka: Kafka, topi
         ({"security.protocol": "ssl", "ssl.ca.location": "/nope.pem"}, "ssl.ca.location failed"),
     ],
 )
-def test_a_wrong_setting_is_named_before_the_first_event(settings: dict[str, str], said: str) -> None:
-    """By us, or by librdkafka where the setting is its own."""
+def test_an_invalid_setting_is_rejected_before_the_first_event(settings: dict[str, str], said: str) -> None:
+    """spark-events validates its own settings, librdkafka validates its properties."""
     given = {"type": "kafka", "bootstrap.servers": "localhost:9", "topic": "t", **settings}
     with pytest.raises(ConfigError) as caught:
         build(Settings.of({f"events.reporter.k.{key}": value for key, value in given.items()}))
@@ -182,8 +182,8 @@ def test_a_wrong_setting_is_named_before_the_first_event(settings: dict[str, str
     assert "s3cret" not in problem
 
 
-def test_making_one_connects_to_nobody(kafka: Kafka) -> None:
-    """Settings are checked without a word to the brokers: whoever reads a configuration is not in the cluster."""
+def test_building_a_reporter_opens_no_connection(kafka: Kafka) -> None:
+    """Validating a configuration must work outside the cluster."""
     keys = {"type": "kafka", "bootstrap.servers": kafka.servers, "topic": "t"}
     import psutil
 
@@ -196,8 +196,8 @@ def test_making_one_connects_to_nobody(kafka: Kafka) -> None:
     assert connections() == 0
 
 
-def test_a_missing_library_is_named_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the first event."""
+def test_a_missing_library_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error appears before the first event."""
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     keys = {"type": "kafka", "bootstrap.servers": "localhost:9", "topic": "t"}
     with pytest.raises(ConfigError, match=r"confluent_kafka is not installed; run: pip install '.*\[kafka\]'"):

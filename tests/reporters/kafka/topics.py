@@ -1,4 +1,4 @@
-"""Topics as the tests see them."""
+"""Kafka topics for the tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reporters.running import IMPATIENT
 
 __all__ = ["QUICK", "Topic"]
 
-#: librdkafka looks again for a broker that was away at once, not after seconds.
+#: Short back-off, so that librdkafka reconnects to a restarted broker at once.
 QUICK = {
     **IMPATIENT,
     "properties": "reconnect.backoff.ms=50; reconnect.backoff.max.ms=200; topic.metadata.refresh.fast.interval.ms=100"
@@ -19,11 +19,11 @@ QUICK = {
 
 
 class Topic:
-    """A topic of one partition.
+    """Topic with one partition.
 
     Args:
-        kafka: where it is; it is made there.
-        name: of it.
+        kafka: broker on which to create the topic.
+        name: topic name.
     """
 
     def __init__(self, kafka: Kafka, name: str, **settings: str) -> None:
@@ -36,5 +36,5 @@ class Topic:
         return self._kafka.messages(self.name, count)
 
     def numbers(self, count: int) -> list[int]:
-        """The numbers of the events in it; ``count`` are waited for."""
+        """Wait for ``count`` messages and return the numbers of the events in the topic."""
         return [int(json.loads(message.value())["body"]) for message in self.messages(count)]

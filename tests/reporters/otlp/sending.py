@@ -1,4 +1,4 @@
-"""Ways to send, as tests need them: one attempt, or a whole delivery with its retries."""
+"""Ways to send events: one attempt, or a complete delivery with retries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def config(protocol: str, endpoint: str, **changes: Any) -> OtlpConfig:
 
 
 def send(settings: OtlpConfig, *batches: Sequence[Event]) -> None:
-    """One attempt for each batch; what it raises is the verdict."""
+    """Make one attempt per batch; raise the reporter's error."""
 
     async def attempts() -> None:
         reporter = OtlpReporter(settings)
@@ -43,7 +43,7 @@ def send(settings: OtlpConfig, *batches: Sequence[Event]) -> None:
 
 @contextlib.contextmanager
 def delivery(settings: OtlpConfig, *, patience: float = 5.0, **changes: Any) -> Iterator[Delivery]:
-    """A delivery that tries again soon, and has so many seconds for its end."""
+    """Run a delivery with short retries; wait at most ``end`` seconds for its shutdown."""
     sizes = {"retry_initial": 0.02, "retry_max": 0.1, "batch_size": 10, **changes}
     patient = BreakerConfig(failures=1000)
     made = Delivery("otlp", lambda: OtlpReporter(settings), DeliveryConfig(**sizes), 10_000, breaker=patient)
@@ -60,7 +60,7 @@ def put(to: Delivery, events: Sequence[Event]) -> None:
 
 
 def verdict(settings: OtlpConfig) -> Exception | None:
-    """What one attempt raises; None when it worked."""
+    """Return the error of one attempt, or None."""
     try:
         send(settings, [event(1)])
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The ``otlp`` reporter and a real OpenTelemetry Collector: what arrives, field by field."""
+"""Tests of the ``otlp`` reporter with a real OpenTelemetry Collector: the received fields."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def failure() -> Event:
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 @pytest.mark.parametrize("protocol", BOTH)
 def test_every_field_arrives(collector: Collector, protocol: str, compression: str) -> None:
-    """Name, times, severity, body, attributes, scope and resource, as the log data model has them."""
+    """Name, times, severity, body, attributes, scope and resource follow the log data model."""
     before = time.time_ns()
     told = failure()
     already = len(collector.received())
@@ -65,8 +65,8 @@ def test_every_field_arrives(collector: Collector, protocol: str, compression: s
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_any_text_arrives_as_it_is(collector: Collector, protocol: str) -> None:
-    """Line breaks, quotes, NUL, what is beyond the basic plane; a lone surrogate is shown as a question mark."""
+def test_any_text_arrives_unchanged(collector: Collector, protocol: str) -> None:
+    """Line breaks, quotes, NUL and supplementary characters; a lone surrogate becomes a question mark."""
     texts = {"lines": "a\r\nb\u2028c", "quotes": "\"'\\`", "nul": "a\x00b", "emoji": "😀 zoë", "empty": ""}
     whole = event(1, **texts)
     fields = {name: getattr(whole, name) for name in Event.__struct_fields__}
@@ -81,8 +81,8 @@ def test_any_text_arrives_as_it_is(collector: Collector, protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_events_arrive_in_order_whatever_their_scopes(collector: Collector, protocol: str) -> None:
-    """Events of several scopes and applications are not sorted by these."""
+def test_events_of_different_scopes_arrive_in_order(collector: Collector, protocol: str) -> None:
+    """Events are not regrouped by scope or application."""
     events = []
     for number in range(300):
         builder = EventBuilder(f"spark.scope{number % 3}", "Test").set_body(f"{protocol} {number}")
@@ -103,10 +103,10 @@ def test_events_arrive_in_order_whatever_their_scopes(collector: Collector, prot
         (HTTP, {"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": "http://127.0.0.1:{http}/v1/logs"}),
     ],
 )
-def test_the_standard_variables_lead_there_too(
+def test_the_standard_variables_set_the_endpoint(
     collector: Collector, monkeypatch: pytest.MonkeyPatch, protocol: str, variables: dict[str, str]
 ) -> None:
-    """A cluster that has OTEL_* in its environment needs no further key."""
+    """A cluster with OTEL_* variables needs no further settings."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value.format(grpc=collector.grpc_port, http=collector.http_port))
     monkeypatch.setenv("OTEL_SERVICE_NAME", "named by the environment")
@@ -118,8 +118,8 @@ def test_the_standard_variables_lead_there_too(
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_what_is_too_large_for_one_request_goes_in_several(collector: Collector, protocol: str) -> None:
-    """Sixteen megabytes, for a receiver that takes four at a time: all of it, in order."""
+def test_a_large_batch_is_sent_in_several_requests(collector: Collector, protocol: str) -> None:
+    """16 MB of events arrive in order at a receiver that accepts 4 MB per request."""
     events = [event(number, text="x" * 30_000) for number in range(512)]
     already = len(collector.received())
     send(config(protocol, collector.endpoint(protocol)), events)
@@ -131,7 +131,7 @@ def settings_of_names(**changes: Any) -> dict[str, Any]:
 
 
 def test_the_service_s_name_and_version_can_be_set(collector: Collector) -> None:
-    """For those who call their application otherwise than Spark does."""
+    """For users whose service name differs from the Spark application's name."""
     already = len(collector.received())
     send(config(GRPC, collector.endpoint(GRPC), **settings_of_names()), [failure()])
     collector.await_bodies(already + 1)
@@ -141,10 +141,10 @@ def test_the_service_s_name_and_version_can_be_set(collector: Collector) -> None
 
 @pytest.mark.parametrize("protocol", BOTH)
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_from_settings_to_the_collector_by_way_of_a_spool(
+def test_events_reach_the_collector_through_a_spool(
     collector: Collector, tmp_path: Path, protocol: str, isolation: str
 ) -> None:
-    """All parts together, as a driver's settings have them; also in a process of its own."""
+    """Full pipeline from settings, also with the reporter in its own process."""
     keys = {
         "type": "otlp",
         "protocol": protocol,

@@ -1,4 +1,4 @@
-"""The ``otlp`` reporter and a receiver that goes away, comes back, or never answers."""
+"""Tests of the ``otlp`` reporter with a receiver that stops, restarts or never answers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.faults
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_a_collector_that_is_started_again_gets_everything_in_order(tmp_path: Path, protocol: str) -> None:
-    """Nothing is lost while it is away, and what it gets afterwards is in order."""
+def test_a_restarted_collector_gets_every_event_in_order(tmp_path: Path, protocol: str) -> None:
+    """Nothing is lost during the outage, and later events arrive in order."""
     with Collector(tmp_path) as collector, delivery(config(protocol, collector.endpoint(protocol))) as to:
         put(to, [event(number) for number in range(50)])
         assert to.wait_until_settled(20)
@@ -31,7 +31,7 @@ def test_a_collector_that_is_started_again_gets_everything_in_order(tmp_path: Pa
         put(to, [event(number) for number in range(50, 200)])
         eventually(lambda: to.books().failures >= 3, what="several attempts")
         collector.start()
-        # Well before a channel that was left to itself would look again: that is after a second, then two, ...
+        # gRPC's own reconnect back-off (1 s, 2 s, ...) would take longer.
         assert to.wait_until_settled(10)
         put(to, [event(number) for number in range(200, 250)])
         assert to.wait_until_settled(20)
@@ -41,8 +41,8 @@ def test_a_collector_that_is_started_again_gets_everything_in_order(tmp_path: Pa
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_a_collector_that_comes_late_gets_everything(tmp_path: Path, protocol: str) -> None:
-    """It need not be there when the application starts."""
+def test_a_collector_that_starts_late_gets_every_event(tmp_path: Path, protocol: str) -> None:
+    """The application may start before the collector."""
     collector = Collector(tmp_path)
     with delivery(config(protocol, collector.endpoint(protocol))) as to:
         put(to, [event(number) for number in range(30)])
@@ -53,8 +53,8 @@ def test_a_collector_that_comes_late_gets_everything(tmp_path: Path, protocol: s
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_the_end_is_not_held_up_by_a_collector_that_is_away(protocol: str, witness: Witness) -> None:
-    """The deadline is the dispatcher's: no retry loop of the library goes on behind it."""
+def test_an_unreachable_collector_does_not_delay_shutdown(protocol: str, witness: Witness) -> None:
+    """The dispatcher's deadline applies; no retry loop of the library continues afterwards."""
     settings = config(protocol, "http://127.0.0.1:9")
     with delivery(settings, patience=0.0) as to:
         put(to, [event(number) for number in range(30)])
@@ -67,8 +67,8 @@ def test_the_end_is_not_held_up_by_a_collector_that_is_away(protocol: str, witne
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_the_end_is_not_held_up_by_a_black_hole(protocol: str, witness: Witness) -> None:
-    """A receiver that takes connections and never says a word: the attempt is cancelled in time."""
+def test_a_receiver_that_never_answers_does_not_delay_shutdown(protocol: str, witness: Witness) -> None:
+    """The receiver accepts connections and never answers; the attempt is cancelled in time."""
     with (
         socket.create_server(("127.0.0.1", 0)) as hole,
         delivery(config(protocol, f"http://127.0.0.1:{hole.getsockname()[1]}"), timeout=30.0, patience=0.0) as to,
@@ -84,8 +84,8 @@ def test_the_end_is_not_held_up_by_a_black_hole(protocol: str, witness: Witness)
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_an_attempt_that_is_given_up_is_given_up_in_truth(protocol: str) -> None:
-    """The call ends with the attempt: the receiver sees it go, and no thread stays behind."""
+def test_a_cancelled_attempt_ends_its_call(protocol: str) -> None:
+    """A cancelled attempt ends the call: the receiver sees the cancellation, and no thread remains."""
     slow = threading.Event()
 
     def first_is_slow(bodies: list[str]) -> object:
@@ -109,8 +109,8 @@ def test_an_attempt_that_is_given_up_is_given_up_in_truth(protocol: str) -> None
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_what_was_delivered_before_a_failure_is_not_delivered_again(protocol: str) -> None:
-    """A batch goes in several requests; one of them fails for a moment."""
+def test_events_delivered_before_a_failure_are_not_sent_again(protocol: str) -> None:
+    """A batch is sent in several requests, one of which fails temporarily."""
     import grpc
 
     from reporters.peers.otlp import Status
@@ -133,8 +133,8 @@ def test_what_was_delivered_before_a_failure_is_not_delivered_again(protocol: st
         assert receiver.accepted == [str(number) for number in range(64)]
 
 
-def test_a_certificate_that_is_renewed_is_read_again(tmp_path: Path) -> None:
-    """What is trusted may change while the application runs: after a failure it is looked up anew."""
+def test_a_renewed_certificate_is_read_again(tmp_path: Path) -> None:
+    """After a failure the reporter reads the certificate files again."""
     import trustme
 
     old, new = trustme.CA(), trustme.CA()
@@ -156,8 +156,8 @@ def test_a_certificate_that_is_renewed_is_read_again(tmp_path: Path) -> None:
             assert len(collector.await_bodies(already + 1)) == already + 1
 
 
-def test_two_reporters_do_not_disturb_each_other(tmp_path: Path) -> None:
-    """Each has a thread, a loop and a connection of its own, also where both use gRPC's one library."""
+def test_two_reporters_are_independent(tmp_path: Path) -> None:
+    """Each reporter has its own thread, event loop and connection, although both share the gRPC library."""
     with Collector(tmp_path) as collector:
         dead = config(GRPC, "http://127.0.0.1:9")
         with (
@@ -173,10 +173,10 @@ def test_two_reporters_do_not_disturb_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_a_sidecar_ends_in_time_and_keeps_the_driver_s_standard_error_clean(
+def test_a_sidecar_ends_in_time_and_writes_nothing_to_standard_error(
     tmp_path: Path, protocol: str, witness: Witness
 ) -> None:
-    """With TLS to something that knows none: the verdict is in the log, the libraries' own noise nowhere."""
+    """With TLS to a server without TLS: the log has the error, standard error has no output of libraries."""
     with socket.create_server(("127.0.0.1", 0)) as hole:
         keys = {"type": "otlp", "protocol": protocol, "endpoint": f"https://127.0.0.1:{hole.getsockname()[1]}"}
         threading.Thread(target=hang_up, args=(hole,), daemon=True).start()
@@ -202,7 +202,7 @@ def is_failure(answer: dict[str, Any]) -> bool:
 
 
 def hang_up(server: socket.socket) -> None:
-    """Ends every connection after its first bytes."""
+    """Close every connection after its first bytes."""
     with contextlib.suppress(OSError):
         while True:
             connection, _ = server.accept()

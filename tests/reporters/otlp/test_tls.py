@@ -1,4 +1,4 @@
-"""The ``otlp`` reporter and certificates: ours, the receiver's, and those that do not match."""
+"""Tests of the ``otlp`` reporter with client and server certificates, valid and invalid."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_events.reporters.otlp.verdicts import UnavailableError
 
 
 class Certificates:
-    """A private authority, and files of what it has issued."""
+    """Private certificate authority and the files that it issued."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -39,7 +39,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(scope="module")
 def guarded(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
-    """A collector with TLS that also wants to see a certificate of its clients."""
+    """Collector with TLS that requires client certificates."""
     certificate, key = certificates.issued("127.0.0.1")
     tls = {"cert_file": certificate, "key_file": key, "client_ca_file": certificates.trusted}
     with Collector(tmp_path_factory.mktemp("guarded"), tls=tls) as started:
@@ -47,8 +47,8 @@ def guarded(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_both_sides_show_their_certificates(certificates: Certificates, guarded: Collector, protocol: str) -> None:
-    """TLS with an authority of one's own, and a client that says who it is."""
+def test_mutual_tls(certificates: Certificates, guarded: Collector, protocol: str) -> None:
+    """TLS with a private authority and a client certificate."""
     certificate, key = certificates.issued("driver")
     known = {"certificate": certificates.trusted, "client_certificate": certificate, "client_key": key}
     already = len(guarded.received())
@@ -66,10 +66,10 @@ def test_both_sides_show_their_certificates(certificates: Certificates, guarded:
     ],
     ids=["an authority that is not trusted", "another host's", "no certificate of the client"],
 )
-def test_a_certificate_that_does_not_match_is_said(
+def test_a_certificate_that_does_not_match_is_logged(
     certificates: Certificates, guarded: Collector, protocol: str, host: str, trusts: bool, said: str
 ) -> None:
-    """Neither sent in spite of it, nor given up: the events are held, and the log says why."""
+    """Events are neither sent nor dropped: they wait, and the log has the reason."""
     endpoint = guarded.endpoint(protocol, "https").replace("127.0.0.1", host)
     refusal = verdict(config(protocol, endpoint, certificate=certificates.trusted if trusts else None))
     assert isinstance(refusal, UnavailableError)
@@ -77,8 +77,8 @@ def test_a_certificate_that_does_not_match_is_said(
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_what_is_no_certificate_is_named(certificates: Certificates, tmp_path: Path, protocol: str) -> None:
-    """The path is in the message, for a missing file and for one with something else in it."""
+def test_an_invalid_certificate_file_is_named(certificates: Certificates, tmp_path: Path, protocol: str) -> None:
+    """The message has the path of a missing or invalid file."""
     missing, garbage = tmp_path / "missing.pem", tmp_path / "garbage.pem"
     garbage.write_text("hello")
     own, _ = certificates.issued("driver")

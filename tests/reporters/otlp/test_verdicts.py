@@ -1,4 +1,4 @@
-"""What the ``otlp`` reporter makes of an answer: refused, throttled, or to be tried again; and what is kept."""
+"""Tests of the ``otlp`` reporter's handling of responses: rejected, throttled, retried; and which events are kept."""
 
 from __future__ import annotations
 
@@ -88,15 +88,15 @@ THROTTLED = [
 
 
 def serving(answer: object) -> tuple[str, Any]:
-    """The protocol of an answer, and a receiver that always gives it."""
+    """Protocol of a response, and the endpoint of a receiver that always returns it."""
     if isinstance(answer, Response):
         return HTTP, http_receiver(lambda _: answer)
     return GRPC, grpc_receiver(lambda _: answer)
 
 
 @pytest.mark.parametrize(("answer", "said"), UNAVAILABLE)
-def test_what_may_pass_or_is_ours_to_put_right_keeps_the_events(answer: object, said: str) -> None:
-    """Outages, but also credentials, paths and proxies: no verdict on the events, so they are tried again."""
+def test_errors_not_about_the_events_are_retried(answer: object, said: str) -> None:
+    """Outages, credentials, paths and proxies do not concern the events, so the events are retried."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(UnavailableError) as caught:
         send(config(protocol, endpoint), [event(1), event(2)])
@@ -105,8 +105,8 @@ def test_what_may_pass_or_is_ours_to_put_right_keeps_the_events(answer: object, 
 
 
 @pytest.mark.parametrize(("answer", "said"), REFUSED)
-def test_what_the_receiver_says_of_the_events_is_permanent(answer: object, said: str) -> None:
-    """It says it is no use to send these again; the specification says so, too."""
+def test_errors_about_the_events_are_permanent(answer: object, said: str) -> None:
+    """As the specification requires, a retry would be useless."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(PermanentError, match="2 of 2 events") as caught:
         send(config(protocol, endpoint), [event(1), event(2)])
@@ -115,8 +115,8 @@ def test_what_the_receiver_says_of_the_events_is_permanent(answer: object, said:
 
 
 @pytest.mark.parametrize(("answer", "pause"), THROTTLED)
-def test_a_receiver_that_says_when_to_come_again_is_asked_then(answer: object, pause: float) -> None:
-    """RetryInfo and Retry-After, in both its forms; at most five minutes."""
+def test_the_receiver_s_retry_delay_is_used(answer: object, pause: float) -> None:
+    """RetryInfo, and both forms of Retry-After; capped at five minutes."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(ThrottledError) as caught:
         send(config(protocol, endpoint), [event(1)])
@@ -124,15 +124,15 @@ def test_a_receiver_that_says_when_to_come_again_is_asked_then(answer: object, p
 
 
 @pytest.mark.parametrize("value", ["soon", "-1", "1.5", ""])
-def test_a_retry_after_that_says_nothing_is_an_outage_like_others(value: str) -> None:
-    """The pause is then our own."""
+def test_an_invalid_retry_after_is_ignored(value: str) -> None:
+    """The reporter's own back-off applies."""
     with http_receiver(lambda _: retry_after(value)) as (_, endpoint), pytest.raises(UnavailableError):
         send(config(HTTP, endpoint), [event(1)])
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_a_pause_that_is_asked_for_is_kept(protocol: str) -> None:
-    """The dispatcher waits as long as it was told, then delivers."""
+def test_the_dispatcher_waits_for_the_requested_delay(protocol: str) -> None:
+    """The dispatcher waits for the requested time, then delivers."""
     asked = {"left": 1}
 
     def answer(_: list[str]) -> object:
@@ -151,8 +151,8 @@ def test_a_pause_that_is_asked_for_is_kept(protocol: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_one_event_that_is_refused_costs_no_other(protocol: str) -> None:
-    """It is looked for; the others are delivered, once and in order, and the books have one rejected."""
+def test_a_rejected_event_does_not_affect_others(protocol: str) -> None:
+    """The reporter bisects the batch: the others arrive once and in order, and one event counts as rejected."""
 
     def answer(bodies: list[str]) -> object:
         if "17" in bodies:
@@ -169,8 +169,8 @@ def test_one_event_that_is_refused_costs_no_other(protocol: str) -> None:
     assert (books.delivered, books.dropped) == (99, {"rejected": 1})
 
 
-def test_a_receiver_that_refuses_everything_is_not_asked_for_each_event() -> None:
-    """To look for what is at fault ends where everything is."""
+def test_a_receiver_that_rejects_everything_does_not_get_each_event_alone() -> None:
+    """The bisection stops when every part is rejected."""
     with grpc_receiver(lambda _: Status(Codes.INVALID_ARGUMENT)) as (receiver, endpoint):
         with pytest.raises(PermanentError, match="512 of 512 events"):
             send(config(GRPC, endpoint), [event(number) for number in range(512)])
@@ -179,7 +179,7 @@ def test_a_receiver_that_refuses_everything_is_not_asked_for_each_event() -> Non
 
 @pytest.mark.parametrize("protocol", BOTH)
 def test_a_partial_success_is_counted(protocol: str) -> None:
-    """It is a success, so nothing is sent again; but what was rejected is not delivered."""
+    """A partial success is not retried; its rejected events do not count as delivered."""
     message = partial(3, "too old")
     answer: object = message if protocol == GRPC else Response(body=message.SerializeToString())
     make: Any = grpc_receiver if protocol == GRPC else http_receiver
@@ -193,7 +193,7 @@ def test_a_partial_success_is_counted(protocol: str) -> None:
 
 
 def test_a_partial_success_in_json_is_counted() -> None:
-    """Some receivers answer in JSON whatever they were asked in."""
+    """Some receivers answer in JSON regardless of the request's format."""
     body = b'{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"too old"}}'
     json_answer = Response(body=body, headers=(("content-type", "application/json"),))
     expected = pytest.raises(PermanentError, match="2 of 3 events: too old")
@@ -202,15 +202,15 @@ def test_a_partial_success_in_json_is_counted() -> None:
     assert caught.value.rejected == 2
 
 
-def test_a_success_with_a_remark_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing rejected, but something to say: the specification calls it a warning."""
+def test_a_success_with_a_message_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing rejected, but with a message: the specification calls it a warning."""
     with grpc_receiver(lambda _: partial(0, "please upgrade")) as (_, endpoint):
         send(config(GRPC, endpoint), [event(1)])
     assert [record.getMessage() for record in caplog.records if "please upgrade" in record.getMessage()]
 
 
 def test_a_receiver_with_a_smaller_limit_gets_smaller_requests(tmp_path: Path) -> None:
-    """It takes 1 MiB, we may send 4: what is too large is halved, and from then on nothing so large is sent."""
+    """The receiver accepts 1 MiB, the reporter sends up to 4 MiB: it halves requests and keeps the smaller size."""
     with (
         Collector(tmp_path, most_mib=1) as collector,
         delivery(config(GRPC, collector.endpoint(GRPC)), batch_size=64) as to,
@@ -221,8 +221,8 @@ def test_a_receiver_with_a_smaller_limit_gets_smaller_requests(tmp_path: Path) -
         assert to.books().lost == 0
 
 
-def test_an_event_that_is_too_large_alone_is_the_only_one_lost(tmp_path: Path) -> None:
-    """Its verdict names its size and the limit."""
+def test_only_the_event_that_is_too_large_is_lost(tmp_path: Path) -> None:
+    """The error has the size of the event and the limit."""
     with Collector(tmp_path) as collector:
         settings = config(GRPC, collector.endpoint(GRPC), request_max_size=65_536, attribute_max_length=1 << 20)
         sent = [event(0), event(1, text="x" * 100_000), event(2)]
@@ -231,8 +231,8 @@ def test_an_event_that_is_too_large_alone_is_the_only_one_lost(tmp_path: Path) -
         assert collector.await_bodies(2) == ["0", "2"]
 
 
-def test_a_long_text_is_cut_and_marked(tmp_path: Path) -> None:
-    """An event whose stack trace is endless is still delivered."""
+def test_a_long_text_is_truncated_with_a_mark(tmp_path: Path) -> None:
+    """An event with a huge stack trace is still delivered."""
     with Collector(tmp_path) as collector:
         send(config(GRPC, collector.endpoint(GRPC), attribute_max_length=100), [event(1, text="x" * 5_000)])
         collector.await_bodies(1)
@@ -242,8 +242,8 @@ def test_a_long_text_is_cut_and_marked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_a_collector_that_is_short_of_memory_is_asked_again(tmp_path: Path, protocol: str) -> None:
-    """The memory limiter's refusal is the real one of an overloaded collector."""
+def test_a_collector_at_its_memory_limit_is_retried(tmp_path: Path, protocol: str) -> None:
+    """The collector's real memory limiter rejects the requests."""
     with Collector(tmp_path, is_short_of_memory=True) as collector:
         refusal = eventually(lambda: verdict(config(protocol, collector.endpoint(protocol))))
     assert isinstance(refusal, UnavailableError)
@@ -251,8 +251,8 @@ def test_a_collector_that_is_short_of_memory_is_asked_again(tmp_path: Path, prot
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_credentials_that_are_revoked_and_renewed(tmp_path: Path, protocol: str) -> None:
-    """In mid-run: what comes in the meantime is held, and delivered when they are valid again."""
+def test_events_wait_while_credentials_are_revoked(tmp_path: Path, protocol: str) -> None:
+    """Events wait while the credentials are invalid and are delivered afterwards."""
     token = tmp_path / "token"
     token.write_text("abc")
     with Collector(tmp_path, token=token) as collector:
@@ -265,7 +265,7 @@ def test_credentials_that_are_revoked_and_renewed(tmp_path: Path, protocol: str)
             put(to, [event(number) for number in range(10)])
             assert to.wait_until_settled(20)
             token.write_text("another")
-            # The collector notices a moment later.
+            # The collector reloads the file after a moment.
             eventually(
                 lambda: verdict(config(protocol, endpoint, headers=Secret("authorization=Bearer abc"))),
                 what="the old token to be refused",
@@ -274,7 +274,7 @@ def test_credentials_that_are_revoked_and_renewed(tmp_path: Path, protocol: str)
             eventually(lambda: to.books().failures >= 3, what="refused attempts")
             token.write_text("abc")
             assert to.wait_until_settled(20)
-            # Among them are those of the looks above.
+            # The received events include those of the probes above.
             eventually(lambda: "29" in [one.body for one in collector.received()], what="the last one")
             numbered = [int(one.body) for one in collector.received()]
             assert [number for number in numbered if number >= 10] == list(range(10, 30))
@@ -282,8 +282,8 @@ def test_credentials_that_are_revoked_and_renewed(tmp_path: Path, protocol: str)
 
 
 @pytest.mark.parametrize("protocol", BOTH)
-def test_headers_go_with_every_request_and_are_shown_nowhere(protocol: str) -> None:
-    """A tenant, a token: percent-encoded, as the standard variable has them."""
+def test_headers_are_in_every_request_and_never_logged(protocol: str) -> None:
+    """For example a tenant and a token, percent-encoded as in the standard variable."""
     make: Any = grpc_receiver if protocol == GRPC else http_receiver
     settings = config(protocol, "http://x", headers=Secret("X-Scope-OrgID=shop,authorization=Bearer%20s3cret%3D"))
     with make(lambda _: None) as (receiver, endpoint):
@@ -303,16 +303,16 @@ def test_headers_go_with_every_request_and_are_shown_nowhere(protocol: str) -> N
     ],
     ids=str,
 )
-def test_what_a_receiver_quotes_of_headers_is_not_told(answer: object) -> None:
-    """It may say what it was sent."""
+def test_headers_that_a_receiver_quotes_are_not_logged(answer: object) -> None:
+    """The receiver's message may quote the request's headers."""
     protocol, receiver = serving(answer)
     with receiver as (_, endpoint), pytest.raises(Exception, match=r"no: \*\*\*") as caught:
         send(config(protocol, endpoint, headers=Secret("authorization=Bearer%20s3cret%3D")), [event(1)])
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_variable_for_proxies_that_httpx_cannot_read_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A network in NO_PROXY, a SOCKS proxy for all that is not HTTP."""
+def test_unusable_proxy_variables_have_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network in NO_PROXY, and a SOCKS proxy in ALL_PROXY."""
     monkeypatch.setenv("NO_PROXY", "fd00::/8,127.0.0.1")
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
     with http_receiver(lambda _: None) as (receiver, endpoint):
@@ -324,22 +324,22 @@ def test_a_variable_for_proxies_that_httpx_cannot_read_costs_nothing(monkeypatch
     ("protocol", "endpoint"),
     [(GRPC, "http://127.0.0.1:9"), (HTTP, "http://127.0.0.1:9"), (GRPC, "http://no-such-host.invalid:4317")],
 )
-def test_a_wrong_endpoint_is_said(protocol: str, endpoint: str) -> None:
-    """Nobody there: the reason is the system's own."""
+def test_an_unreachable_endpoint_is_reported(protocol: str, endpoint: str) -> None:
+    """No server at this address: the message has the system's reason."""
     refusal = verdict(config(protocol, endpoint))
     assert isinstance(refusal, UnavailableError)
     assert any(word in str(refusal) for word in ("refused", "failed", "resolution")), refusal
 
 
-def test_the_other_protocol_s_port_is_said(tmp_path: Path) -> None:
-    """gRPC to the port of HTTP and the other way round: both are tried again, neither hangs."""
+def test_the_port_of_the_other_protocol_is_reported(tmp_path: Path) -> None:
+    """gRPC to the HTTP port and vice versa: both attempts fail without hanging and are retried."""
     with Collector(tmp_path) as collector:
         crossed = [verdict(config(GRPC, collector.endpoint(HTTP))), verdict(config(HTTP, collector.endpoint(GRPC)))]
     assert [type(one) for one in crossed] == [UnavailableError, UnavailableError], crossed
 
 
-def test_types_of_receivers_are_what_the_tests_think() -> None:
-    """The HTTP receiver keeps what it was sent, or the tests above would prove nothing."""
+def test_the_http_receiver_records_requests() -> None:
+    """The HTTP receiver records requests, which the tests above depend on."""
     with http_receiver(lambda _: None) as (receiver, endpoint):
         send(config(HTTP, endpoint), [event(1)])
         assert isinstance(receiver, HttpReceiver)

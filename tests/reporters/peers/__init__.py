@@ -1,1 +1,1 @@
-"""Real destinations for reporters: started by the tests, on loopback, and ended by them."""
+"""Real servers for the reporter tests, started and stopped by the tests on loopback."""

@@ -1,4 +1,4 @@
-"""A real broker of Apache Kafka, alone, in KRaft mode: without login, with login, and with TLS."""
+"""Single Apache Kafka broker in KRaft mode: with plain, SASL and TLS listeners."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def _java() -> Path:
 
 
 class Kafka:
-    """One broker. ``stop`` and ``start`` keep its data and its ports, :meth:`remove` ends it for good.
+    """One broker. ``stop`` and ``start`` keep data and ports; :meth:`remove` deletes everything.
 
     Attributes:
-        servers: its address without login; everybody there may do everything.
-        with_login: with the user ``eve``, who may do what she is granted.
-        with_tls: with a certificate of ``authority`` for localhost.
+        servers: address without authentication; every client has all rights.
+        with_login: address for the user ``eve``, who has only granted rights.
+        with_tls: address with a certificate of ``authority`` for localhost.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Kafka:
         authority = trustme.CA()
         authority.cert_pem.write_to_path(str(self.authority))
         certificate = authority.issue_cert("localhost")
-        # Java reads PKCS #8 alone; and line breaks are escaped, as in all properties files.
+        # Java accepts only PKCS #8; properties files need escaped line breaks.
         loaded = serialization.load_pem_private_key(certificate.private_key_pem.bytes(), None)
         form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         key = loaded.private_bytes(*form).decode().strip().replace("\n", "\\n")
@@ -139,7 +139,7 @@ broker.heartbeat.interval.ms=500
         from confluent_kafka.admin import NewTopic
 
         config = {key.replace("_", "."): value for key, value in settings.items()}
-        # It must live until it has its answer.
+        # The admin client must live until the future is done.
         admin = self.admin()
         (done,) = admin.create_topics([NewTopic(name, partitions, 1, config=config)]).values()
         done.result(20)
@@ -150,7 +150,7 @@ broker.heartbeat.interval.ms=500
         done.result(20)
 
     def allow_eve(self, topic: str, allowed: bool = True) -> None:
-        """Grants or takes back the right to write to the topic."""
+        """Grant or revoke the right to write to the topic."""
         from confluent_kafka import admin
 
         about = (admin.ResourceType.TOPIC, topic, admin.ResourcePatternType.LITERAL, "User:eve", "*")
@@ -166,7 +166,7 @@ broker.heartbeat.interval.ms=500
             one.result(20)
 
     def messages(self, topic: str, count: int, within: float = 20) -> list[Any]:
-        """So many messages of a topic from its beginning, and whatever more there is."""
+        """Return at least ``count`` messages of a topic from its beginning, and all later ones."""
         from confluent_kafka import Consumer
 
         consumer = Consumer(

@@ -1,4 +1,4 @@
-"""Receivers to send to: a real OpenTelemetry Collector, and two whose answers a test decides."""
+"""OTLP receivers: a real OpenTelemetry Collector, and two servers with scripted responses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BINARY = ROOT / ".tools" / "otelcol"
 
 
 class Received(NamedTuple):
-    """One LogRecord, as the collector's file has it, with what it stands in."""
+    """One LogRecord from the collector's file, with its scope and resource."""
 
     resource: dict[str, Any]
     scope: dict[str, Any]
@@ -50,7 +50,7 @@ class Received(NamedTuple):
 
 
 def plain(attributes: list[dict[str, Any]]) -> dict[str, Any]:
-    """Attributes of OTLP's JSON as a dictionary; whole numbers are texts there."""
+    """Convert attributes of OTLP JSON to a dictionary; OTLP JSON has integers as strings."""
     found = {}
     for attribute in attributes:
         ((kind, value),) = attribute["value"].items()
@@ -59,14 +59,14 @@ def plain(attributes: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 class Collector:
-    """A real OpenTelemetry Collector. What it has accepted is in a file; it can be stopped and started again.
+    """Real OpenTelemetry Collector that writes accepted records to a file; it can be stopped and restarted.
 
     Args:
-        folder: for its configuration and its file.
-        tls: settings of ``tls`` for both protocols.
-        token: the file of the bearer tokens that it lets in, read again when it changes.
-        most_mib: the largest gRPC message it takes.
-        is_short_of_memory: it refuses everything, because its memory is at its limit.
+        folder: folder for its configuration and its file.
+        tls: ``tls`` settings for both protocols.
+        token: file of the accepted bearer tokens; the collector reloads it after changes.
+        most_mib: size limit of a gRPC message, in MiB.
+        is_short_of_memory: whether the memory limiter rejects everything.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Collector:
     ) -> None:
         if not BINARY.exists():
             if os.environ.get("CI"):
-                pytest.fail(f"{BINARY} is not there: `make collector` comes first")
+                pytest.fail(f"{BINARY} not found; run `make collector` first")
             pytest.skip("no OpenTelemetry Collector: run `make collector`")
         self.grpc_port, self.http_port = free_port(), free_port()
         self._log = folder / "collector.log"
@@ -93,8 +93,8 @@ class Collector:
         grpc_settings = {"endpoint": f"127.0.0.1:{self.grpc_port}", "max_recv_msg_size_mib": most_mib, **common}
         http_settings = {"endpoint": f"127.0.0.1:{self.http_port}", **common}
         pipeline: dict[str, Any] = {"receivers": ["otlp"], "exporters": ["file"]}
-        # A file that is rotated (it never gets that large) is appended to and has no buffer. Else the collector flushes
-        # one by a timer, and once more at its end, without a lock between the two: lines are torn.
+        # With rotation (never reached here) the collector appends without a buffer. Otherwise a timer and the shutdown
+        # flush the buffer without a common lock, which tears lines.
         written = {"path": str(self._file), "rotation": {"max_megabytes": 100}}
         config: dict[str, Any] = {
             "receivers": {"otlp": {"protocols": {"grpc": grpc_settings, "http": http_settings}}},
@@ -110,7 +110,7 @@ class Collector:
         if is_short_of_memory:
             config["processors"] = {"memory_limiter": {"check_interval": "10ms", "limit_mib": 1}}
             pipeline["processors"] = ["memory_limiter"]
-        # JSON is YAML.
+        # JSON is valid YAML.
         self._config.write_text(json.dumps(config))
 
     def __enter__(self) -> Collector:
@@ -137,14 +137,14 @@ class Collector:
         return False
 
     def stop(self) -> None:
-        """Orderly: what it has accepted is in its file."""
+        """Stop the collector in order; all accepted records are in its file."""
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(20)
             self._process = None
 
     def received(self) -> list[Received]:
-        """What it has written so far, in its order."""
+        """Return the records written so far, in order."""
         lines = self._file.read_bytes().split(b"\n")[:-1] if self._file.exists() else []
         return [
             Received(resource["resource"], scope["scope"], record)
@@ -155,12 +155,12 @@ class Collector:
         ]
 
     def await_bodies(self, count: int) -> list[str]:
-        """Waits until so many records have arrived; their bodies, in order."""
+        """Wait for ``count`` records and return their bodies in order."""
         eventually(lambda: len(self.received()) >= count, what=f"{count} records")
         return [one.body for one in self.received()]
 
 
-#: What a receiver does with a request: the bodies of its records; what it returns is the answer.
+#: Receives the bodies of a request's records and returns the response.
 Answer = Callable[[list[str]], Any]
 
 
@@ -174,7 +174,7 @@ def bodies_of(request: ExportLogsServiceRequest) -> list[str]:
 
 
 class Status(NamedTuple):
-    """How a gRPC receiver refuses."""
+    """Error response of a gRPC receiver."""
 
     code: grpc.StatusCode
     details: str = "no"
@@ -182,7 +182,7 @@ class Status(NamedTuple):
 
 
 class GrpcReceiver(LogsServiceServicer):
-    """A gRPC server that answers as it is told: with a response, or a :class:`Status`. It keeps what it accepts."""
+    """gRPC server whose function returns a response or a :class:`Status`; it keeps accepted records."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -206,7 +206,7 @@ class GrpcReceiver(LogsServiceServicer):
 
 @contextlib.contextmanager
 def grpc_receiver(answer: Answer) -> Iterator[tuple[GrpcReceiver, str]]:
-    """A receiver and its endpoint."""
+    """Run a gRPC receiver; yield it and its endpoint."""
     receiver = GrpcReceiver(answer)
     server = grpc.server(ThreadPoolExecutor(4))
     add_LogsServiceServicer_to_server(receiver, server)  # type: ignore[no-untyped-call]
@@ -219,7 +219,7 @@ def grpc_receiver(answer: Answer) -> Iterator[tuple[GrpcReceiver, str]]:
 
 
 class Response(NamedTuple):
-    """How an HTTP receiver answers."""
+    """Response of an HTTP receiver."""
 
     status: int = 200
     body: bytes = b""
@@ -227,7 +227,7 @@ class Response(NamedTuple):
 
 
 class HttpReceiver(http.server.ThreadingHTTPServer):
-    """An HTTP server that answers as it is told. It keeps what it answers with a success."""
+    """HTTP server whose function returns the response; it keeps records that it answered with a success."""
 
     daemon_threads = True
 
@@ -261,12 +261,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(answer.body)
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Suppress the access log."""
 
 
 @contextlib.contextmanager
 def http_receiver(answer: Answer) -> Iterator[tuple[HttpReceiver, str]]:
-    """A receiver and its endpoint."""
+    """Run an HTTP receiver; yield it and its endpoint."""
     receiver = HttpReceiver(answer)
     thread = threading.Thread(target=receiver.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

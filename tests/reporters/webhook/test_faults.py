@@ -1,4 +1,4 @@
-"""The reporter ``webhook`` when something is wrong: a clear verdict, and nothing lost that can be kept."""
+"""Tests of failures of the reporter ``webhook``: clear errors, and no loss of events that can be retried."""
 
 from __future__ import annotations
 
@@ -30,15 +30,13 @@ NOW = 1_700_000_000.0
 
 
 def bodies(receiver: Receiver) -> list[int]:
-    """The numbers of the events that were taken."""
+    """Return the numbers of the accepted events."""
     return [int(one["body"]) for batch in receiver.bodies() for one in (batch if isinstance(batch, list) else [batch])]
 
 
 @pytest.mark.parametrize("format", ["json", "json-each"])
-def test_a_receiver_that_was_away_gets_everything_once_and_in_order(
-    format: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Gone in mid-run and back on the same port."""
+def test_a_restarted_receiver_gets_every_event_once_and_in_order(format: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Stop the receiver during delivery and restart it on the same port."""
     with Receiver() as receiver:
         settings = {"url": receiver.url, "format": format, "batch.size": "7", **IMPATIENT}
         with Running("webhook", settings) as running:
@@ -53,8 +51,8 @@ def test_a_receiver_that_was_away_gets_everything_once_and_in_order(
     assert "failed, its events are held and tried again: TransientError: localhost: " in caplog.text
 
 
-def test_what_was_taken_before_a_failure_is_not_sent_again() -> None:
-    """One request an event: the batch goes on where it stopped, whatever the failure was."""
+def test_events_accepted_before_a_failure_are_not_sent_again() -> None:
+    """One request per event: after any failure the batch resumes at the failed event."""
     with Receiver([Answer(), Answer(500), Answer(cut=True), Answer(), Answer(502)]) as receiver:
         with Running("webhook", {"url": receiver.url, "format": "json-each", **IMPATIENT}) as running:
             running.deliver([event(n) for n in range(6)])
@@ -62,8 +60,8 @@ def test_what_was_taken_before_a_failure_is_not_sent_again() -> None:
         assert bodies(receiver) == list(range(6))
 
 
-def test_what_was_taken_is_delivered_whatever_becomes_of_the_rest() -> None:
-    """With one request an event, the books count what it has answered for, though the end comes in between."""
+def test_accepted_events_count_as_delivered_when_the_rest_is_dropped() -> None:
+    """One request per event: answered events count as delivered even if the shutdown interrupts the batch."""
 
     def decide(_: Request) -> Answer:
         return Answer() if len(receiver.taken) < 3 else Answer(503)
@@ -78,8 +76,8 @@ def test_what_was_taken_is_delivered_whatever_becomes_of_the_rest() -> None:
 
 
 @pytest.mark.usefixtures("patience")
-def test_a_receiver_that_hangs_is_hung_up_on() -> None:
-    """The attempt's timeout ends the request itself: the receiver sees the connection go."""
+def test_a_timeout_closes_the_connection() -> None:
+    """The attempt's timeout closes the connection, which the receiver sees."""
     with Receiver([Answer(hang=True)]) as receiver:
         with Running("webhook", {"url": receiver.url, "timeout": "2s", **IMPATIENT}) as running:
             running.deliver([event(1), event(2)])
@@ -89,8 +87,8 @@ def test_a_receiver_that_hangs_is_hung_up_on() -> None:
         assert bodies(receiver) == [1, 2]
 
 
-def test_an_attempt_that_is_given_up_at_any_moment_leaves_the_way_free() -> None:
-    """Also one that was about to connect: there is one connection at a time, and the next attempt gets it."""
+def test_an_attempt_cancelled_at_any_moment_releases_its_connection() -> None:
+    """Also while connecting: the next attempt gets the only connection of the pool."""
 
     async def given_up(after: int) -> int:
         post = Post(WebhookConfig(url=Secret(f"http://127.0.0.1:{receiver.port}/")), {})
@@ -107,8 +105,8 @@ def test_an_attempt_that_is_given_up_at_any_moment_leaves_the_way_free() -> None
         assert [asyncio.run(given_up(after)) for after in range(30)] == [200] * 30
 
 
-def test_a_receiver_that_hangs_does_not_delay_the_end(witness: Witness) -> None:
-    """The deadline holds, and what was not answered is counted."""
+def test_a_hanging_receiver_does_not_delay_shutdown(witness: Witness) -> None:
+    """The deadline holds, and unanswered events are counted."""
     with Receiver(decide=lambda _: Answer(hang=True)) as receiver:
         running = Running("webhook", {"url": receiver.url})
         running.put([event(1)])
@@ -116,15 +114,15 @@ def test_a_receiver_that_hangs_does_not_delay_the_end(witness: Witness) -> None:
         assert running.books.dropped == {"shutdown": 1}
 
 
-def test_a_throttled_reporter_waits_as_long_as_it_was_asked_to() -> None:
-    """Seconds and dates are understood; the pause is the receiver's, not the retry's."""
+def test_a_throttled_reporter_waits_for_the_requested_time() -> None:
+    """Seconds and dates; the receiver's delay replaces the retry's back-off."""
     stamps: list[float] = []
 
     def decide(_: Request) -> Answer:
         stamps.append(time.time())
         if len(stamps) == 1:
             return Answer(429, "slow down", {"Retry-After": "1"})
-        # Dates have whole seconds: two from now are at least one.
+        # Dates have whole seconds: a date two seconds ahead means a delay of at least one second.
         if len(stamps) == 2:
             return Answer(503, "", {"Retry-After": formatdate(time.time() + 2, usegmt=True)})
         return Answer()
@@ -151,7 +149,7 @@ def test_a_throttled_reporter_waits_as_long_as_it_was_asked_to() -> None:
     ],
 )
 def test_retry_after_is_read_or_ignored(asked: str | None, seconds: float | None) -> None:
-    """What nobody can read is as if it were not there; nobody waits for longer than an hour."""
+    """An invalid value is ignored; the delay is at most an hour."""
     assert retry_after(asked, NOW) == seconds
 
 
@@ -169,15 +167,15 @@ def test_retry_after_is_read_or_ignored(asked: str | None, seconds: float | None
         (400, "7", PermanentError),
     ],
 )
-def test_every_status_has_a_verdict(status: int, asked: str | None, kind: type[Exception] | None) -> None:
-    """What is wrong with the events is permanent; what is wrong with the way to the receiver is not."""
+def test_every_status_is_permanent_or_transient(status: int, asked: str | None, kind: type[Exception] | None) -> None:
+    """Errors about the events are permanent; errors on the way to the receiver are transient."""
     error = verdict(status, asked, "because", NOW)
     assert error is None if kind is None else isinstance(error, kind)
     assert error is None or str(error) == f"HTTP {status}: because"
 
 
-def test_a_batch_that_is_too_large_is_sent_in_parts() -> None:
-    """413 halves it; one event that is too large by itself is refused by itself, and counted."""
+def test_a_batch_that_is_too_large_is_split() -> None:
+    """413 halves the batch; a single event that is too large is rejected and counted."""
 
     def decide(request: Request) -> Answer:
         return Answer(413, "at most 2,000 bytes") if len(request.body) > 2_000 else Answer()
@@ -190,8 +188,8 @@ def test_a_batch_that_is_too_large_is_sent_in_parts() -> None:
         assert bodies(receiver) == [n for n in range(40) if n != 13]
 
 
-def test_a_receiver_that_takes_less_at_once_is_not_asked_in_vain_each_time() -> None:
-    """What was too large a moment ago is not tried behind every success."""
+def test_a_reporter_remembers_the_accepted_batch_size() -> None:
+    """The reporter does not retry a failed size after every success."""
 
     def decide(request: Request) -> Answer:
         return Answer(413) if len(request.json) > 3 else Answer()
@@ -202,12 +200,12 @@ def test_a_receiver_that_takes_less_at_once_is_not_asked_in_vain_each_time() -> 
             running.deliver([event(n) for n in range(20, 30)])
             assert (running.books.delivered, running.books.failures) == (30, 0)
         assert bodies(receiver) == list(range(30))
-        # Three for 20, 10 and 5 events, of two each after that.
+        # Three rejected requests of 20, 10 and 5 events, then requests of two events.
         assert len(receiver.requests) == 3 + 15
 
 
-def test_one_event_that_is_refused_costs_no_other(caplog: pytest.LogCaptureFixture) -> None:
-    """A receiver that validates: the batch is halved until the event is found that it does not want."""
+def test_a_rejected_event_does_not_affect_others(caplog: pytest.LogCaptureFixture) -> None:
+    """The reporter halves the batch until it finds the event that the receiver rejects."""
 
     def decide(request: Request) -> Answer:
         return Answer(422, "no\n threes") if any(one["body"].endswith("3") for one in request.json) else Answer()
@@ -220,8 +218,8 @@ def test_one_event_that_is_refused_costs_no_other(caplog: pytest.LogCaptureFixtu
     assert "events refused: HTTP 422: no threes" in caplog.text
 
 
-def test_a_token_that_is_revoked_in_mid_run_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """401 and 403 are not about the events: they are kept until somebody lets us in again."""
+def test_a_revoked_token_loses_no_events(caplog: pytest.LogCaptureFixture) -> None:
+    """401 and 403 do not concern the events: they are retried until the token is valid again."""
     allowed = True
 
     def decide(_: Request) -> Answer:
@@ -239,8 +237,8 @@ def test_a_token_that_is_revoked_in_mid_run_loses_nothing(caplog: pytest.LogCapt
     assert caplog.text.count("HTTP 403: token revoked") == 1
 
 
-def test_redirects_are_followed_on_the_same_host_alone(caplog: pytest.LogCaptureFixture) -> None:
-    """A path that has moved is found; another host, or another port, gets neither events nor headers."""
+def test_redirects_are_followed_only_on_the_same_host(caplog: pytest.LogCaptureFixture) -> None:
+    """A new path on the same host is followed; another host or port receives neither events nor headers."""
     with Receiver() as other:
 
         def decide(request: Request) -> Answer:
@@ -260,8 +258,8 @@ def test_redirects_are_followed_on_the_same_host_alone(caplog: pytest.LogCapture
     assert f"localhost: redirected to http://localhost:{other.port}, which the reporter does not follow" in caplog.text
 
 
-def test_redirects_in_a_circle_come_to_an_end() -> None:
-    """Five are followed, and then it is a failure like any other."""
+def test_redirect_loops_fail() -> None:
+    """After five redirects the attempt fails."""
     with (
         Receiver(decide=lambda _: Answer(308, "", {"Location": "/hook"})) as receiver,
         Running("webhook", {"url": receiver.url, "retry.initial": "1h", "retry.max": "1h"}) as running,
@@ -273,8 +271,8 @@ def test_redirects_in_a_circle_come_to_an_end() -> None:
 
 
 @pytest.mark.parametrize("where", ["/moved", "http://localhost:{port}/moved"])
-def test_who_asks_is_said_behind_a_redirect_too(where: str) -> None:
-    """The login of the address, wherever on that host it has moved to."""
+def test_credentials_are_sent_after_a_redirect(where: str) -> None:
+    """The login in the URL is sent to the new path on the same host."""
 
     def decide(request: Request) -> Answer:
         if "Authorization" not in request.headers:
@@ -291,8 +289,8 @@ def test_who_asks_is_said_behind_a_redirect_too(where: str) -> None:
 
 
 @pytest.mark.parametrize("quoted", ["{path}", "you are {authorization}", "{signature}?"])
-def test_what_a_receiver_quotes_of_a_request_is_not_told(quoted: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The page for 404 of many servers has the address in it, and that is a secret."""
+def test_secrets_that_a_receiver_quotes_are_not_logged(quoted: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Many servers quote the URL, which is a secret, in their 404 page."""
 
     def decide(request: Request) -> Answer:
         known = {"path": request.path, "authorization": request.headers["Authorization"], "signature": "k3y-of-ours"}
@@ -307,8 +305,8 @@ def test_what_a_receiver_quotes_of_a_request_is_not_told(quoted: str, caplog: py
         assert secret not in caplog.text
 
 
-def test_a_program_that_logs_all_that_httpx_says_does_not_log_the_address(caplog: pytest.LogCaptureFixture) -> None:
-    """A reporter may live in the program's own Python."""
+def test_httpx_does_not_log_the_url(caplog: pytest.LogCaptureFixture) -> None:
+    """The reporter may run in the user's own Python process, with its logging."""
     with caplog.at_level(logging.DEBUG), Receiver() as receiver:
         with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
             running.deliver([event(1)])
@@ -316,8 +314,8 @@ def test_a_program_that_logs_all_that_httpx_says_does_not_log_the_address(caplog
     assert "t0psecret" not in caplog.text
 
 
-def test_a_header_of_the_user_s_is_instead_of_ours() -> None:
-    """In whatever letters it is written."""
+def test_a_user_s_header_overrides_the_default() -> None:
+    """In upper or lower case."""
     with Receiver() as receiver:
         headers = "content-type: application/x-ndjson; user-AGENT: mine"
         with Running("webhook", {"url": receiver.url, "headers": headers, **IMPATIENT}) as running:
@@ -328,7 +326,7 @@ def test_a_header_of_the_user_s_is_instead_of_ours() -> None:
 
 
 def serving(*names: str) -> tuple[trustme.CA, ssl.SSLContext]:
-    """An authority, and the TLS of a server that has a certificate of it for these names."""
+    """Create an authority and a server TLS context with its certificate for these names."""
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert(*names).configure_cert(context)
@@ -340,8 +338,8 @@ def written(authority: trustme.CA, folder: Path) -> str:
     return str(folder / "ca.pem")
 
 
-def test_tls_with_an_authority_of_one_s_own(tmp_path: Path) -> None:
-    """Given as a file."""
+def test_tls_with_a_private_authority(tmp_path: Path) -> None:
+    """The authority's certificate is in a file."""
     authority, context = serving("localhost")
     with Receiver(context=context) as receiver:
         settings = {"url": receiver.url, "tls.ca": written(authority, tmp_path), **IMPATIENT}
@@ -351,8 +349,8 @@ def test_tls_with_an_authority_of_one_s_own(tmp_path: Path) -> None:
         assert bodies(receiver) == [1]
 
 
-def test_a_client_shows_its_certificate(tmp_path: Path) -> None:
-    """To a receiver that asks for one; without it, it is not let in, and events wait."""
+def test_the_reporter_sends_its_client_certificate(tmp_path: Path) -> None:
+    """Without the client certificate that the receiver requires, events wait."""
     authority, context = serving("localhost")
     context.verify_mode = ssl.CERT_REQUIRED
     authority.configure_trust(context)
@@ -372,10 +370,10 @@ def test_a_client_shows_its_certificate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["another host", "unknown authority"])
-def test_a_certificate_that_does_not_match_is_refused(
+def test_a_certificate_that_does_not_match_is_rejected(
     wrong: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is sent, the log says what is wrong with it, and events wait until it is put right."""
+    """Nothing is sent, the log has the reason, and events wait."""
     authority, context = serving("elsewhere.example" if wrong == "another host" else "localhost")
     settings = {} if wrong == "unknown authority" else {"tls.ca": written(authority, tmp_path)}
     with Receiver(context=context) as receiver:
@@ -390,8 +388,8 @@ def test_a_certificate_that_does_not_match_is_refused(
     assert said in caplog.text
 
 
-def test_a_proxy_is_used_and_its_password_not_shown(caplog: pytest.LogCaptureFixture) -> None:
-    """Requests go to it with the whole address; one that wants a password first is no reason to lose anything."""
+def test_a_proxy_is_used_and_its_password_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Requests to the proxy have the absolute URL; a missing proxy password loses no events."""
     with Receiver([Answer(407, "who are you?")]) as proxy:
         settings = {"url": "http://hooks.invalid/x", "proxy": f"http://ada:s3cret@localhost:{proxy.port}", **IMPATIENT}
         with Running("webhook", settings) as running:
@@ -402,11 +400,11 @@ def test_a_proxy_is_used_and_its_password_not_shown(caplog: pytest.LogCaptureFix
     assert "s3cret" not in caplog.text
 
 
-def test_the_proxies_of_the_environment_are_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As curl does, NO_PROXY included."""
+def test_proxy_variables_of_the_environment_apply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Same rules as curl, including NO_PROXY."""
     with Receiver() as proxy, Receiver() as receiver:
         monkeypatch.setenv("HTTP_PROXY", f"http://localhost:{proxy.port}")
-        # What cannot be read there, or is not one of them, changes nothing.
+        # Unreadable entries and other variables have no effect.
         monkeypatch.setenv("NO_PROXY", "fd00::/8,[::1],localhost")
         monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
         for url in ("http://hooks.invalid/x", receiver.url):
@@ -416,8 +414,8 @@ def test_the_proxies_of_the_environment_are_honoured(monkeypatch: pytest.MonkeyP
         assert len(receiver.taken) == 1
 
 
-def test_behind_a_redirect_to_tls_its_own_proxy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each scheme may have one; to the first address there is none."""
+def test_a_redirect_to_https_uses_the_https_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each scheme has its own proxy; the original URL uses none."""
     with Receiver() as proxy:
 
         def decide(_: Request) -> Answer:
@@ -429,12 +427,12 @@ def test_behind_a_redirect_to_tls_its_own_proxy_is_used(monkeypatch: pytest.Monk
             running.await_failures()
             running.stop(within=0.2)
             assert len(receiver.requests) >= 1
-        # It knows no CONNECT, but it was asked.
+        # The proxy does not support CONNECT, but it received the request.
         assert proxy.connections >= 1
 
 
-def test_a_header_may_have_any_character_that_headers_have() -> None:
-    """Those of ISO 8859-1."""
+def test_a_header_may_have_latin_1_characters() -> None:
+    """Characters of ISO 8859-1."""
     with Receiver() as receiver:
         with Running("webhook", {"url": receiver.url, "headers": "X-Who: Zoë", **IMPATIENT}) as running:
             running.deliver([event(1)])
@@ -446,8 +444,8 @@ def test_a_header_may_have_any_character_that_headers_have() -> None:
     [Answer(text="x" * 5_000_000), Answer(text="thank", more=100, hang=True), Answer(text="thank", more=100, cut=True)],
     ids=["megabytes", "silence", "cut"],
 )
-def test_an_answer_that_is_not_read_to_its_end_is_one_all_the_same(answer: Answer) -> None:
-    """The status has said that the events were taken: they are not sent again. It costs a connection."""
+def test_an_incomplete_success_answer_is_a_success(answer: Answer) -> None:
+    """The status confirms the delivery, so nothing is sent again; the connection is closed."""
     with Receiver([answer]) as receiver:
         with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
             running.deliver([event(1)])
@@ -457,8 +455,8 @@ def test_an_answer_that_is_not_read_to_its_end_is_one_all_the_same(answer: Answe
         assert receiver.connections == 2
 
 
-def test_what_a_receiver_has_said_before_it_fell_silent_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """The verdict is that of its status."""
+def test_the_status_of_an_incomplete_error_answer_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    """The status of an incomplete answer determines the result."""
     with (
         Receiver([Answer(400, "no such topic", more=100, hang=True)]) as receiver,
         Running("webhook", {"url": receiver.url, **IMPATIENT}) as running,
@@ -468,8 +466,8 @@ def test_what_a_receiver_has_said_before_it_fell_silent_is_told(caplog: pytest.L
     assert "HTTP 400: no such topic" in caplog.text
 
 
-def test_a_host_that_nobody_knows_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    """The log has the host, and not the rest of the address."""
+def test_an_unknown_host_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    """The log has the host without the rest of the URL."""
     for url in ("https://hooks.invalid/s3cret", f"http://localhost:{free_port()}/s3cret"):
         with Running("webhook", {"url": url, **IMPATIENT}) as running:
             running.put([event(1)])
@@ -513,8 +511,10 @@ def test_a_host_that_nobody_knows_is_named(caplog: pytest.LogCaptureFixture) -> 
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, dict) else "",
 )
-def test_a_wrong_setting_is_named_before_the_first_event(settings: dict[str, str], said: str, tmp_path: Path) -> None:
-    """One sentence: which key, what was given (unless it may be a secret), what is allowed."""
+def test_an_invalid_setting_is_rejected_before_the_first_event(
+    settings: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    """One sentence: the key, the value (unless it may be a secret), the allowed values."""
     (tmp_path / "bad.json").write_text('{"a": 1 "b"}')
     (tmp_path / "typo.json").write_text('{"a": "${bodi}"}')
     given = {"type": "webhook", **({"url": "https://h/"} if said.partition(":")[0] != "hook.url" else {}), **settings}
@@ -527,8 +527,8 @@ def test_a_wrong_setting_is_named_before_the_first_event(settings: dict[str, str
     assert "s3cret" not in problem
 
 
-def test_a_missing_library_is_named_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before the first event."""
+def test_a_missing_library_is_reported_with_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error appears before the first event."""
     monkeypatch.setitem(sys.modules, "httpx", None)
     keys = {"events.reporter.hook.type": "webhook", "events.reporter.hook.url": "https://h/"}
     with pytest.raises(ConfigError, match=r"httpx is not installed; run: pip install 'spark-events\[webhook\]'"):

@@ -1,4 +1,4 @@
-"""The ``file`` reporter: whole JSON lines, whatever the disk and other drivers do."""
+"""Tests of the ``file`` reporter: complete JSON lines despite disk errors and other drivers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def opened(path: Path) -> FileReporter:
 
 
 def test_a_line_has_the_event_s_own_fields(tmp_path: Path) -> None:
-    """The names of the fields are the contract: those of the Event, the attributes as an object."""
+    """The field names are a contract: those of Event, with the attributes as an object."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path)
     told = event(3, "WARN", rows=12, ratio=0.5, on=True, who="zoë\n\t\"'")
@@ -53,8 +53,8 @@ def test_a_line_has_the_event_s_own_fields(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777])
-def test_a_link_that_any_user_could_have_made_is_refused(tmp_path: Path, mode: int) -> None:
-    """Otherwise the user chooses the file that this one's rights append to; a link in a private directory is a wish."""
+def test_a_link_in_a_world_writable_directory_is_rejected(tmp_path: Path, mode: int) -> None:
+    """In a world-writable directory another user could redirect writes; a link in a private directory is followed."""
     folder, target = tmp_path / "shared", tmp_path / "target"
     folder.mkdir()
     target.touch()
@@ -68,7 +68,7 @@ def test_a_link_that_any_user_could_have_made_is_refused(tmp_path: Path, mode: i
     reporter = opened(path)
     reporter.report([event(1)])
     assert len(read_events(target)) == 1
-    # Nor later, when the file is opened anew.
+    # The same applies when the file is opened again.
     folder.chmod(mode)
     path.unlink()
     path.symlink_to(tmp_path / "other")
@@ -80,14 +80,14 @@ def test_a_link_that_any_user_could_have_made_is_refused(tmp_path: Path, mode: i
     assert len(read_events(path)) == 1
 
 
-def test_a_path_is_the_one_that_was_meant_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another reporter may have gone elsewhere since."""
+def test_a_relative_path_is_resolved_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path stays valid when the process changes its working directory."""
     monkeypatch.chdir(tmp_path)
     config = Settings.of({"audit.path": "sub/../events.jsonl"}).read(FileConfig, "audit")
     assert config is not None
     reporter = FileReporter(config)
     (tmp_path / "elsewhere").mkdir()
-    # What stands behind a link is not what stands before it.
+    # ``..`` after a symbolic link is relative to the link's target.
     (tmp_path / "real" / "inner").mkdir(parents=True)
     (tmp_path / "sub").symlink_to("real/inner")
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -97,8 +97,8 @@ def test_a_path_is_the_one_that_was_meant_at_the_start(tmp_path: Path, monkeypat
     assert [line["body"] for line in read_events(tmp_path / "real" / "events.jsonl")] == ["0"]
 
 
-def test_a_file_that_is_there_is_continued(tmp_path: Path) -> None:
-    """Events of an earlier run stay."""
+def test_an_existing_file_is_appended_to(tmp_path: Path) -> None:
+    """Events of an earlier run stay in the file."""
     path = tmp_path / "events.jsonl"
     for number in range(3):
         reporter = opened(path)
@@ -107,8 +107,8 @@ def test_a_file_that_is_there_is_continued(tmp_path: Path) -> None:
     assert [line["body"] for line in read_events(path)] == ["0", "1", "2"]
 
 
-def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
-    """Events may hold what a job's messages hold; a file that was there keeps its mode."""
+def test_only_the_owner_can_read_a_new_file(tmp_path: Path) -> None:
+    """Events may hold sensitive messages; an existing file keeps its mode."""
     path, shared = tmp_path / "new.jsonl", tmp_path / "shared.jsonl"
     shared.touch()
     shared.chmod(0o640)
@@ -122,8 +122,8 @@ def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert shared.stat().st_mode & 0o777 == 0o640
 
 
-def test_events_can_be_read_as_soon_as_they_are_reported(tmp_path: Path) -> None:
-    """Nothing is kept back in a buffer that a crash would lose."""
+def test_reported_events_are_readable_at_once(tmp_path: Path) -> None:
+    """The reporter has no buffer that a crash would lose."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path)
     reporter.report([event(1), event(2)])
@@ -132,16 +132,16 @@ def test_events_can_be_read_as_soon_as_they_are_reported(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("where", ["missing/events.jsonl", "file/events.jsonl", "."])
-def test_a_path_that_cannot_be_written_is_named(tmp_path: Path, where: str) -> None:
-    """The message has the path, so that one knows which line of the configuration is wrong."""
+def test_an_unwritable_path_is_named(tmp_path: Path, where: str) -> None:
+    """The message has the path."""
     (tmp_path / "file").touch()
     path = tmp_path / where
     with pytest.raises(OSError, match=str(path)):
         opened(path)
 
 
-def test_closing_twice_or_without_opening_is_no_error(tmp_path: Path) -> None:
-    """A reporter that could never be opened is closed all the same."""
+def test_close_works_twice_and_without_open(tmp_path: Path) -> None:
+    """A reporter whose open() failed is closed as well."""
     reporter = FileReporter(FileConfig(str(tmp_path / "x")))
     reporter.close()
     reporter.open()
@@ -177,8 +177,8 @@ print(json.dumps(errors))
 """
 
 
-def test_a_full_disk_leaves_no_torn_line_and_no_gap(tmp_path: Path) -> None:
-    """What did not fit is taken back; when there is room again, everything arrives once and in order."""
+def test_a_full_disk_leaves_no_partial_line_and_no_gap(tmp_path: Path) -> None:
+    """A partial write is undone; once there is space, every event is written once and in order."""
     path = tmp_path / "events.jsonl"
     done = subprocess.run(
         [sys.executable, "-c", FULL_DISK, str(path)], env=sidecar_environment(), capture_output=True, check=True
@@ -206,8 +206,8 @@ asyncio.run(main())
 """
 
 
-def test_two_drivers_on_one_path_do_not_mix_their_lines(tmp_path: Path) -> None:
-    """Every line is whole, none is missing, and each driver's own are in order."""
+def test_two_drivers_do_not_mix_their_lines(tmp_path: Path) -> None:
+    """Every line is complete, none is missing, and the lines of each driver are in order."""
     path = tmp_path / "events.jsonl"
     writers = two_writers(WRITER, path)
     for writer in writers:
@@ -219,8 +219,8 @@ def test_two_drivers_on_one_path_do_not_mix_their_lines(tmp_path: Path) -> None:
         assert own == [n for n in range(100) for _ in range(2)]
 
 
-def test_a_file_that_appears_later_is_only_a_matter_of_time(tmp_path: Path) -> None:
-    """A folder that is made after the start, as mounts are, is found by opening again."""
+def test_a_folder_that_appears_later_is_found(tmp_path: Path) -> None:
+    """The reporter retries open(), so it finds a folder that is mounted later."""
     reporter = FileReporter(FileConfig(str(tmp_path / "later" / "events.jsonl")))
     with pytest.raises(FileNotFoundError):
         reporter.open()
@@ -233,10 +233,10 @@ def test_a_file_that_appears_later_is_only_a_matter_of_time(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("when", ["it is taken", "it is let go"])
 @pytest.mark.parametrize("call", ["open", "report"])
-def test_a_reporter_that_is_interrupted_keeps_no_lock(
+def test_an_interrupted_reporter_holds_no_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, call: str
 ) -> None:
-    """Its thread was given up while the lock took its time; nobody closes it, and its successor needs the lock."""
+    """Its thread was abandoned while it waited for the lock, and the replacement needs the lock."""
     path = tmp_path / "events.jsonl"
     reporter, successor = opened(path), opened(path)
     stretch, lock = Interruptible(), fcntl.flock
@@ -268,7 +268,7 @@ def test_a_reporter_that_is_interrupted_keeps_no_lock(
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, number: int, when: Callable[[int, int], bool]) -> None:
-    """Locks fail so, when they do."""
+    """Replacement for flock that fails like a lock server."""
     lock = fcntl.flock
 
     def flock(descriptor: int, operation: int) -> None:
@@ -279,10 +279,8 @@ def failing(monkeypatch: pytest.MonkeyPatch, number: int, when: Callable[[int, i
     monkeypatch.setattr(fcntl, "flock", flock)
 
 
-def test_a_lock_that_cannot_be_let_go_is_no_reason_to_write_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is written is written; the lock goes with the file that is closed."""
+def test_a_failed_unlock_does_not_repeat_the_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines are written; closing the file releases the lock."""
     path = tmp_path / "events.jsonl"
     reporter, other = opened(path), opened(path)
     failing(monkeypatch, errno.EIO, lambda descriptor, operation: operation == fcntl.LOCK_UN)
@@ -295,8 +293,8 @@ def test_a_lock_that_cannot_be_let_go_is_no_reason_to_write_twice(
     assert [line["body"] for line in read_events(path)] == ["0", "1", "2", "3"]
 
 
-def test_a_lock_that_fails_later_is_not_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server of locks that is away for a while: others may have the lock, and the batch is tried again."""
+def test_a_lock_that_fails_later_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """During an outage of the lock server another driver may hold the lock, so the batch is retried."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path)
     with monkeypatch.context() as patch:
@@ -314,8 +312,8 @@ def test_a_lock_that_fails_later_is_not_done_without(tmp_path: Path, monkeypatch
     assert [line["body"] for line in read_events(path)] == ["1"]
 
 
-def test_a_lock_that_fails_at_first_is_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any, one driver is safe; where there are locks after all, others are, too."""
+def test_a_lock_that_fails_at_first_is_tried_for_each_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without locks a single driver is safe; once locks work, several drivers are."""
     path = tmp_path / "events.jsonl"
     with monkeypatch.context() as patch:
         failing(patch, errno.ENOLCK, lambda descriptor, operation: True)
@@ -338,8 +336,8 @@ def test_a_lock_that_fails_at_first_is_asked_for_again(tmp_path: Path, monkeypat
     assert [line["body"] for line in read_events(path)] == ["0", "1", "1"]
 
 
-def test_a_descriptor_that_has_become_stale_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else has removed the file on the server: nothing can be done with it, but its path is good."""
+def test_a_stale_descriptor_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another client deleted the file on the NFS server: the descriptor is useless, but the path is valid."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path)
     path.unlink()
@@ -351,8 +349,8 @@ def test_a_descriptor_that_has_become_stale_is_given_up(tmp_path: Path, monkeypa
     assert [line["body"] for line in read_events(path)] == ["1"]
 
 
-def test_an_event_that_utf8_cannot_hold_does_not_stop_the_others(tmp_path: Path) -> None:
-    """A lone surrogate, in an event that no builder has checked, becomes a question mark."""
+def test_a_lone_surrogate_is_replaced(tmp_path: Path) -> None:
+    """A lone surrogate, in an event that bypassed the builder, becomes a question mark."""
     fields = {name: getattr(event(2), name) for name in Event.__struct_fields__}
     spoilt = Event(**{**fields, "body": "a\ud800b", "attributes": Attributes({"k\udfff": "v\ud800", "n": 1})})
     reporter = opened(tmp_path / "x")

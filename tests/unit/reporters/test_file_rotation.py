@@ -1,4 +1,4 @@
-"""The ``file`` reporter puts full files aside: by size and age, with several drivers, and with logrotate."""
+"""Tests of rotation in the ``file`` reporter: by size and age, with several drivers, and with logrotate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def opened(path: Path, **changes: Any) -> FileReporter:
 
 
 def write(reporter: FileReporter, *batches: list[Event]) -> None:
-    """Hands batches over as a worker does."""
+    """Report batches as a worker thread does."""
 
     async def all_of_them() -> None:
         for batch in batches:
@@ -44,7 +44,7 @@ def write(reporter: FileReporter, *batches: list[Event]) -> None:
 
 
 def aside(path: Path) -> list[Path]:
-    """The files that were put aside, the oldest first."""
+    """Return the rotated files, oldest first."""
     return sorted(one for one in path.parent.iterdir() if one.name.startswith(f"{path.name}."))
 
 
@@ -55,12 +55,12 @@ def read(path: Path) -> list[Event]:
 
 
 def everything(path: Path) -> list[int]:
-    """What all files hold, the oldest first."""
+    """Return the contents of all files, oldest first."""
     return [number for one in (*aside(path), path) if one.exists() for number in numbers(read(one))]
 
 
-def test_a_file_that_would_become_too_large_is_put_aside(tmp_path: Path) -> None:
-    """No file is larger than was said, and together they hold everything, in order."""
+def test_a_file_that_would_exceed_the_size_is_rotated(tmp_path: Path) -> None:
+    """No file exceeds the limit, and together the files have every event in order."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=4_096, keep=1_000)
     write(reporter, *([event(number, text="x" * 100)] for number in range(200)))
@@ -71,8 +71,8 @@ def test_a_file_that_would_become_too_large_is_put_aside(tmp_path: Path) -> None
     assert {one.stat().st_mode & 0o777 for one in (*aside(path), path)} == {0o600}
 
 
-def test_a_batch_that_is_larger_than_a_file_may_be_has_one_of_its_own(tmp_path: Path) -> None:
-    """It is not torn, and an empty file is not put aside for it."""
+def test_a_batch_larger_than_the_size_gets_its_own_file(tmp_path: Path) -> None:
+    """The batch is not split, and an empty file is not rotated for it."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=1_024)
     write(reporter, [event(number, text="x" * 500) for number in range(10)], [event(10)])
@@ -80,8 +80,8 @@ def test_a_batch_that_is_larger_than_a_file_may_be_has_one_of_its_own(tmp_path: 
     assert [numbers(read(one)) for one in (*aside(path), path)] == [list(range(10)), [10]]
 
 
-def test_a_file_of_another_day_is_put_aside(tmp_path: Path) -> None:
-    """By the time of its last line; whoever wrote it, and whenever this process began."""
+def test_a_file_of_another_day_is_rotated(tmp_path: Path) -> None:
+    """The time of the last line decides, regardless of the writer and of the start of this process."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_age=86_400.0)
     write(reporter, [event(1)], [event(2)])
@@ -94,7 +94,7 @@ def test_a_file_of_another_day_is_put_aside(tmp_path: Path) -> None:
 
 
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
-    """As many as was said; files that others have put there are left alone."""
+    """Deletes rotated files beyond the limit, but no files of other programs."""
     path = tmp_path / "events.jsonl"
     strangers = [tmp_path / name for name in ("events.jsonl.1", "events.jsonl.bak", "events.jsonl2", "other")]
     for one in strangers:
@@ -107,8 +107,8 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     assert all(one.exists() for one in strangers)
 
 
-def test_a_clock_that_was_set_back_makes_nothing_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The names go on in the order of the events: the newest would be the first to go otherwise."""
+def test_names_keep_their_order_when_the_clock_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names keep the order of events; otherwise the newest file would be deleted first."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=256, keep=3)
     write(reporter, *([event(number)] for number in range(6)))
@@ -119,8 +119,8 @@ def test_a_clock_that_was_set_back_makes_nothing_older(tmp_path: Path, monkeypat
     assert [number for one in (*aside(path), path) for number in numbers(read(one))] == [8, 9, 10, 11]
 
 
-def test_a_name_behind_which_there_is_none_is_no_end(tmp_path: Path) -> None:
-    """A clock was at the last microsecond that has a name, or somebody plays."""
+def test_the_last_possible_name_does_not_stop_rotation(tmp_path: Path) -> None:
+    """The clock was at the last microsecond that a name can express, or another program created such a name."""
     path = tmp_path / "events.jsonl"
     stranger = tmp_path / "events.jsonl.99991231T235959.999999Z"
     stranger.touch()
@@ -132,10 +132,10 @@ def test_a_name_behind_which_there_is_none_is_no_end(tmp_path: Path) -> None:
     assert everything(path) == [0, 1, 2, 3]
 
 
-def test_a_clock_without_a_name_for_its_year_loses_nothing(
+def test_a_year_without_a_valid_name_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The file goes on growing, and that is said once."""
+    """The file keeps growing, and the log has one message."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=256)
     monkeypatch.setattr("spark_events.reporters.file.reporter.time.time", lambda: 1e15)
@@ -145,7 +145,9 @@ def test_a_clock_without_a_name_for_its_year_loses_nothing(
     assert [message.partition(",")[0] for message in caplog.messages] == [f"{path} is full but cannot be put aside"]
 
 
-def test_one_that_cannot_be_compressed_stops_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_cannot_be_compressed_does_not_stop_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "events.jsonl"
     in_the_way = tmp_path / "events.jsonl.20200101T000000.000000Z"
     in_the_way.mkdir()
@@ -158,23 +160,21 @@ def test_one_that_cannot_be_compressed_stops_no_other(tmp_path: Path, caplog: py
         return len(list(tmp_path.glob("*.gz"))) == 2
 
     eventually(are_packed, what="the others compressed")
-    # Its thread logs what it could not do when it is done with the others.
+    # The compressing thread logs its failures after it has processed all files.
     (said, *_) = eventually(lambda: caplog.messages, what="a line in the log")
     reporter.close()
     assert "could not be compressed, it stays as it is: [Errno 21]" in said
 
 
 def flock_of_a_network(descriptor: int, operation: int, flock: Callable[[int, int], None] = fcntl.flock) -> None:
-    """As flock(2) says of NFS: who wants a file for himself must have it open for writing."""
+    """Emulate flock on NFS (see flock(2)): an exclusive lock needs a file that is open for writing."""
     if operation & fcntl.LOCK_EX and fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     flock(descriptor, operation)
 
 
-def test_what_was_put_aside_is_compressed_on_a_network_file_system(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """There a lock needs a file that may be written."""
+def test_rotated_files_are_compressed_on_a_network_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS locks only files that are open for writing."""
     monkeypatch.setattr(fcntl, "flock", flock_of_a_network)
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=256, keep=100, compress=True)
@@ -184,8 +184,8 @@ def test_what_was_put_aside_is_compressed_on_a_network_file_system(
     assert everything(path) == [0, 1, 2]
 
 
-def test_what_was_put_aside_is_compressed_and_stays_readable(tmp_path: Path) -> None:
-    """In a thread of its own; the lines are the same, and the files are for their owner alone."""
+def test_rotated_files_are_compressed_and_stay_readable(tmp_path: Path) -> None:
+    """A separate thread compresses; the lines are unchanged and only the owner can read the archives."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path, max_size=16_384, keep=100, compress=True)
     write(reporter, *([event(number, text="x" * 1_000)] for number in range(100)))
@@ -201,8 +201,8 @@ def packs(reporter: FileReporter, path: Path) -> bool:
     return bool(aside(path)) and all(one.suffix == ".gz" for one in aside(path))
 
 
-def test_what_a_killed_process_has_left_is_compressed_by_the_next(tmp_path: Path) -> None:
-    """A half-written archive is not taken for a whole one."""
+def test_files_left_by_a_killed_process_are_compressed(tmp_path: Path) -> None:
+    """An incomplete archive is not mistaken for a complete one."""
     path = tmp_path / "events.jsonl"
     write(opened(path, max_size=256, keep=100), [event(1)], [event(2)])
     (left,) = aside(path)
@@ -214,8 +214,8 @@ def test_what_a_killed_process_has_left_is_compressed_by_the_next(tmp_path: Path
     assert numbers(read(Path(f"{left}.gz"))) == [1]
 
 
-def test_no_archive_is_made_of_a_file_in_which_nothing_is(tmp_path: Path) -> None:
-    """Somebody else moved the full one, and the new one was put aside in its place; what is in others stays."""
+def test_an_empty_file_is_not_archived(tmp_path: Path) -> None:
+    """Another program moved the full file, and the new, empty one was rotated; other files keep their contents."""
     path = tmp_path / "events.jsonl"
     empty, whole = (Path(f"{path}.2026013{day}T100000.000000Z") for day in (0, 1))
     empty.touch()
@@ -228,8 +228,8 @@ def test_no_archive_is_made_of_a_file_in_which_nothing_is(tmp_path: Path) -> Non
     assert numbers(read(archive)) == [1]
 
 
-def test_who_moves_the_file_need_tell_nobody(tmp_path: Path) -> None:
-    """Logrotate renames it, an operator deletes it: the next batch is in a new one, made for its owner alone."""
+def test_a_moved_or_deleted_file_is_replaced(tmp_path: Path) -> None:
+    """After logrotate renames the file or an operator deletes it, the next batch is in a new file with mode 0600."""
     path, moved = tmp_path / "events.jsonl", tmp_path / "events.jsonl.1"
     reporter = opened(path)
     write(reporter, [event(1)])
@@ -243,8 +243,8 @@ def test_who_moves_the_file_need_tell_nobody(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_link_is_followed_and_stays(tmp_path: Path) -> None:
-    """What it names is put aside, where that is."""
+def test_a_link_is_followed_and_kept(tmp_path: Path) -> None:
+    """The target of the link is rotated in the target's folder."""
     real, link = tmp_path / "disk" / "events.jsonl", tmp_path / "events.jsonl"
     real.parent.mkdir()
     link.symlink_to(real)
@@ -255,8 +255,8 @@ def test_a_link_is_followed_and_stays(tmp_path: Path) -> None:
     assert (everything(real), aside(link)) == ([1, 2], [])
 
 
-def test_a_file_that_cannot_be_put_aside_goes_on_growing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Too large is better than lost; the log says so once. Here, the new name would be too long."""
+def test_a_file_that_cannot_be_rotated_keeps_growing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The log has one message. In this test the rotated name would be too long."""
     path = tmp_path / ("e" * 250)
     reporter = opened(path, max_size=256)
     write(reporter, *([event(number)] for number in range(5)))
@@ -266,8 +266,8 @@ def test_a_file_that_cannot_be_put_aside_goes_on_growing(tmp_path: Path, caplog:
     assert caplog.records[0].levelno == logging.WARNING
 
 
-def test_another_s_lock_is_waited_for_without_blocking_the_thread(tmp_path: Path) -> None:
-    """A driver that was stopped holds its lock: an attempt can be cancelled, and has then written nothing."""
+def test_waiting_for_a_lock_does_not_block_the_thread(tmp_path: Path) -> None:
+    """A stopped driver may hold the lock: an attempt can be cancelled and then has written nothing."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path)
     with path.open("ab") as other:
@@ -287,8 +287,8 @@ def test_another_s_lock_is_waited_for_without_blocking_the_thread(tmp_path: Path
     assert numbers(read(path)) == [2]
 
 
-def test_a_line_that_another_driver_has_left_torn_spoils_none_of_ours(tmp_path: Path) -> None:
-    """It was killed while we go on: our next line begins a line."""
+def test_a_partial_line_of_another_driver_does_not_damage_the_next(tmp_path: Path) -> None:
+    """After another driver was killed during a write, the next line starts with a line break."""
     path = tmp_path / "events.jsonl"
     reporter = opened(path)
     write(reporter, [event(1)])
@@ -301,10 +301,8 @@ def test_a_line_that_another_driver_has_left_torn_spoils_none_of_ours(tmp_path: 
     assert [json.loads(line)["body"] for line in lines] == ["1", "2", "3"]
 
 
-def test_fsync_is_called_for_each_batch_where_that_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before a batch counts as delivered; by default, never."""
+def test_fsync_is_called_for_each_batch_if_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a batch counts as delivered; never by default."""
     synced: list[str] = []
     real = os.fsync
 
@@ -316,7 +314,7 @@ def test_fsync_is_called_for_each_batch_where_that_is_asked_for(
     write(opened(tmp_path / "never.jsonl"), [event(1)])
     assert synced == []
     write(opened(tmp_path / "batch.jsonl", fsync="batch"), [event(1)], [event(2)])
-    # The folder once, for the name of the new file.
+    # The folder is synced once, for the name of the new file.
     assert synced == [str(tmp_path), *[str(tmp_path / "batch.jsonl")] * 2]
 
 
@@ -340,7 +338,7 @@ asyncio.run(main())
 
 
 def test_two_drivers_and_logrotate_on_one_path_lose_nothing(tmp_path: Path) -> None:
-    """Both put files aside, one compresses, and somebody else renames the file now and then."""
+    """Both drivers rotate, one compresses, and logrotate renames the file now and then."""
     path = tmp_path / "events.jsonl"
     writers = two_writers(WRITER, path)
     ends = [threading.Thread(target=writer.communicate, args=(b"go\n", 60)) for writer in writers]
@@ -348,19 +346,19 @@ def test_two_drivers_and_logrotate_on_one_path_lose_nothing(tmp_path: Path) -> N
         end.start()
     moved = 0
     while any(writer.poll() is None for writer in writers):
-        # The writers rename it, too.
+        # The writers may rename it at the same time.
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_size > 5_000:
                 path.rename(tmp_path / f"events.jsonl.logrotate-{moved:04d}")
                 moved += 1
-        time.sleep(0.002)  # how often logrotate comes, not what is waited for
+        time.sleep(0.002)  # interval of logrotate; not a wait for a condition
     for end in ends:
         end.join()
     assert [writer.returncode for writer in writers] == [0, 0]
     assert moved
     seen: dict[str, list[int]] = {"a": [], "b": []}
     for one in tmp_path.iterdir():
-        # A file that one of the three had found to be large may be a new one by then, in which nothing is yet.
+        # A file may have been replaced by an empty one between the size check and the rotation.
         is_empty = one != path and one.stat().st_size == 0
         if one.suffix != ".part" and not (one.suffix != ".gz" and Path(f"{one}.gz").exists()) and not is_empty:
             for line in read(one):

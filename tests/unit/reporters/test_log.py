@@ -1,4 +1,4 @@
-"""The ``log`` reporter: one line an event, on standard error, for people."""
+"""Tests of the ``log`` reporter: one readable line per event on standard error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def saying(body: str) -> Event:
 
 
 def test_a_line_looks_like_one_of_spark_s() -> None:
-    """Time, severity, name, sentence; the names stand below each other."""
+    """Time, severity, name, body; names are aligned."""
     for severity in ("WARN ", "ERROR"):
         line = format_event(event(7, severity.strip()))
         assert re.fullmatch(rf"\d\d/\d\d/\d\d \d\d:\d\d:\d\d {severity} Test: 7", line)
@@ -38,7 +38,7 @@ def test_a_line_looks_like_one_of_spark_s() -> None:
     ["two\nlines", "two\r\nlines", "two\u2028lines", "two\x85lines", "two\x0b\x0clines", "two\tlines"],
 )
 def test_an_event_is_one_line(body: str) -> None:
-    """Whatever a message holds, an event is one line of text: grep finds it whole."""
+    """Line breaks are escaped, so grep finds the whole event."""
     line = format_event(saying(body))
     assert line.endswith("Test: two lines")
     assert len(line.splitlines()) == 1
@@ -55,27 +55,27 @@ def test_an_event_is_one_line(body: str) -> None:
         ("שלום 👩\u200d💻 می\u200cخواهم", "שלום 👩\u200d💻 می\u200cخواهم"),
     ],
 )
-def test_an_event_steers_no_terminal_and_no_eye(body: str, shown: str) -> None:
-    """What reorders or hides text is escaped; texts of any language, and emoji, are shown as they are."""
+def test_control_and_bidirectional_characters_are_escaped(body: str, shown: str) -> None:
+    """Control and bidirectional characters are escaped; text of any language, and emoji, stays unchanged."""
     assert format_event(saying(body)).endswith(f"Test: {shown}")
 
 
-def test_text_that_utf8_cannot_hold_does_not_stop_the_log(capfd: pytest.CaptureFixture[str]) -> None:
-    """A lone surrogate in an event that was not made by the builder is shown as a question mark."""
+def test_a_lone_surrogate_is_replaced(capfd: pytest.CaptureFixture[str]) -> None:
+    """A lone surrogate, in an event that bypassed the builder, becomes a question mark."""
     spoilt = Event(**{**{f: getattr(event(1), f) for f in Event.__struct_fields__}, "body": "a\ud800b é"})
     LogReporter(LogConfig()).report([spoilt, event(2)])
     lines = capfd.readouterr().err.splitlines()
     assert [line.partition("Test: ")[2] for line in lines] == ["a?b é", "2"]
 
 
-def test_a_time_beyond_the_calendar_is_shown_as_a_number() -> None:
-    """An event whose time no calendar has is still an event."""
+def test_a_time_beyond_the_calendar_is_printed_as_a_number() -> None:
+    """Such an event is still printed."""
     odd = EventBuilder("tests", "Test").set_observed_ts_millis(2**63 - 1).build()
     assert format_event(odd) == f"{2**63 - 1} INFO  Test: Test"
 
 
-def test_an_error_that_does_not_wait_gets_each_line_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever shares it may have made it so; an attempt that was cut off is gone on with where it was."""
+def test_a_non_blocking_standard_error_gets_each_line_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shared descriptor may be non-blocking; an interrupted attempt resumes at the same byte."""
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
     events = [saying(f"{number} {'x' * 1_000}") for number in range(300)]
@@ -101,8 +101,8 @@ def test_an_error_that_does_not_wait_gets_each_line_once(monkeypatch: pytest.Mon
     assert [line.partition("Test: ")[2] for line in lines] == [one.body for one in events]
 
 
-def test_lines_go_to_standard_error_also_when_that_is_replaced() -> None:
-    """A library that swaps sys.stderr does not swallow events."""
+def test_lines_go_to_the_original_standard_error() -> None:
+    """Events stay visible when a library replaces sys.stderr."""
     program = (
         "import io, sys; sys.stderr = io.StringIO()\n"
         "from fakes import event\nfrom spark_events.reporters.log import LogConfig, LogReporter\n"
@@ -118,8 +118,8 @@ def spoilt_event() -> Event:
     return Event(**{**fields, "body": "a\ud800b\nc"})
 
 
-def test_json_has_all_of_the_event_on_one_line(capfd: pytest.CaptureFixture[str]) -> None:
-    """For machines that read the driver's standard error: the same as the file reporter writes."""
+def test_json_has_the_whole_event_on_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    """The line equals the file reporter's, for programs that parse standard error."""
     told = event(1, "ERROR", text='two\nlines\x00"😀', rows=3)
     LogReporter(LogConfig(format="json")).report([told, spoilt_event()])
     first, second = capfd.readouterr().err.splitlines()
@@ -138,8 +138,8 @@ LogReporter(LogConfig(format="json")).report([event(3, "ERROR")])
 @pytest.mark.parametrize(
     ("variables", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
 )
-def test_a_terminal_gets_colour_for_what_is_severe(variables: dict[str, str], is_coloured: bool) -> None:
-    """What is normal stays plain, so does what a machine reads; and NO_COLOR is respected."""
+def test_a_terminal_gets_colour_for_warnings_and_errors(variables: dict[str, str], is_coloured: bool) -> None:
+    """Normal severities and JSON stay plain; NO_COLOR is respected."""
     terminal, side = pty.openpty()
     environment = {**sidecar_environment(), "TERM": "xterm", "NO_COLOR": "", **variables}
     subprocess.run([sys.executable, "-c", TERMINAL], env=environment, stderr=side, check=True)
@@ -153,8 +153,8 @@ def test_a_terminal_gets_colour_for_what_is_severe(variables: dict[str, str], is
     assert "\x1b" not in info + machine
 
 
-def test_the_driver_s_log_gets_events_at_their_severity(caplog: pytest.LogCaptureFixture) -> None:
-    """By way of Python's logging, which the sidecar leads to the driver; its log has a time of its own."""
+def test_the_driver_s_log_gets_events_with_their_severity(caplog: pytest.LogCaptureFixture) -> None:
+    """Python's logging carries events to the driver, whose log adds the time."""
     reporter = LogReporter(LogConfig(destination="log4j"))
     reporter.open()
     reporter.report([event(1, "DEBUG"), event(2, "FATAL"), spoilt_event()])
@@ -166,8 +166,8 @@ def test_the_driver_s_log_gets_events_at_their_severity(caplog: pytest.LogCaptur
     ]
 
 
-def test_without_a_driver_there_is_no_log_of_its_own() -> None:
-    """A replay, say: one clear error instead of events that go nowhere."""
+def test_the_driver_s_log_needs_a_driver() -> None:
+    """For example in a replay: a clear error instead of lost events."""
     program = (
         "from spark_events.reporters.log import LogConfig, LogReporter\n"
         "LogReporter(LogConfig(destination='log4j')).open()"
@@ -178,8 +178,8 @@ def test_without_a_driver_there_is_no_log_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("format_name", ["text", "json"])
-def test_the_sidecar_hands_events_to_the_driver(tmp_path: Path, format_name: str) -> None:
-    """Over the pipe of its answers, apart from what it has to say itself; nothing goes to standard error."""
+def test_the_sidecar_sends_events_to_the_driver_s_log(tmp_path: Path, format_name: str) -> None:
+    """Over the pipe to the driver, with their own kind of message; standard error stays empty."""
     settings = {
         "events.reporter.driver.type": "log",
         "events.reporter.driver.destination": "log4j",

@@ -1,4 +1,4 @@
-"""The ``memory`` reporter: the newest events, oldest first."""
+"""Tests of the ``memory`` reporter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spark_events.reporters.memory import MemoryConfig, MemoryReporter
 
 
 def test_events_are_kept_in_order() -> None:
-    """What was reported can be seen, oldest first."""
+    """The oldest event comes first."""
     reporter = MemoryReporter()
     reporter.report([event(1), event(2)])
     reporter.report([event(3)])
@@ -16,22 +16,22 @@ def test_events_are_kept_in_order() -> None:
 
 
 def test_only_the_newest_are_kept() -> None:
-    """A notebook that runs for weeks does not fill its memory."""
+    """The reporter has a size limit, so a notebook can run for weeks."""
     reporter = MemoryReporter(MemoryConfig(size=2))
     reporter.report([event(n) for n in range(5)])
     assert numbers(reporter.events) == [3, 4]
 
 
-def test_what_is_seen_is_a_copy() -> None:
-    """Changing the list changes nothing."""
+def test_events_returns_a_copy() -> None:
+    """Changes to the returned list do not affect the reporter."""
     reporter = MemoryReporter()
     reporter.report([event(1)])
     reporter.events.clear()
     assert numbers(reporter.events) == [1]
 
 
-def test_it_is_public() -> None:
-    """By the package's own name, which is what tests and notebooks import."""
+def test_the_memory_reporter_is_public() -> None:
+    """Tests and notebooks import it from the package itself."""
     import spark_events
 
     assert spark_events.MemoryReporter is MemoryReporter

@@ -1,4 +1,4 @@
-"""How far a batch has come: a failure in its middle repeats nothing, and what was refused is counted."""
+"""Tests of the progress within a batch: resume after a failure, and the count of rejected events."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from spark_events import PermanentError
 from spark_events.reporters.progress import Progress
 
 
-def test_a_batch_goes_on_where_it_stopped() -> None:
-    """The same events again are the same batch; other events are a new one."""
+def test_a_batch_resumes_after_a_failure() -> None:
+    """The same events are the same batch; other events start a new one."""
     events = [event(n) for n in range(5)]
     progress = Progress()
     progress.begin(events)
@@ -21,8 +21,8 @@ def test_a_batch_goes_on_where_it_stopped() -> None:
     assert progress.answered == 0
 
 
-def test_what_was_refused_is_told_at_the_end() -> None:
-    """How many of how many, and why the last one was; then the next batch begins with nothing."""
+def test_rejected_events_are_reported_at_the_end_of_the_batch() -> None:
+    """The error has both counts and the last reason; the next batch starts from zero."""
     events = [event(n) for n in range(5)]
     progress = Progress()
     progress.begin(events)

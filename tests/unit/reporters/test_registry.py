@@ -1,4 +1,4 @@
-"""Finding the class of a reporter, and saying what is wrong with it."""
+"""Tests of the lookup of reporter classes and its error messages."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def make_without_config(config: Any) -> Reporter:
 NUMBER = 7
 
 
-def test_a_built_in_type_and_one_of_ones_own_are_found() -> None:
-    """By its short name, and by package.module:Class."""
+def test_built_in_and_user_types_are_found() -> None:
+    """By short name, and by package.module:Class."""
     assert factory("file") is FileReporter
     assert factory(f"{HERE}:Good") is Good
 
@@ -95,14 +95,14 @@ def test_a_built_in_type_and_one_of_ones_own_are_found() -> None:
         ("Missing", f"{HERE} has no Missing"),
     ],
 )
-def test_one_that_was_written_badly_is_told_what_is_wrong(name: str, said: str) -> None:
-    """Before anything is reported, with the name of what was given."""
+def test_a_malformed_reporter_class_is_rejected_with_the_reason(name: str, said: str) -> None:
+    """The error appears before the first event and quotes the setting."""
     with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
         factory(f"{HERE}:{name}")
 
 
-def test_a_package_names_its_types_by_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installed package adds short names; one that does not exist is told which do."""
+def test_a_package_registers_types_by_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed package adds short names; an unknown name is rejected with the known ones."""
     about = tmp_path / "acme_events-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-events\nVersion: 1.0\n")

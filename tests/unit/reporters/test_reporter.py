@@ -1,4 +1,4 @@
-"""What a reporter is, and how one is found by its type."""
+"""Tests of the Reporter class and the lookup by type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_events.reporters.registry import BUILT_IN, factory, reporter_type
 
 
 class Own(Reporter):
-    """A reporter of one's own."""
+    """Minimal user-defined reporter."""
 
     async def report(self, events: Sequence[Event]) -> None:
         return None
@@ -33,16 +33,16 @@ NUMBER = 7
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_the_types_that_come_with_the_package_are_reporters(name: str) -> None:
-    """Every name that the configuration knows leads to a reporter with a configuration of its own."""
+def test_built_in_types_are_reporters(name: str) -> None:
+    """Every built-in type is a reporter with its own config."""
     found = factory(name)
     assert isinstance(found, type)
     assert issubclass(found, Reporter)
     assert f"{found.__module__}:{found.__name__}" == BUILT_IN[name]
 
 
-def test_a_class_of_one_s_own_is_found_by_its_path() -> None:
-    """package.module:Class is imported and taken as it is."""
+def test_a_user_s_class_is_found_by_its_path() -> None:
+    """The type package.module:Class imports the class."""
     assert factory(f"{__name__}:Own") is Own
 
 
@@ -60,27 +60,27 @@ def test_a_class_of_one_s_own_is_found_by_its_path() -> None:
         (f"{__name__}:NUMBER", "NUMBER is not a Reporter class"),
     ],
 )
-def test_what_is_no_reporter_is_refused_with_the_reason(name: str, reason: str) -> None:
-    """The reason is part of the message, so that one need not guess."""
+def test_an_invalid_reporter_type_is_rejected_with_the_reason(name: str, reason: str) -> None:
+    """The message has the reason."""
     with pytest.raises(ValueError, match=re.escape(reason)):
         factory(name)
 
 
-def test_a_module_that_ends_the_program_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A script may do so where it is not the program."""
+def test_a_module_that_exits_on_import_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script may call sys.exit() on import."""
     (tmp_path / "a_script.py").write_text('import sys\nsys.exit("usage: a_script FILE")\n', encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match=r"a_script cannot be imported: SystemExit: usage: a_script FILE"):
         factory("a_script:Own")
 
 
-def test_what_is_allowed_names_every_type() -> None:
-    """A user who mistypes a type is shown all of them."""
+def test_an_unknown_type_is_rejected_with_all_types() -> None:
+    """The message for a mistyped type lists all types."""
     assert all(name in reporter_type.allowed for name in (*BUILT_IN, "package.module:Class"))
 
 
-def test_a_reporter_need_not_open_or_close_and_may_be_async() -> None:
-    """Only report() must be there; the others do nothing, and each may be plain or async."""
+def test_open_and_close_are_optional_and_may_be_async() -> None:
+    """Only report() is required; each method may be plain or async."""
     own = Own()
     assert (own.open(), own.close(), own.config) == (None, None, None)
     waiting = own.report([])

@@ -1,4 +1,4 @@
-"""Two processes that write to one path, as two drivers do."""
+"""Two processes that write to one path, like two drivers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fakes import sidecar_environment
 
 
 def two_writers(program: str, path: Path) -> list[subprocess.Popen[bytes]]:
-    """Named ``a`` and ``b``, by their second argument; both are ready, and wait for a line to begin."""
+    """Start writers ``a`` and ``b`` (second argument); each waits for a line on standard input before it writes."""
     writers = [
         subprocess.Popen(
             [sys.executable, "-c", program, str(path), name],

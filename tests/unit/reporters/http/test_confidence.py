@@ -1,4 +1,4 @@
-"""What was said in confidence is not quoted, in whatever form it comes back."""
+"""Tests that secrets of a request are masked in errors and logs, in any representation."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ URL = "https://ada:pa%2Fss@hooks.example:8443/services/T00/B4x9kQw2?token=t0p%20
         "sig=abc PAK/gh=",
     ],
 )
-def test_it_is_hidden(quoted: str) -> None:
-    """The address but for its host, the values of headers, the login as it is sent."""
+def test_secrets_are_masked(quoted: str) -> None:
+    """Masks the URL except its host, the values of headers and the encoded login."""
     headers = ["Bearer ABC.def", "id=7; session=k33p-me-here"]
     given = [*secret_address(f"{URL}&sig=abc+PAK/gh="), *in_headers(headers)]
     said = Confidence(given).hide(f"<p>no {quoted} at hooks.example</p>")
@@ -50,14 +50,14 @@ def test_it_is_hidden(quoted: str) -> None:
         assert secret not in said
 
 
-def test_an_address_that_is_no_secret_stays_readable() -> None:
-    """Only who asks, and the query, are nobody's business."""
+def test_a_url_that_is_no_secret_stays_readable() -> None:
+    """Masks only the login and the query of such a URL."""
     hide = Confidence(credentials("http://ada:s3cret@collector:4318/v1/logs?tenant=abc")).hide
     assert hide("404: no /v1/logs?tenant=abc for ada:s3cret") == "404: no /v1/logs?*** for ***:***"
 
 
-def test_words_stay_readable() -> None:
-    """What anybody could have in an address or a header is not hidden in what is said about something else."""
+def test_common_words_stay_readable() -> None:
+    """Common words of a URL or header are not masked in other text."""
     hide = Confidence([*secret_address("https://hooks.example/api/events/triggers?version=2016"), "prod"]).hide
     assert hide("events: field required in this product, since 20161") == (
         "events: field required in this product, since 20161"
@@ -66,8 +66,8 @@ def test_words_stay_readable() -> None:
 
 
 @pytest.mark.parametrize("empty", [[], [""], ["", "x", "ab"]])
-def test_what_is_too_short_to_be_hidden_spoils_no_text(empty: list[str]) -> None:
-    """Else there would be a mark in every word."""
+def test_short_values_are_not_masked(empty: list[str]) -> None:
+    """Masking short values would put marks into unrelated words."""
     assert Confidence(empty).hide("abx") == "abx"
     assert Confidence(secret_address("http://localhost/")).hide("GET / 1/2") == "GET / 1/2"
 
@@ -75,16 +75,16 @@ def test_what_is_too_short_to_be_hidden_spoils_no_text(empty: list[str]) -> None
 @pytest.mark.parametrize(
     "secret", ["line1-s3cr3t\nline2-s3cr3t", "caf\N{LATIN SMALL LETTER E WITH ACUTE}-s3cr3t", "s3cr3t-1 "]
 )
-def test_it_is_hidden_however_a_program_writes_it(secret: str) -> None:
-    """As JSON, as Python's repr, and without blanks around it, which many take off."""
+def test_secrets_are_masked_in_any_representation(secret: str) -> None:
+    """As JSON, as Python's repr, and stripped of whitespace."""
     hide = Confidence({secret: "${file:/run/key}"}).hide
     for quoted in (json.dumps(secret), repr(secret), secret.strip()):
         assert "s3cr3t" not in hide(f"wrong key {quoted}!")
         assert "${file:/run/key}" in hide(f"wrong key {quoted}!")
 
 
-def test_what_httpx_logs_of_a_request_is_not_seen(caplog: pytest.LogCaptureFixture) -> None:
-    """Its logger and those of httpcore; of other requests everything is."""
+def test_request_logs_of_httpx_are_suppressed(caplog: pytest.LogCaptureFixture) -> None:
+    """Covers the loggers of httpx and httpcore; requests of other clients are logged."""
     with caplog.at_level(logging.DEBUG):
         with unseen():
             for name in ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.proxy"):

@@ -1,4 +1,4 @@
-"""Which proxy the environment names for an address."""
+"""Tests of the proxy selection from environment variables."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ def _no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.lower(), raising=False)
 
 
-def test_each_scheme_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As curl has it; a proxy without a scheme is one of HTTP."""
+def test_each_scheme_has_its_own_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Same rules as curl; a proxy without a scheme uses HTTP."""
     monkeypatch.setenv("HTTPS_PROXY", "https://user:pw@proxy:3128")
     monkeypatch.setenv("http_proxy", "proxy:8080")
     assert proxy_for("https://hooks.example/x") == "https://user:pw@proxy:3128"
     assert proxy_for("http://hooks.example/x") == "http://proxy:8080"
 
 
-def test_without_variables_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ALL_PROXY is not one of those that are read."""
+def test_without_variables_there_is_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ALL_PROXY is not supported."""
     monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
     assert proxy_for("http://hooks.example/x") is None
 
@@ -50,16 +50,16 @@ def test_without_variables_there_is_none(monkeypatch: pytest.MonkeyPatch) -> Non
         ("", "http://hooks.example/", False),
     ],
 )
-def test_some_are_excepted(excepted: str, url: str, is_direct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hosts, domains, ports, networks; nothing that stands there is an error."""
+def test_no_proxy_lists_exceptions(excepted: str, url: str, is_direct: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NO_PROXY has hosts, domains, ports and networks; invalid entries are no error."""
     monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
     monkeypatch.setenv("NO_PROXY", excepted)
     assert proxy_for(url) == (None if is_direct else "http://proxy:3128")
 
 
 @pytest.mark.parametrize("value", ["socks5://s3cret@proxy:1080", "http://proxy:s3cret", "http://", "http://[s3cret"])
-def test_what_is_no_proxy_is_named(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its variable; what it has may be a password."""
+def test_an_invalid_proxy_is_reported_with_its_variable(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the variable but not its value, which may hold a password."""
     monkeypatch.setenv("HTTPS_PROXY", value)
     with pytest.raises(TransientError, match=r"^HTTPS_PROXY in the environment is not a valid proxy") as caught:
         proxy_for("https://hooks.example/x")

@@ -1,4 +1,4 @@
-"""Events in OTLP: the same messages as OpenTelemetry's own encoder makes of the same records."""
+"""Tests of the OTLP encoding: identical to the output of OpenTelemetry's own encoder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def encoded(*events: Event, longest: int = 1_000) -> ExportLogsServiceRequest:
 
 
 def theirs(one: Event, resource: dict[str, str]) -> ExportLogsServiceRequest:
-    """What the SDK's encoder makes of the record that the event is."""
+    """Encode the event's record with the SDK's encoder."""
     record = LogRecord(
         timestamp=one.observed_ts_millis * 1_000_000,
         observed_timestamp=NOW,
@@ -45,7 +45,7 @@ def theirs(one: Event, resource: dict[str, str]) -> ExportLogsServiceRequest:
 
 @pytest.mark.parametrize("severity", Severity)
 def test_a_record_is_the_same_as_the_sdk_would_encode_it(severity: Severity) -> None:
-    """Every field, every type of attribute, every severity."""
+    """Every field, attribute type and severity."""
     app = {"spark.app.name": "shop", "spark.version": "4.3.0", "spark.app.id": "app-1"}
     one = event(7, severity, whole=-3, half=0.5, yes=True, no=False, text='zoë\n\x00"😀', empty="", **app)
     service = {"service.name": "shop", "service.version": "4.3.0", "service.instance.id": "app-1", "team": "payments"}
@@ -66,12 +66,12 @@ def test_a_record_is_the_same_as_the_sdk_would_encode_it(severity: Severity) -> 
     ],
 )
 def test_the_name_of_an_event(scope: str, name: str, expected: str) -> None:
-    """Ours below ``spark``, the user's below their own scope."""
+    """Built-in events are named below ``spark``, user events below their own scope."""
     assert event_name(scope, name) == expected
 
 
-def test_the_length_of_texts_is_limited_body_and_attributes_alike() -> None:
-    """To the character, the mark included; what fits is left alone."""
+def test_texts_of_body_and_attributes_are_truncated() -> None:
+    """The limit in characters includes the truncation mark; shorter texts stay unchanged."""
     long, fits = "é" * 101, "é" * 100
     built = EventBuilder("tests", "Test").set_body(long).set_attributes({"long": long, "fits": fits}).build()
     record = encoded(built, longest=100).resource_logs[0].scope_logs[0].log_records[0]
@@ -81,15 +81,15 @@ def test_the_length_of_texts_is_limited_body_and_attributes_alike() -> None:
     assert texts["fits"] == fits
 
 
-def test_an_attribute_called_as_a_field_gives_way() -> None:
-    """A key stands in a record once."""
+def test_an_attribute_named_like_a_field_is_omitted() -> None:
+    """A record must not have duplicate keys."""
     record = encoded(event(1, event_id="mine", sequence=9)).resource_logs[0].scope_logs[0].log_records[0]
     assert sorted(one.key for one in record.attributes) == ["event_id", "sequence"]
     assert next(one.value.string_value for one in record.attributes if one.key == "event_id") != "mine"
 
 
-def test_an_event_that_no_builder_has_checked_is_encoded_too() -> None:
-    """Lone surrogates everywhere, numbers beyond 64 bits, times beyond OTLP's: the nearest thing that can be said."""
+def test_an_event_that_bypassed_the_builder_is_encoded() -> None:
+    """Lone surrogates, integers beyond 64 bits and times beyond OTLP's range become the nearest valid value."""
     odd = Event(
         name="T\ud800",
         class_scope="s\ud800",
@@ -107,8 +107,8 @@ def test_an_event_that_no_builder_has_checked_is_encoded_too() -> None:
     assert texts == {"event_id": "i?", "sequence": "", "k?": "v?", "n": str(2**64), "spark.app.name": "a?"}
 
 
-def test_without_its_libraries_the_extra_is_named() -> None:
-    """Whoever configures the type without having installed it is told the one command."""
+def test_missing_libraries_are_reported_with_the_install_command() -> None:
+    """The message has the command that installs the extra."""
     program = (
         "import sys; sys.modules['opentelemetry.proto'] = None\n"
         "from spark_events.config import Settings\nfrom spark_events.pipeline import build\n"

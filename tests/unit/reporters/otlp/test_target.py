@@ -1,4 +1,4 @@
-"""Where the ``otlp`` reporter sends: keys first, then the standard variables, read as OpenTelemetry reads them."""
+"""Tests of the ``otlp`` target: settings first, then the standard variables with OpenTelemetry's meaning."""
 
 from __future__ import annotations
 
@@ -41,10 +41,8 @@ def with_environment(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=str)
-def test_http_variables_mean_what_they_mean_to_the_exporter(
-    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
-) -> None:
-    """OpenTelemetry's own exporter, made in the same environment, would send to the same place in the same way."""
+def test_http_variables_match_the_exporter(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
+    """OpenTelemetry's own exporter would use the same target in the same environment."""
     with_environment(monkeypatch, environment)
     theirs, ours = HttpExporter(), target(OtlpConfig(protocol="http/protobuf"), os.environ)
     assert ours.address == theirs._endpoint
@@ -56,7 +54,7 @@ def test_http_variables_mean_what_they_mean_to_the_exporter(
     theirs.shutdown()  # type: ignore[no-untyped-call]
 
 
-# Paths are of HTTP alone; "none" is a value of the specification that the exporter does not know with gRPC.
+# Only HTTP has paths; the gRPC exporter rejects the compression "none" that the specification allows.
 _HTTP_ALONE = ("/base/", "/own/path", "none")
 GRPC_ENVIRONMENTS = [
     *(one for one in ENVIRONMENTS if not any(value.endswith(_HTTP_ALONE) for value in one.values())),
@@ -68,10 +66,8 @@ GRPC_ENVIRONMENTS = [
 
 
 @pytest.mark.parametrize("environment", GRPC_ENVIRONMENTS, ids=str)
-def test_grpc_variables_mean_what_they_mean_to_the_exporter(
-    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
-) -> None:
-    """The same, of the other protocol."""
+def test_grpc_variables_match_the_exporter(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
+    """As above, for gRPC."""
     with_environment(monkeypatch, environment)
     theirs, ours = GrpcExporter(), target(OtlpConfig(protocol="grpc"), os.environ)
     assert ours.address == theirs._endpoint
@@ -86,8 +82,8 @@ def read(environment: dict[str, str], **changes: object) -> Target:
     return target(OtlpConfig(**changes), environment)  # type: ignore[arg-type]
 
 
-def test_a_key_wins_over_every_variable() -> None:
-    """What was written for this reporter is meant for this reporter."""
+def test_settings_override_variables() -> None:
+    """Settings of the reporter override variables."""
     everything = {
         "ENDPOINT": "http://other:1",
         "HEADERS": "a=b",
@@ -126,21 +122,21 @@ def test_a_key_wins_over_every_variable() -> None:
 
 
 def test_the_variables_choose_the_protocol_and_the_certificates() -> None:
-    """What the exporter leaves to its user's imports is ours to read."""
+    """The exporter's users choose the protocol by an import; the reporter reads the variable."""
     names = {"PROTOCOL": "http/protobuf", "CERTIFICATE": "/ca", "CLIENT_CERTIFICATE": "/me", "CLIENT_KEY": "/key"}
     made = read({f"{LOGS}{name}": value for name, value in names.items()})
     assert (made.is_http, made.certificate, made.client_certificate, made.client_key) == (True, "/ca", "/me", "/key")
     assert made.address == "http://localhost:4318/v1/logs"
 
 
-def test_the_resource_is_that_of_the_environment() -> None:
-    """OTEL_SERVICE_NAME wins over the same in OTEL_RESOURCE_ATTRIBUTES, as the specification has it."""
+def test_the_resource_comes_from_the_environment() -> None:
+    """As specified, OTEL_SERVICE_NAME overrides service.name in OTEL_RESOURCE_ATTRIBUTES."""
     made = read({"OTEL_RESOURCE_ATTRIBUTES": "service.name=a,team=b%20c,,bad", "OTEL_SERVICE_NAME": "d"})
     assert made.resource == {"service.name": "d", "team": "b c"}
 
 
-def test_an_http_endpoint_without_a_path_gets_the_usual_one() -> None:
-    """The address of the collector is enough; a path that is given is taken as it is."""
+def test_an_http_endpoint_without_a_path_gets_the_default_path() -> None:
+    """The collector's address is sufficient; an explicit path is used unchanged."""
     assert read({}, protocol="http/protobuf", endpoint="http://c:4318").address == "http://c:4318/v1/logs"
     assert read({}, protocol="http/protobuf", endpoint="https://c/otlp/v1/logs").address == "https://c/otlp/v1/logs"
 
@@ -165,10 +161,10 @@ def test_an_http_endpoint_without_a_path_gets_the_usual_one() -> None:
         ({LOGS + "HEADERS": "s3cret"}, {}, "OTEL_EXPORTER_OTLP_LOGS_HEADERS: header 1 is not name=value"),
     ],
 )
-def test_what_cannot_be_used_is_named(
+def test_an_invalid_value_is_rejected_with_its_source(
     environment: dict[str, str], changes: dict[str, object], message: str | None
 ) -> None:
-    """The key or the variable, what was given and what is allowed; of headers, never a value."""
+    """The message has the key or variable, the value and the allowed values, but never a header's value."""
     if message is None:
         assert read(environment, **changes).headers == {"a": "s3cret"}
         return
@@ -179,21 +175,21 @@ def test_what_cannot_be_used_is_named(
 
 
 @pytest.mark.parametrize("value", ["ftp://c:1", "http://", "http://c:port", "http://user:s3cret@c:1", "http://c/?a=b"])
-def test_an_endpoint_that_is_none_is_refused_with_its_key(value: str) -> None:
-    """One message at the start of the application, with what is allowed."""
+def test_an_invalid_endpoint_is_rejected_with_its_key(value: str) -> None:
+    """One message at the start of the application, with the allowed values."""
     settings = {"events.reporter.o.type": "otlp", "events.reporter.o.endpoint": value}
     with pytest.raises(ConfigError, match=r"events\.reporter\.o\.endpoint: .*allowed is http://host:port or https"):
         build(Settings.of(settings))
 
 
-def test_what_is_wrong_with_a_variable_is_said_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the reporter that would have used it."""
+def test_an_invalid_variable_is_reported_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the reporter that would use the variable."""
     monkeypatch.setenv(ALL + "PROTOCOL", "http/json")
     with pytest.raises(ConfigError, match=r"events\.reporter\.o: .*OTEL_EXPORTER_OTLP_PROTOCOL: given 'http/json'"):
         build(Settings.of({"events.reporter.o.type": "otlp"}))
 
 
-def test_headers_are_not_part_of_what_is_shown() -> None:
-    """Neither by the configuration nor by what is made of it."""
+def test_repr_does_not_show_headers() -> None:
+    """Neither the config nor the target shows header values in its repr."""
     made = read({}, headers=Secret("authorization=s3cret"))
     assert "s3cret" not in repr(made)
