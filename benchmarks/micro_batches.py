@@ -1,11 +1,11 @@
-"""What the listener and the sidecar cost a stream of back-to-back micro-batches: real Spark, in pairs of rounds.
+"""Cost of the listener and the sidecar for consecutive micro-batches: real Spark, in pairs of rounds.
 
-All rounds run in one driver, which has warmed up; the listener is added for one round of each pair and removed for the
-other, in alternating order. A round is a streaming query that commits batches one after the other. Where others use the
-machine, the clock says little; processor time says more: of the driver, of the driver's threads for events, and of the
-sidecar, which shares the processors with Spark.
+All rounds run in one warmed-up driver; the listener is added for one round of each pair and removed for the other, in
+alternating order. A round is a streaming query that commits batches one after the other. On a shared machine
+wall-clock time depends on other load, so the benchmark also prints processor time: of the driver, of the driver's
+threads for events, and of the sidecar, which shares the processors with Spark.
 
-``MICRO_BATCHES_PAIRS`` (5): how many rounds each side has. ``MICRO_BATCHES`` (300): how many batches a round has.
+``MICRO_BATCHES_PAIRS`` (5): rounds per side. ``MICRO_BATCHES`` (300): batches per round.
 """
 
 from __future__ import annotations
@@ -100,10 +100,10 @@ def _rounds(folder: Path, jar: Path) -> list[tuple[str, list[float]]]:
 
 
 def run(jar: Path | None = None) -> None:
-    """Prints what a batch costs on both sides, and the share of the listener's threads and the sidecar.
+    """Print the cost of a batch on both sides, and the share of the listener's threads and the sidecar.
 
     Args:
-        jar: another jar of the shim, to compare with.
+        jar: another jar of the shim, for comparison.
     """
     print(f"load before: {os.getloadavg()[0]:.2f}, on {os.cpu_count()} processors")
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""Whether the kernel tells the exit status of a process to one that is not its parent."""
+"""Kernel feature: whether a process other than the parent can read the exit status of a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests that break something share."""
+"""Shared fixtures of the fault tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 @pytest.fixture
 def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A file system of its module's ``DISK_BYTES``; only root may make one."""
+    """Mount a file system of the module's ``DISK_BYTES``; needs root."""
     folder = tmp_path / "disk"
     folder.mkdir()
     size = request.module.DISK_BYTES

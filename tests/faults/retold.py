@@ -1,4 +1,4 @@
-"""What was told by processes that were killed: lines that a death has torn, and facts that are told more than once."""
+"""Read events of killed processes: drop partial lines and compare repeated events."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Event = dict[str, Any]
 
 
 def whole_lines(data: bytes, deaths: int) -> list[Event]:
-    """The events of a file, but those that a death has torn, one at most for each: they stand whole behind themselves.
+    """Return the events of a file without partial lines, each of which must appear complete later.
 
-    The kernel may end a write at a page's end when its process is killed.
+    Each killed process may leave one partial line: the kernel may end a write at a page boundary.
     """
     whole: list[Event] = []
     behind: list[bytes] = []
@@ -24,16 +24,18 @@ def whole_lines(data: bytes, deaths: int) -> list[Event]:
             whole.append(json.loads(line))
             behind.append(line)
         except ValueError:
-            # What comes again may have another sequence number, which stands behind the event's id.
+            # A repeated event may have another sequence number, which follows the id on the line.
             begins = line.partition(b',"sequence":')[0]
-            assert any(other.startswith(begins) for other in behind), f"torn, and not told again: {line!r}"
+            assert any(other.startswith(begins) for other in behind), (
+                f"partial line without a later complete one: {line!r}"
+            )
             torn.append(line)
     assert len(torn) <= deaths, torn
     return whole[::-1]
 
 
 def facts(events: Iterable[Event]) -> dict[str, Event]:
-    """By their identifiers, in the order of their first telling; what is told twice is the same but its number."""
+    """Map ids to events in order of first delivery; repeated events may differ only in their number."""
     first: dict[str, Event] = {}
     for event in events:
         known = first.setdefault(event["event_id"], event)

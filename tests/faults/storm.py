@@ -1,7 +1,7 @@
-"""A storm over one application: its processes are killed, stopped and continued at random, its destination fails.
+"""Random faults for one application: kill, stop and continue its processes, and let its destination fail.
 
-Three reporters promise ``at-least-once``: a file, a file with a process of its own, and a webhook. What the storm
-leaves behind, the next run of the application delivers.
+Three reporters guarantee ``at-least-once``: a file, a file in its own process, and a webhook. The next run of the
+application delivers the events that the faults left in the spools.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["Outcome", "reported", "weather"]
 
 STORM_SECONDS = 25
 LEAST_ROUNDS = 2
-#: Between two faults; two deaths in a row find the next sidecar on its way up.
+#: Seconds between two faults; with 0, the second fault hits the next sidecar during its start.
 PAUSES = (0.0, 0.05, 0.2, 0.5, 1.0)
-#: For so long something stands still.
+#: Seconds for which a process stays stopped.
 STOPS = (0.05, 0.5, 2.0)
 ANSWERS = (Answer(500), Answer(429, headers={"Retry-After": "1"}), Answer(cut=True), Answer(hang=True), Answer(301))
 REPORTERS = ("audit", "alone", "hook")
@@ -33,7 +33,7 @@ REPORTERS = ("audit", "alone", "hook")
 
 @dataclass
 class Storm:
-    """One application, its destination, and what happens to both."""
+    """One application, its destination, and the faults for both."""
 
     lab: Lab
     seed: int
@@ -52,7 +52,7 @@ class Storm:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Patience is short, for what is tried again is to be seen within seconds."""
+        """Short timeouts and back-offs, so that retries happen within seconds."""
         of_each = {
             f"events.reporter.{name}.{key}": value
             for name in REPORTERS
@@ -82,7 +82,7 @@ class Storm:
         }
 
     def rage(self, run: Run) -> None:
-        """Until the time is up; then everything goes on and the destination answers."""
+        """Inject faults until the time is up; then let the destination answer again."""
         faults: list[tuple[str, Callable[[], None]]] = [
             ("sidecar killed", lambda: self._kill(sidecars(run))),
             ("sidecar killed", lambda: self._kill(sidecars(run))),
@@ -96,11 +96,11 @@ class Storm:
         ]
         end = time.monotonic() + STORM_SECONDS
         rounds = 0
-        # In each round everything happens, in another order.
+        # Each round injects every fault once, in random order.
         while time.monotonic() < end or rounds < LEAST_ROUNDS:
             rounds += 1
             for name, fault in self.random.sample(faults, len(faults)):
-                time.sleep(self.random.choice(PAUSES))  # how often something happens, not what is waited for
+                time.sleep(self.random.choice(PAUSES))  # interval between faults; not a wait for a condition
                 with contextlib.suppress(psutil.NoSuchProcess):
                     fault()
                 self.done[name] += 1
@@ -121,11 +121,11 @@ class Storm:
         self.answer = answer
 
     def arrived(self) -> list[Event]:
-        """At the webhook, so far; there, what is told is told whole."""
+        """Return the events that the webhook has received; they are always complete."""
         return [event for batch in self.receiver.bodies() for event in batch]
 
     def told(self) -> dict[str, list[Event]]:
-        """What each reporter has delivered of the application's first run, when all is over."""
+        """Return the events of the application's first run by reporter, after the end."""
         deaths = self.done["sidecar killed"] + self.done["reporter killed"]
         files = {name: (self.folder / f"{name}.jsonl").read_bytes() for name in ("audit", "alone")}
         everything = {name: whole_lines(data, deaths) for name, data in files.items()}
@@ -150,13 +150,13 @@ def reported(events: Iterable[Event]) -> set[int]:
 
 @dataclass
 class Outcome:
-    """A storm that is over.
+    """Result of a storm.
 
     Attributes:
-        run: what was in it.
-        dies: whether its driver was killed afterwards.
-        seen: how many commits had been reported by then.
-        told: by each reporter, of that run, by the time that another has ended.
+        run: the run that got the faults.
+        dies: whether its driver was killed after the storm.
+        seen: number of reported commits at that time.
+        told: events of that run by reporter, after the next run has ended.
     """
 
     storm: Storm
@@ -170,13 +170,13 @@ class Outcome:
 
 
 def weather(lab: Lab, seed: int, *, dies: bool) -> Outcome:
-    """A run in a storm, which ends by itself or is killed, and another one after it."""
+    """Run an application with faults, let it end or kill it, and run it again."""
     storm = Storm(lab, seed)
     with storm.receiver:
         run = lab.start("stream.py", defaults=storm.settings)
         run.wait_until_said("streaming")
         storm.rage(run)
-        # Somebody must be left to tell: nobody is, where both are killed at once.
+        # Wait for new commits: if driver and sidecar were killed together, no process could report.
         known = reported(storm.arrived())
         run.wait_for("commits after the storm", lambda: len(reported(storm.arrived()) - known) > 2)
         seen = len(reported(storm.arrived()))
@@ -185,6 +185,6 @@ def weather(lab: Lab, seed: int, *, dies: bool) -> Outcome:
         else:
             run.tell("stop")
         run.wait()
-        # With what is left.
+        # The second run delivers the rest of the spools.
         assert lab.run("stream.py", "1", defaults=storm.settings).process.returncode == 0
         return Outcome(storm, run, dies, seen, storm.told())

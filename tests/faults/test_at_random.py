@@ -1,6 +1,6 @@
-"""Whatever happens to processes and destinations: nothing that was promised is missing, and no fact is two.
+"""Tests of random faults: no guaranteed event is missing, and no event has two ids.
 
-A failure names the seed, though the times are never the same.
+A failure prints the seed; the timing differs in each run.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from spark.harness import Lab
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1800)]
 
-#: What the dispatch says of itself is not made of records, and not sent again.
+#: The dispatcher's own events are not made from records and not sent again.
 OWN = ("ReporterStatusChangeEvent", "DispatcherReportEvent")
 
 
 @pytest.fixture(scope="module")
 def storms(lab: Lab) -> dict[str, Future[Outcome]]:
-    # One of the two has an even seed, and the dispatcher `sync`.
+    # Of two consecutive seeds one is even, which selects the dispatcher `sync`.
     seed = random.randrange(1_000_000)
     return {
         "ends": lab.background(weather, lab, seed, dies=False),
@@ -37,15 +37,15 @@ def outcome(request: pytest.FixtureRequest, storms: dict[str, Future[Outcome]]) 
     return storms[request.param].result()
 
 
-def test_a_job_ends_as_it_would_without(outcome: Outcome) -> None:
-    """Whatever becomes of its events."""
+def test_the_job_s_result_does_not_change(outcome: Outcome) -> None:
+    """Faults of event delivery do not change the job's result."""
     assert outcome.run.process.returncode == (-signal.SIGKILL if outcome.dies else 0), outcome
     assert (outcome.run.folder / "stopping").exists() != outcome.dies, outcome
 
 
 def test_no_commit_is_missing(outcome: Outcome) -> None:
-    """By the checkpoint; of a driver that was killed, those that its sidecar had been told of, without a gap."""
-    # Spark keeps the last hundred.
+    """After a normal end, all commits of the checkpoint; for a killed driver, a prefix of them without a gap."""
+    # Spark keeps only the last hundred files, so derive the earlier ones.
     committed = set(range(max(outcome.run.commits("steady")) + 1))
     for name, events in outcome.told.items():
         found = reported(events)
@@ -54,8 +54,8 @@ def test_no_commit_is_missing(outcome: Outcome) -> None:
         assert found == committed or outcome.dies, (name, outcome)
 
 
-def test_every_status_is_told_once(outcome: Outcome) -> None:
-    """As one fact, however often it was delivered."""
+def test_every_status_has_one_id(outcome: Outcome) -> None:
+    """Repeated deliveries of a status change have the same id."""
     last = [("application", "LOST")] if outcome.dies else [("query", "FINISHED"), ("application", "FINISHED")]
     for name, events in outcome.told.items():
         told = [one["attributes"] for one in facts(events).values() if one["name"] == "JobStatusChangeEvent"]
@@ -64,8 +64,8 @@ def test_every_status_is_told_once(outcome: Outcome) -> None:
         ), (name, outcome)
 
 
-def test_all_reporters_are_told_the_same(outcome: Outcome) -> None:
-    """Each fact by every one of them, and in the same words."""
+def test_all_reporters_get_the_same_events(outcome: Outcome) -> None:
+    """Every reporter has every event, with the same text."""
     facts(chain.from_iterable(outcome.told.values()))
     audit, alone, hook = (
         {one["event_id"] for one in events if one["name"] not in OWN} for events in outcome.told.values()

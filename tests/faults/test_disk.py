@@ -1,4 +1,4 @@
-"""A file that cannot be written: the job goes on, the events are held, and it is said once."""
+"""Tests with unwritable files: the job continues, events are held, and the log has one message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.faults, pyte
 DISK_BYTES = 32 * 1024
 
 
-#: Paths that can never be written, and the reason that the system gives.
+#: Paths that can never be written, and the system's error message for each.
 UNWRITABLE = {
     "nowhere": ("/nowhere/events.jsonl", "No such file or directory: '/nowhere/events.jsonl'"),
     "folder": ("{folder}/conf", "Is a directory: '"),
@@ -24,41 +24,41 @@ UNWRITABLE = {
 
 @pytest.fixture(scope="module", params=["sync", "async-queued"])
 def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
-    """A job with a reporter that works and three that never will; it has ended."""
+    """Finished job with one working reporter and three reporters that always fail."""
     return runs[request.param].result()
 
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """The job under both dispatchers, side by side."""
+    """The same job with each dispatcher, in parallel."""
     started = {}
     for dispatcher in ("sync", "async-queued"):
         lines = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"), dispatcher)}
         lines["events.reporters"] = ", ".join(["audit", *UNWRITABLE])
         for name, (path, _) in UNWRITABLE.items():
             lines |= {f"events.reporter.{name}.type": "file", f"events.reporter.{name}.path": path}
-            # Longer than the job may take on a slow machine: a breaker opens once.
+            # Longer than the job on a slow machine, so that a breaker opens only once.
             lines[f"events.reporter.{name}.circuit-breaker.open.initial"] = "5min"
         lines |= {"events.dispatcher.sync.timeout": "1s", "events.shutdown.timeout": "3s"}
         started[dispatcher] = lab.background(lab.run, "ending.py", defaults=lines)
     return started
 
 
-def test_a_job_does_not_need_its_events(run: Run) -> None:
-    """A file that can never be written costs the job nothing but time, and that is bounded."""
+def test_the_job_succeeds_despite_unwritable_files(run: Run) -> None:
+    """A file that can never be written costs the job a bounded time and nothing else."""
     assert run.process.returncode == 0, run.tail()
 
 
-def test_one_bad_file_does_not_spoil_another(run: Run) -> None:
-    """The reporter beside those that fail has every event to the last, in order."""
+def test_an_unwritable_file_does_not_affect_others(run: Run) -> None:
+    """The working reporter has every event in order."""
     sequences = [event["sequence"] for event in run.events()]
     assert sequences == list(range(1, len(sequences) + 1))
     assert run.named("JobStatusChangeEvent", spark_entity="application", status_new="FINISHED")
 
 
 @pytest.mark.parametrize("name", UNWRITABLE)
-def test_what_cannot_be_written_is_said_once(run: Run, name: str) -> None:
-    """The driver's log names the reporter, the path and the reason, once; then once that its breaker has opened."""
+def test_an_unwritable_file_is_logged_once(run: Run, name: str) -> None:
+    """The driver's log has one message with reporter, path and reason, and one when the breaker opens."""
     message, *further = [message for message in run.own_messages if UNWRITABLE[name][1] in message]
     assert all("circuit breaker is open" in repeated for repeated in further)
     assert len(further) <= 1
@@ -67,17 +67,17 @@ def test_what_cannot_be_written_is_said_once(run: Run, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", UNWRITABLE)
-def test_what_is_lost_is_counted(run: Run, name: str) -> None:
-    """Events that could not be written by the end are counted in the driver's log."""
+def test_lost_events_are_counted(run: Run, name: str) -> None:
+    """The driver's log has the number of events that could not be written before the end."""
     lost = [re.search(rf"reporter {name}: (\d+) events were not delivered in time", m) for m in run.own_messages]
     assert [int(found[1]) for found in lost if found] == [len(run.events())], run.own_messages
 
 
-def test_a_disk_that_was_full_gets_everything(lab: Lab, small_disk: Path) -> None:
-    """While the disk is full the file has whole lines only; when there is room again, all that was held follows."""
+def test_events_are_written_once_a_full_disk_has_space(lab: Lab, small_disk: Path) -> None:
+    """While the disk is full, the file has only complete lines; once there is space, all held events follow."""
     filler, events = small_disk / "filler", small_disk / "events.jsonl"
     filler.write_bytes(b"x" * (DISK_BYTES - 8 * 1024))
-    # Its breaker has tests of its own: open, it would hold the events for a time that is not the subject here.
+    # An open circuit breaker would only delay this test.
     patient = {"events.reporter.audit.circuit-breaker.failures": "1000"}
     run = lab.start("stream.py", defaults={**two_lines(), **file_reporter(events, "async-queued"), **patient})
     run.wait_for("the disk to be full", lambda: "No space left on device" in run.log)

@@ -1,4 +1,4 @@
-"""The engine against a real HTTP service that misbehaves; what counts is the service's own log."""
+"""Tests of the enrich engine with a real, faulty HTTP service; the service's log is the reference."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnrichService]
 
 
 class Client(Protocol):
-    """A way to look users up."""
+    """HTTP client that looks up users."""
 
     @staticmethod
     def opened(url: str) -> AbstractAsyncContextManager[Any]: ...
@@ -44,7 +44,7 @@ class Client(Protocol):
 
 
 class Httpx:
-    """Looks users up with httpx."""
+    """User lookup with httpx."""
 
     @staticmethod
     @contextlib.asynccontextmanager
@@ -60,7 +60,7 @@ class Httpx:
 
 
 class Aiohttp:
-    """The same with aiohttp."""
+    """User lookup with aiohttp."""
 
     @staticmethod
     @contextlib.asynccontextmanager
@@ -96,7 +96,7 @@ def users(rows: int) -> list[str]:
 
 
 def test_every_row_is_called_once_over_few_connections(client: type[Client], service: EnrichService) -> None:
-    """Exactly once each, never more at a time than allowed, and connections are used again."""
+    """One call per row, never more in flight than allowed, and connections are reused."""
     service.script(delay=0.002)
     run = looked_up(client, service, max_in_flight=8)
     assert run.of(range(200)) == users(200)
@@ -121,27 +121,27 @@ def test_every_row_is_called_once_over_few_connections(client: type[Client], ser
     ],
     ids=lambda step: next(iter(step)),
 )
-def test_what_may_pass_is_tried_again_with_the_same_idempotency_key(
+def test_transient_failures_are_retried_with_the_same_idempotency_key(
     client: type[Client], service: EnrichService, step: dict[str, Any]
 ) -> None:
-    """Each way to fail is told from the client's real exception, and costs two more calls of this row only."""
+    """The client's real exceptions are classified as transient; each failure costs one more call for this row only."""
     service.script(rules=[rule("user-3", step, step)])
-    # Only what hangs must be given up, and a busy machine is not to be taken for that.
+    # Only the hanging call needs a short timeout, which a busy machine could trigger.
     run = looked_up(client, service, max_in_flight=4, timeout=1 if "hang" in step else 30)
     assert run.of(range(6)) == users(6)
     calls = Counter(call.key for call in service.calls())
     assert calls == {**dict.fromkeys(users(6), 1), "user-3": 3}
     assert len({call.idempotency_key for call in service.calls() if call.key == "user-3"}) == 1
-    # A connection that breaks without an answer makes aiohttp try once more by itself.
+    # aiohttp itself retries once after a connection closes without an answer.
     by_itself = client is Aiohttp and bool({"close", "reset"} & set(step))
     assert run.numbers["retries"] == (1 if by_itself else 2)
 
 
 @pytest.mark.parametrize(("step", "type_"), [({"status": 404}, "Error"), ({"garbage": True}, "Decode")])
-def test_what_will_not_pass_is_called_once(
+def test_permanent_failures_are_not_retried(
     client: type[Client], service: EnrichService, step: dict[str, Any], type_: str
 ) -> None:
-    """A refusal of the row, and an answer that is no JSON."""
+    """A rejected row (404) and an answer that is not JSON."""
     service.script(rules=[rule("user-1", forever=step)])
     answers = looked_up(client, service).of(range(3))
     assert isinstance(answers[1], RowFailure)
@@ -150,10 +150,8 @@ def test_what_will_not_pass_is_called_once(
     assert Counter(call.key for call in service.calls())["user-1"] == 1
 
 
-def test_a_service_that_limits_gets_no_more_than_it_allows_and_every_row_is_answered(
-    service: EnrichService, witness: Witness
-) -> None:
-    """429 with Retry-After: the gate closes, and the calls come back step by step."""
+def test_every_row_is_answered_despite_the_service_s_rate_limit(service: EnrichService, witness: Witness) -> None:
+    """After a 429 with Retry-After, calls pause and then resume gradually."""
     service.script(limit=limit(100, retry_after=1))
     run = looked_up(Aiohttp, service, max_in_flight=200, retry=Retry())
     began = time.monotonic()
@@ -163,12 +161,12 @@ def test_a_service_that_limits_gets_no_more_than_it_allows_and_every_row_is_answ
     assert run.numbers["throttled"] == len(refused)
     assert ended - began > 3
     assert witness.took(began, ended) < 15
-    # At first all that are in flight are refused at once; after that, no more than comes back in one opening.
+    # At most the calls in flight are rejected at first, and fewer each time that calls resume.
     assert len(refused) < 350
 
 
-def test_a_rate_limit_keeps_the_service_from_refusing_at_all(service: EnrichService) -> None:
-    """In the service's own count, for any second; what comes in late, on a busy machine, comes close together."""
+def test_a_rate_limit_avoids_rejected_calls(service: EnrichService) -> None:
+    """The service counts calls in every one-second window; its limit leaves room for late calls on a busy machine."""
     service.script(limit=limit(90))
     assert looked_up(Aiohttp, service, max_in_flight=50, rate=60).of(range(150)) == users(150)
     calls = service.calls()
@@ -176,8 +174,8 @@ def test_a_rate_limit_keeps_the_service_from_refusing_at_all(service: EnrichServ
     assert {call.outcome for call in calls} == {"200"}
 
 
-def test_calls_that_time_out_are_cancelled_for_the_service_to_see(client: type[Client], service: EnrichService) -> None:
-    """Their connections are closed; nothing goes on behind the row's back."""
+def test_calls_that_time_out_close_their_connection(client: type[Client], service: EnrichService) -> None:
+    """A timeout closes the connection; no call continues after its row failed."""
     service.script(rules=[rule("user-.*", forever={"hang": True})])
     run = looked_up(client, service, timeout=0.3, retry=None, circuit_breaker=None)
     answers = run.of(range(5))
@@ -185,21 +183,21 @@ def test_calls_that_time_out_are_cancelled_for_the_service_to_see(client: type[C
     eventually(lambda: [call.outcome for call in service.calls()] == ["gone"] * 5)
 
 
-def test_a_run_that_is_closed_leaves_no_call_at_the_service(client: type[Client], service: EnrichService) -> None:
-    """Those in flight are gone, and none begins later."""
+def test_a_closed_run_leaves_no_call_in_flight(client: type[Client], service: EnrichService) -> None:
+    """The calls in flight end, and no call starts later."""
     service.script(rules=[rule("user-(?!0$).*", forever={"hang": True})])
     run = looked_up(client, service, max_in_flight=10)
     answers = run.begin(chunks_of(range(100), 1))
     assert next(answers)[1] == ["user-0"]
     eventually(lambda: len(service.calls()) == 11)
     answers.close()
-    # The one that was answered need not have come in first.
+    # The answered call is not necessarily the first in the log.
     eventually(lambda: Counter(call.outcome for call in service.calls())["gone"] == 10)
     assert len(service.calls()) == 11
 
 
-def test_a_service_that_is_killed_and_comes_back_costs_no_row(service: EnrichService) -> None:
-    """The breaker holds the calls for the while."""
+def test_a_restarted_service_costs_no_row(service: EnrichService) -> None:
+    """The circuit breaker holds the calls during the outage."""
     service.script(delay=0.01)
     run = looked_up(
         Aiohttp, service, max_in_flight=10, circuit_breaker=CircuitBreaker(failures=10, give_up_after=60), timeout=5
@@ -223,10 +221,10 @@ def test_a_service_that_is_killed_and_comes_back_costs_no_row(service: EnrichSer
     assert run.numbers["retries"] > 0
 
 
-def test_a_service_that_is_gone_fails_the_batch_in_seconds(
+def test_an_unreachable_service_fails_the_batch_in_seconds(
     client: type[Client], service: EnrichService, witness: Witness
 ) -> None:
-    """Thousands of rows, each with four attempts and a timeout of half a minute."""
+    """Without the breaker, thousands of rows would each need four attempts with a timeout of 30 s."""
     service.script()
     service.kill()
     try:
@@ -242,10 +240,10 @@ def test_a_service_that_is_gone_fails_the_batch_in_seconds(
         service.start()
 
 
-def test_a_service_that_freezes_fails_the_batch_soon_after_the_first_timeout(
+def test_a_frozen_service_fails_the_batch_soon_after_the_first_timeout(
     service: EnrichService, witness: Witness
 ) -> None:
-    """It takes connections and answers nothing: no row waits for its own timeout after the breaker has given up."""
+    """The service accepts connections without answering; no row waits for its timeout after the breaker gave up."""
     service.script()
     service.freeze()
     try:
@@ -259,8 +257,8 @@ def test_a_service_that_freezes_fails_the_batch_soon_after_the_first_timeout(
         service.thaw()
 
 
-def test_keys_are_in_order_at_the_service(service: EnrichService) -> None:
-    """One call of a key at a time, in the order of the rows, though some fail and are slow."""
+def test_calls_of_a_key_are_in_order(service: EnrichService) -> None:
+    """One call per key at a time, in row order, despite failures and slow calls."""
     service.script(
         delay=0.001, tail=[0.05, 0.03], rules=[rule("user-.*7", {"status": 503}), rule("user-.*5", {"close": True})]
     )
@@ -276,8 +274,8 @@ def test_keys_are_in_order_at_the_service(service: EnrichService) -> None:
             assert before.over_at <= after.began
 
 
-def test_the_resource_outlives_the_run(service: EnrichService) -> None:
-    """The second run uses the first one's connections."""
+def test_runs_share_the_resource(service: EnrichService) -> None:
+    """Later runs reuse the connections of the first run."""
     from enrich_engine import definition
 
     service.script()
@@ -289,8 +287,8 @@ def test_the_resource_outlives_the_run(service: EnrichService) -> None:
     assert len({call.connection for call in service.calls()}) <= 5
 
 
-def test_who_called_the_service_before_it_moved_is_not_heard_any_more(service: EnrichService) -> None:
-    """Neither over the connection that he has nor over a new one: what the log holds is of the new place's callers."""
+def test_a_moved_service_ignores_earlier_clients(service: EnrichService) -> None:
+    """Neither old nor new connections to the former port reach the log."""
     before = service.port
     service.script(rules=[rule("late", forever={"status": 500})])
     with httpx.Client() as client:

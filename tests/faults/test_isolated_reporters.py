@@ -1,4 +1,4 @@
-"""Reporters in processes of their own, with a real sidecar: they never outlive it, and never hold it up."""
+"""Tests of reporters in their own process with a real sidecar: they end with it and do not delay its end."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from lateness import Witness
 
 pytestmark = pytest.mark.faults
 
-#: Where the kernel has who sleeps: by a call of the C library, and by ``time.sleep`` of Python 3.10.
+#: Kernel functions (wchan) of a sleeping process: in a C library call, and in ``time.sleep`` of Python 3.10.
 ASLEEP = ("hrtimer_nanosleep", *(["poll_schedule_timeout"] if sys.version_info < (3, 11) else []))
 
 
 @pytest.fixture
 def drivers(tmp_path: Path) -> Iterator[Callable[..., FakeDriver]]:
-    """Makes sidecars with a reporter ``good`` in a thread and a reporter ``bad`` in a process."""
+    """Return a function that starts a sidecar with a reporter ``good`` in a thread and ``bad`` in a process."""
     made: list[FakeDriver] = []
 
     def make(kind: str, **bad: str) -> FakeDriver:
@@ -61,16 +61,16 @@ def its_process(driver: FakeDriver) -> psutil.Process:
 
 
 def works(process: psutil.Process) -> bool:
-    """It has come as far as its reporter: these keep the processor busy, or hang in a call of the C library."""
+    """Return whether the process runs its reporter: it uses the processor or hangs in a C library call."""
     return process.cpu_times().user > 1 or Path(f"/proc/{process.pid}/wchan").read_text().startswith(ASLEEP)
 
 
 @pytest.mark.parametrize("kind", ["file", "misbehaving:Spins", "misbehaving:HoldsTheLock", "misbehaving:BlocksAsync"])
 @pytest.mark.parametrize("stopped_first", [False, True], ids=["", "stopped first"])
-def test_it_dies_with_the_sidecar(
+def test_the_process_dies_with_the_sidecar(
     drivers: Callable[..., FakeDriver], tmp_path: Path, kind: str, stopped_first: bool
 ) -> None:
-    """Killed by SIGKILL, the sidecar can do nothing about it any more; the kernel does, whatever the reporter is at."""
+    """After SIGKILL of the sidecar the kernel ends the process, whatever its reporter does."""
     path = tmp_path / "bad.jsonl"
     driver = drivers(kind, **({"path": str(path)} if kind == "file" else {}))
     process = its_process(driver)
@@ -86,10 +86,10 @@ def test_it_dies_with_the_sidecar(
 
 
 @pytest.mark.parametrize("kind", ["Spins", "HoldsTheLock", "BlocksAsync", "Exits", "Segfaults", "BlocksInOpen"])
-def test_the_end_comes_in_time_and_the_others_have_everything(
+def test_the_sidecar_ends_in_time_and_other_reporters_get_every_event(
     drivers: Callable[..., FakeDriver], tmp_path: Path, kind: str, witness: Witness
 ) -> None:
-    """Within the time that the driver gives, and 100 ms; no process is left."""
+    """At most 100 ms after the driver's deadline; no process is left."""
     driver = drivers(f"misbehaving:{kind}")
     process = its_process(driver)
     driver.tell(*(query_started(f"r{n}", f"q{n}") for n in range(50)))
@@ -102,12 +102,12 @@ def test_the_end_comes_in_time_and_the_others_have_everything(
     assert eventually(lambda: is_gone(process.pid), within=5, what="the reporter's process to be gone")
     names = [one["name"] for one in read_events(tmp_path / "good.jsonl")]
     assert names.count("JobStatusChangeEvent") == 51
-    # For this one a tenth of that time is left, behind all others; where the machine stood still, nothing.
+    # The report gets the last tenth of the time; it may be missing if the machine stalled then.
     assert names[-1] == "DispatcherReportEvent" or witness.took(deadline - 0.2, deadline) < 0.1
 
 
-def test_a_crash_is_told_to_the_driver_and_counted(drivers: Callable[..., FakeDriver]) -> None:
-    """One line in the driver's log, and a number for its metrics; the sidecar lives on."""
+def test_a_crash_is_logged_and_counted(drivers: Callable[..., FakeDriver]) -> None:
+    """One line in the driver's log and a count in its metrics; the sidecar continues."""
     driver = drivers("misbehaving:Segfaults")
     said = driver.await_answer("log", level="ERROR")
     assert said["message"] == (
@@ -154,8 +154,8 @@ os._exit(0)
 """
 
 
-def test_the_others_go_on_when_one_has_used_up_the_descriptors(tmp_path: Path) -> None:
-    """A good reporter has what it needs; nobody can be replaced for a while, and that is said, not fatal."""
+def test_other_reporters_survive_exhausted_descriptors(tmp_path: Path) -> None:
+    """A failed replacement is logged and not fatal, and the good reporter delivers every event."""
     path = tmp_path / "events.jsonl"
     command = [sys.executable, "-c", _EXHAUSTED, str(path)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=sidecar_environment(), timeout=100)

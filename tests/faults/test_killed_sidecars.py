@@ -1,4 +1,4 @@
-"""At-least-once while sidecars are killed at random beside a stream with short triggers."""
+"""Test of at-least-once delivery while sidecars are killed at random during a stream with short triggers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ pytestmark = [
 
 KILLS = 10
 BATCHES = 501
-#: Between two kills; how often one happens, not what is waited for.
+#: Seconds between two kills; not a wait for a condition.
 PAUSES = (0.2, 1.0, 3.0)
 
 
 def kill_sidecars(run: Run, seed: int) -> None:
-    """Kills one after the other, each once it lives."""
+    """Kill each sidecar some time after its start."""
     chance = random.Random(seed)
     for _ in range(KILLS):
         time.sleep(chance.choice(PAUSES))
@@ -36,8 +36,8 @@ def kill_sidecars(run: Run, seed: int) -> None:
             psutil.Process(pid).kill()
 
 
-def test_no_commit_is_missing_and_not_counted(lab: Lab) -> None:
-    """Spark commits all batches; each is reported, or the reports of loss count it."""
+def test_every_commit_is_reported_or_counted(lab: Lab) -> None:
+    """Every batch that Spark committed is reported or counted as lost."""
     folder = lab.folder / "killed"
     settings = {
         **two_lines(),
@@ -58,12 +58,12 @@ def test_no_commit_is_missing_and_not_counted(lab: Lab) -> None:
     missing = set(range(BATCHES)) - reported
     assert max(run.commits("checkpoint")) >= BATCHES - 1
     assert len(missing) <= lost, (seed, sorted(missing), lost)
-    # With room for 1,024 records and pauses of 5 s, none has to be lost.
+    # With a queue of 1,024 records and pauses of 5 s, no record should be lost.
     assert not missing, (seed, sorted(missing), lost)
 
 
 def books(path: Path) -> tuple[set[int], int]:
-    """The batches whose commits were reported, and ``lost`` of the last report."""
+    """Return the batches of the reported commits, and ``lost`` of the last report."""
     batches: set[int] = set()
     lost = 0
     for line in path.read_text(encoding="utf-8").splitlines():

@@ -1,4 +1,4 @@
-"""Other people's logging in the sidecar: it costs no event, and does not cut the driver's log off."""
+"""Tests of reporters that reconfigure logging: no event is lost and the driver's log stays connected."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def driver_of(tmp_path: Path, kind: str, isolation: str) -> FakeDriver:
 @pytest.mark.parametrize(
     ("kind", "isolation"), [("SetsItUpAnew", "thread"), ("SetsItUpAnew", "process"), ("SwitchesItOff", "thread")]
 )
-def test_who_sets_logging_up_does_not_cut_the_driver_s_log_off(
+def test_reconfigured_logging_does_not_disconnect_the_driver_s_log(
     tmp_path: Path, kind: str, isolation: str, witness: Witness
 ) -> None:
-    """What counts as delivered into the driver's log is there, and so is what the sidecar itself has to say."""
+    """All events that count as delivered are in the driver's log, as are the sidecar's own messages."""
     with driver_of(tmp_path, f"logs_badly:{kind}", isolation) as driver:
         driver.tell(application_start(), *(query_started(f"r{n}", f"q{n}") for n in range(_EVENTS - 1)))
         eventually(lambda: len(read_events(tmp_path / "events.jsonl")) == _EVENTS)
@@ -41,8 +41,8 @@ def test_who_sets_logging_up_does_not_cut_the_driver_s_log_off(
         assert driver.await_exit(within=20) == 0
     lines = [one["message"] for one in driver.answers if one["kind"] == "event"]
     assert sum(line.startswith("JobStatusChangeEvent: ") for line in lines) == _EVENTS + 1
-    # For this one a tenth of that time is left, behind all others; where the machine stood still, nothing. A breaker
-    # that opens is told of, too.
+    # The report gets the last tenth of the time; it may be missing if the machine stalled then. The event of an opened
+    # circuit breaker counts as well.
     reports = [line for line in lines if line.startswith("DispatcherReportEvent: ")]
     told = len(lines) - len(reports)
     reported = any("rude 21 of " in line and f"lines {told} of {told} delivered" in line for line in reports)
@@ -50,8 +50,8 @@ def test_who_sets_logging_up_does_not_cut_the_driver_s_log_off(
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_a_line_that_cannot_be_logged_does_not_fail_the_delivery(tmp_path: Path, isolation: str) -> None:
-    """Logging never raises; a batch that was delivered is not delivered again for what was said about it."""
+def test_a_logging_error_does_not_fail_the_delivery(tmp_path: Path, isolation: str) -> None:
+    """Logging never raises, so a logging error does not repeat a delivered batch."""
     with driver_of(tmp_path, "logs_badly:LogsWhatCannotBe", isolation) as driver:
         driver.tell(application_start(), *(query_started(f"r{n}", f"q{n}") for n in range(_EVENTS - 1)))
         driver.send(goodbye(10_000))

@@ -1,4 +1,4 @@
-"""Killed drivers, killed and stopped sidecars: the job goes on, and the file tells the truth."""
+"""Tests with killed drivers and killed or stopped sidecars: the job continues and the events are correct."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark.harness import REPORTERS, Lab, Run, file_reporter, two_lines, wait_fo
 
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.faults, pytest.mark.timeout(1800)]
 
-#: What tells one status change or commit from another.
+#: Attributes that identify a status change or commit.
 IDENTITY = ("spark.entity", "spark.job.id", "status.new", "spark.streaming.batch.id")
 PATH = Path("{folder}/events.jsonl")
 SYNC = {**two_lines(), **file_reporter(PATH)}
@@ -36,7 +36,7 @@ def commits_reported(run: Run) -> list[int]:
 
 
 def wait_for_more(run: Run, batches: int) -> None:
-    """Until so many more batches are in the file."""
+    """Wait until ``batches`` more batches are in the file."""
     target = len(set(commits_reported(run))) + batches
     run.wait_for(f"{batches} more commits to be reported", lambda: len(set(commits_reported(run))) >= target)
 
@@ -48,7 +48,7 @@ def stop(run: Run) -> Run:
 
 
 def killed_driver(lab: Lab) -> tuple[Run, float, float]:
-    """Returns how long after the driver's death the file said LOST, and the sidecar was gone; see Witness."""
+    """Kill a driver; return the time until LOST was in the file and until the sidecar ended (see Witness)."""
     run = lab.start("stream.py", defaults=ASYNC)
     wait_for_more(run, 3)
     driver, sidecar = run.driver(), run.sidecar()
@@ -86,7 +86,7 @@ def stopped_sidecar(lab: Lab) -> Run:
     before = run.commits("steady")[-1]
     told = len(commits_reported(run))
     run.wait_for("batches to go on without the sidecar", lambda: run.commits("steady")[-1] >= before + 8)
-    assert len(commits_reported(run)) <= told + 1, "a stopped sidecar has written events"
+    assert len(commits_reported(run)) <= told + 1, "the stopped sidecar wrote events"
     run.signal(sidecar, signal.SIGCONT)
     wait_for_more(run, 8)
     assert run.sidecars() == [sidecar]
@@ -94,7 +94,7 @@ def stopped_sidecar(lab: Lab) -> Run:
 
 
 def flooded_sidecar(lab: Lab) -> Run:
-    """Stopped for so long that the pipe is full, and the small queue behind it."""
+    """Stop the sidecar until the pipe and the small queue are full."""
     run = lab.start("stream.py", defaults={**ASYNC, "events.dispatcher.queue.size": "8"})
     wait_for_more(run, 2)
     sidecar = run.sidecar()
@@ -118,7 +118,7 @@ def killed_in_the_drain(lab: Lab) -> Run:
 
 
 def stopped_at_the_end(lab: Lab) -> tuple[Run, float]:
-    """Returns how long the driver took to end."""
+    """Stop the sidecar before the driver ends; return how long the driver took to end."""
     run = lab.start("stream.py", defaults={**ASYNC, "events.shutdown.timeout": "2s"})
     wait_for_more(run, 1)
     run.signal(run.sidecar(), signal.SIGSTOP)
@@ -139,19 +139,19 @@ SIDECAR_FAULTS: dict[str, Callable[[Lab], Run]] = {
 
 @pytest.fixture(scope="module")
 def driver_killed(lab: Lab) -> Future[tuple[Run, float, float]]:
-    """A driver killed while its query ran."""
+    """Driver that was killed while its query ran."""
     return lab.background(killed_driver, lab)
 
 
 @pytest.fixture(scope="module")
 def flooded(lab: Lab) -> Future[Run]:
-    """A sidecar that was stopped until records had to be dropped."""
+    """Run whose sidecar was stopped until records were dropped."""
     return lab.background(flooded_sidecar, lab)
 
 
 @pytest.fixture(scope="module")
 def stuck(lab: Lab) -> Future[tuple[Run, float]]:
-    """A sidecar that was stopped and stayed so when the driver ended."""
+    """Run whose sidecar stayed stopped when the driver ended."""
     return lab.background(stopped_at_the_end, lab)
 
 
@@ -162,18 +162,18 @@ def runs(
     flooded: Future[Run],
     stuck: Future[tuple[Run, float]],
 ) -> dict[str, Future[Run]]:
-    """Everything that is done to sidecars, two at a time."""
+    """All runs with sidecar faults, two at a time."""
     return {name: lab.background(start, lab) for name, start in SIDECAR_FAULTS.items()}
 
 
 @pytest.fixture(scope="module", params=SIDECAR_FAULTS)
 def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
-    """A job whose sidecar was ill-treated; it has ended."""
+    """Finished job with a sidecar fault."""
     return runs[request.param].result()
 
 
 def test_a_killed_driver_is_lost(driver_killed: Future[tuple[Run, float, float]]) -> None:
-    """The last event of a driver that was killed is LOST, FATAL, after RUNNING, and names what ran."""
+    """The last event of a killed driver is LOST with severity FATAL, follows RUNNING, and names what ran."""
     run, _, _ = driver_killed.result()
     last = [event for event in run.events() if event["name"] != "DispatcherReportEvent"][-1]
     assert last["name"] == "JobStatusChangeEvent"
@@ -184,38 +184,38 @@ def test_a_killed_driver_is_lost(driver_killed: Future[tuple[Run, float, float]]
 
 
 def test_a_killed_driver_is_lost_within_two_seconds(driver_killed: Future[tuple[Run, float, float]]) -> None:
-    """It is in the file within two seconds."""
+    """LOST is in the file within two seconds."""
     _, told, _ = driver_killed.result()
     assert told < 2
 
 
-def test_the_sidecar_follows_a_killed_driver(driver_killed: Future[tuple[Run, float, float]]) -> None:
-    """The sidecar is gone within two seconds."""
+def test_the_sidecar_ends_after_a_killed_driver(driver_killed: Future[tuple[Run, float, float]]) -> None:
+    """The sidecar ends within two seconds."""
     _, _, gone = driver_killed.result()
     assert gone < 2
 
 
-def test_what_a_killed_driver_had_committed_is_reported(driver_killed: Future[tuple[Run, float, float]]) -> None:
-    """Commits are reported once each, up to the one that the driver died in; none is made up."""
+def test_commits_of_a_killed_driver_are_reported(driver_killed: Future[tuple[Run, float, float]]) -> None:
+    """Each commit is reported once, except possibly the last; no other commit is reported."""
     run, _, _ = driver_killed.result()
     reported, commits = commits_reported(run), run.commits("steady")
     assert reported == commits[: len(reported)]
     assert len(reported) >= len(commits) - 1
 
 
-def test_the_job_goes_on(run: Run) -> None:
-    """Whatever happens to the sidecar, the job does its work and succeeds."""
+def test_the_job_succeeds(run: Run) -> None:
+    """The job succeeds despite every sidecar fault."""
     assert run.process.returncode == 0, run.tail()
     assert (run.folder / "truth.json").exists()
 
 
 def test_no_commit_is_missing(run: Run) -> None:
-    """Every file in commits/ has its event, and no event is of another batch."""
+    """The reported batches are exactly the files in commits/."""
     assert sorted(set(commits_reported(run))) == run.commits("steady")
 
 
 def test_no_status_is_missing(run: Run) -> None:
-    """The application and its query are told from start to end."""
+    """All status changes of the application and its query are reported."""
     said = [
         (event["attributes"]["spark.entity"], event["attributes"].get("status.old"), event["attributes"]["status.new"])
         for event in run.named("JobStatusChangeEvent")
@@ -229,8 +229,8 @@ def test_no_status_is_missing(run: Run) -> None:
     ]
 
 
-def test_what_is_told_twice_is_the_same_event(run: Run) -> None:
-    """A fact that was sent again has the identifier, the number and the text that it had before."""
+def test_a_repeated_event_is_identical(run: Run) -> None:
+    """A repeated event has the same id, number and text."""
     told: dict[str, dict[str, Any]] = {}
     for event in run.events():
         assert told.setdefault(event["event_id"], event) == event
@@ -239,17 +239,17 @@ def test_what_is_told_twice_is_the_same_event(run: Run) -> None:
         for event in told.values()
         if event["name"] in ("JobStatusChangeEvent", "BatchCommitEvent")
     )
-    assert facts.most_common(1)[0][1] == 1, "one fact under two identifiers"
+    assert facts.most_common(1)[0][1] == 1, "one fact has two ids"
 
 
 def test_sequences_have_no_gap(run: Run) -> None:
-    """Over all sidecars, the events are numbered 1, 2, 3 and so on."""
+    """Over all sidecars, events are numbered 1, 2, 3 and so on."""
     sequences = sorted({event["sequence"] for event in run.events()})
     assert sequences == list(range(1, len(sequences) + 1))
 
 
 def test_every_event_names_its_application(run: Run) -> None:
-    """A sidecar that was started anew knows which application it works for, and which query."""
+    """A restarted sidecar knows its application and query."""
     truth = run.truth()
     for event in run.events():
         assert event["attributes"]["spark.app.id"] == truth["app_id"]
@@ -258,26 +258,26 @@ def test_every_event_names_its_application(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("fault", "deaths"), [("killed-sync", 3), ("killed-async", 3), ("killed-in-the-drain", 1)])
-def test_every_death_is_said_once(runs: dict[str, Future[Run]], fault: str, deaths: int) -> None:
-    """The driver's log has one warning for each sidecar that was killed, with the signal, and nothing else."""
+def test_every_killed_sidecar_is_logged_once(runs: dict[str, Future[Run]], fault: str, deaths: int) -> None:
+    """The driver's log has one warning per killed sidecar, with the signal, and nothing else."""
     messages = runs[fault].result().own_messages
     assert len(messages) == deaths
     assert all("the sidecar ended (exit code 137 (signal 9))" in message for message in messages)
     assert all("started again" in message for message in messages)
 
 
-def test_a_stop_that_costs_nothing_is_not_commented_on(runs: dict[str, Future[Run]]) -> None:
-    """A sidecar that pauses and goes on is no reason for a warning."""
+def test_a_paused_sidecar_is_not_logged(runs: dict[str, Future[Run]]) -> None:
+    """A sidecar that was stopped and continued causes no warning."""
     assert runs["stopped"].result().own_messages == []
 
 
 def test_a_flood_never_stops_the_job(flooded: Future[Run]) -> None:
-    """With the pipe and the queue full, the listener does not wait, and the job succeeds."""
+    """With a full pipe and queue the listener does not wait, and the job succeeds."""
     assert flooded.result().process.returncode == 0
 
 
-def test_drops_are_counted_and_said(flooded: Future[Run]) -> None:
-    """What was dropped is in the log and in events, with the same count; a commit is there or was counted."""
+def test_drops_are_counted_and_logged(flooded: Future[Run]) -> None:
+    """The log and the events have the same count of drops; each commit is reported or counted as dropped."""
     run = flooded.result()
     said = [re.findall(r"(\w+)=(\d+)", m.partition("dropped {")[2]) for m in run.own_messages if "dropped {" in m]
     logged = sum(int(count) for message in said for _, count in message)
@@ -291,21 +291,21 @@ def test_drops_are_counted_and_said(flooded: Future[Run]) -> None:
 
 
 def test_a_flood_drops_no_status(flooded: Future[Run]) -> None:
-    """The last to be dropped are status changes: the ends of query and application are there."""
+    """Status changes are dropped last: the ends of query and application are reported."""
     run = flooded.result()
     assert run.named("JobStatusChangeEvent", spark_entity="query", status_new="FINISHED")
     assert run.named("JobStatusChangeEvent", spark_entity="application", status_new="FINISHED")
 
 
-def test_a_stuck_sidecar_does_not_hold_the_driver(stuck: Future[tuple[Run, float]]) -> None:
-    """A driver whose sidecar does not answer ends, with its own exit code, soon after the shutdown timeout."""
+def test_a_stuck_sidecar_does_not_delay_the_driver(stuck: Future[tuple[Run, float]]) -> None:
+    """The driver ends with its own exit code soon after the shutdown timeout."""
     run, took = stuck.result()
     assert run.process.returncode == 0, run.tail()
     assert took < 2 + 8
 
 
-def test_a_stuck_sidecar_is_said_and_ended(stuck: Future[tuple[Run, float]]) -> None:
-    """The driver's log says once that the sidecar did not end in time; it does not outlive its driver."""
+def test_a_stuck_sidecar_is_logged_and_killed(stuck: Future[tuple[Run, float]]) -> None:
+    """The driver's log has one message about the timeout, and the sidecar ends with its driver."""
     run, _ = stuck.result()
     (message,) = run.own_messages
     assert "events.shutdown.timeout (2000 ms)" in message

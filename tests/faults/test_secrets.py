@@ -1,4 +1,4 @@
-"""What a setting keeps secret is told nobody, whatever is said about the reporter that has it."""
+"""Tests that secrets of a reporter's settings appear in no message and no event."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PagesConfig:
 
 
 class Pages(Reporter):
-    """Quotes its address in what it raises, as libraries do."""
+    """Reporter whose errors and log lines quote its URL, as libraries do."""
 
     Config = PagesConfig
 
@@ -39,14 +39,14 @@ class Pages(Reporter):
 
 
 class CannotBeMade(Pages):
-    """The same, at once."""
+    """Reporter whose constructor raises an error that quotes its URL."""
 
     def __init__(self, config: PagesConfig) -> None:
         raise ValueError(f"unknown url type: {config.url!r}")
 
 
 def told(tmp_path: Path, **rude: str) -> tuple[list[Any], str, str]:
-    """What the sidecar answers, what it writes to standard error, and the events of the reporter beside."""
+    """Return the sidecar's answers, its standard error, and the events of another reporter."""
     settings = {f"events.reporter.rude.{key.replace('_', '.')}": value for key, value in rude.items()}
     settings |= {
         "events.dispatcher.type": "async-queued",
@@ -62,10 +62,8 @@ def told(tmp_path: Path, **rude: str) -> tuple[list[Any], str, str]:
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_an_error_that_quotes_a_secret_is_told_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str
-) -> None:
-    """In its place stands the reference, as it was written."""
+def test_secrets_in_errors_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str) -> None:
+    """Messages show the reference instead of the secret."""
     monkeypatch.setenv("PAGER_TOKEN", SECRET)
     url = "https://pager/${env:PAGER_TOKEN}"
     answers, errors, events = told(tmp_path, type="faults.test_secrets:Pages", isolation=isolation, url=url)
@@ -76,10 +74,8 @@ def test_an_error_that_quotes_a_secret_is_told_without_it(
     assert said in events
 
 
-def test_a_reporter_that_cannot_be_made_is_told_of_without_its_secrets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the driver's log and in the event at the others."""
+def test_secrets_in_constructor_errors_are_masked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Applies to the driver's log and to the event for the other reporters."""
     monkeypatch.setenv("PAGER_TOKEN", SECRET)
     kind, url = "faults.test_secrets:CannotBeMade", "https://pager/${env:PAGER_TOKEN}"
     answers, errors, events = told(tmp_path, type=kind, url=url)
@@ -90,8 +86,8 @@ def test_a_reporter_that_cannot_be_made_is_told_of_without_its_secrets(
 
 
 @pytest.mark.parametrize("key", ["password", "sslpassword"])
-def test_a_database_s_address_has_no_password_in_its_query(tmp_path: Path, key: str) -> None:
-    """It may stand there as well, for PostgreSQL."""
+def test_passwords_in_a_url_s_query_are_masked(tmp_path: Path, key: str) -> None:
+    """PostgreSQL URLs may have the password in the query."""
     pytest.importorskip("psycopg")
     answers, errors, events = told(
         tmp_path, type="database", url=f"postgresql://ada@127.0.0.1:9/events?{key}={SECRET}&sslmode=disable"

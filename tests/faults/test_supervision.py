@@ -1,4 +1,4 @@
-"""Sidecars that die again and again, that never become ready: the job does not notice, and the log says it once."""
+"""Tests of sidecars that die repeatedly or never become ready: the job continues, and the log has one message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ASYNC = {"events.dispatcher.type": "async-queued"}
 
 
 def given_up(lab: Lab, name: str, how: str, **settings: str) -> Run:
-    """Whose sidecars end until there is no other; the job goes on."""
+    """Run a job whose sidecars fail until the restarts are exhausted."""
     lines = {**two_lines(), **make(lab.folder / name, how), **settings}
     run = lab.start("ending.py", "wait", defaults=lines)
     run.wait_for("the end of the restarts", lambda: GIVEN_UP in run.log)
@@ -28,34 +28,34 @@ def given_up(lab: Lab, name: str, how: str, **settings: str) -> Run:
 
 
 def poisoned(lab: Lab) -> Run:
-    """Every sidecar dies of the same record."""
+    """Every sidecar dies at the same record."""
     return given_up(lab, "poisoned", "dies of jobs", **ASYNC, **{"events.sidecar.restarts.max": "3"})
 
 
 def poisoned_once(lab: Lab) -> Run:
-    """None is started again."""
+    """No restart is allowed."""
     return given_up(lab, "once", "dies of jobs", **{"spark.events.sidecar.restarts.max": "0"})
 
 
 def poisoned_in_the_drain(lab: Lab) -> Run:
-    """The application is over by the time that the third sidecar takes what two have died of."""
+    """The application ends before the third sidecar gets the record at which two sidecars died."""
     folder = lab.folder / "drain"
     return lab.run("ending.py", defaults={**two_lines(), **make(folder, "dies twice of jobs")})
 
 
 def starting_badly(lab: Lab) -> Run:
-    """Killed before they are ready, or broken for a while: all but two."""
+    """All sidecars but two are killed during their start or fail to start."""
     folder = lab.folder / "badly"
     return lab.run("ending.py", defaults={**two_lines(), **make(folder, "starts badly")})
 
 
 def never_starting_again(lab: Lab) -> Run:
-    """The first was killed while it started, the second died, and then it is broken for good."""
+    """The first sidecar is killed during its start, the second dies, and later ones never start."""
     return given_up(lab, "broken", "starts badly for ever", **ASYNC, **{"events.sidecar.restarts.max": "3"})
 
 
 def hanging(lab: Lab) -> tuple[Run, float]:
-    """Returns how long the end of the application took."""
+    """Run a job whose sidecar hangs; return how long the end of the application took."""
     lines = {**two_lines(), **make(lab.folder / "hanging", "hangs"), "events.shutdown.timeout": "1s"}
     run = lab.start("ending.py", defaults={**lines, **ASYNC})
     run.wait_until_said("counted")
@@ -65,7 +65,7 @@ def hanging(lab: Lab) -> tuple[Run, float]:
 
 
 def hanging_for_a_while(lab: Lab) -> Run:
-    """With a start timeout that passes while the job runs."""
+    """The start timeout expires while the job runs."""
     lines = {**two_lines(), **make(lab.folder / "late", "hangs"), "events.sidecar.start-timeout": "500ms"}
     run = lab.start("ending.py", "wait", defaults={**lines, **ASYNC})
     run.wait_for("the end of the patience", lambda: run.own_messages)
@@ -87,26 +87,26 @@ FAULTS: dict[str, Callable[[Lab], Run]] = {
 
 @pytest.fixture(scope="module")
 def hung(lab: Lab) -> Future[tuple[Run, float]]:
-    """A sidecar that was still starting when the application ended."""
+    """Run whose sidecar was still starting when the application ended."""
     return lab.background(hanging, lab)
 
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab, hung: Future[tuple[Run, float]]) -> dict[str, Future[Run]]:
-    """Everything else."""
+    """All other runs."""
     return {name: lab.background(start, lab) for name, start in FAULTS.items()}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_job_does_not_notice(runs: dict[str, Future[Run]], fault: str) -> None:
-    """Whatever its sidecars do, a job succeeds."""
+def test_the_job_succeeds(runs: dict[str, Future[Run]], fault: str) -> None:
+    """A job succeeds whatever its sidecars do."""
     run = runs[fault].result()
     assert run.process.returncode == 0, run.tail()
 
 
 @pytest.mark.parametrize(("fault", "most"), [("poisoned", 3), ("poisoned-once", 0)])
-def test_restarts_have_an_end(lab: Lab, runs: dict[str, Future[Run]], fault: str, most: int) -> None:
-    """A sidecar that dies of the same record each time is started again so often, and no more."""
+def test_restarts_are_limited(lab: Lab, runs: dict[str, Future[Run]], fault: str, most: int) -> None:
+    """A sidecar that always dies at the same record is restarted up to the limit."""
     run = runs[fault].result()
     folder = lab.folder / fault.removeprefix("poisoned-")
     assert starts(folder) == most + 1
@@ -116,23 +116,23 @@ def test_restarts_have_an_end(lab: Lab, runs: dict[str, Future[Run]], fault: str
     assert f"events.sidecar.restarts.max = {most}" in errors[0]
 
 
-def test_pauses_grow(runs: dict[str, Future[Run]]) -> None:
-    """Each restart is said, with a pause twice as long as the one before."""
+def test_pauses_between_restarts_double(runs: dict[str, Future[Run]]) -> None:
+    """Each restart is logged, and each pause is twice as long as the previous one."""
     run = runs["poisoned"].result()
     pauses = [int(pause) for pause in re.findall(r"started again in (\d+) ms", run.log)]
     assert pauses == [100, 200, 400]
 
 
 @pytest.mark.parametrize("fault", ["poisoned", "poisoned-once", "never-starting-again"])
-def test_what_is_lost_is_counted_at_the_end(runs: dict[str, Future[Run]], fault: str) -> None:
-    """The last message says how many records of which kind are in no event."""
+def test_lost_records_are_counted_at_the_end(runs: dict[str, Future[Run]], fault: str) -> None:
+    """The last message has the number of lost records by kind."""
     run = runs[fault].result()
     assert "Records that are in no event: handoff dropped {" in run.own_messages[-1]
     assert "application_end=1" in run.own_messages[-1]
 
 
 def test_the_last_records_survive_deaths_in_the_drain(lab: Lab, runs: dict[str, Future[Run]]) -> None:
-    """At the end nobody waits between restarts, and the sidecar that lives gets everything."""
+    """After the end of the application there are no pauses, and the sidecar that survives gets every record."""
     run = runs["poisoned-in-the-drain"].result()
     folder = lab.folder / "drain"
     assert starts(folder) == 3
@@ -141,13 +141,13 @@ def test_the_last_records_survive_deaths_in_the_drain(lab: Lab, runs: dict[str, 
     assert not [message for message in run.own_messages if " ERROR " in message]
 
 
-def test_one_that_is_killed_before_it_is_ready_is_started_again(lab: Lab, runs: dict[str, Future[Run]]) -> None:
-    """And so is one that does not start where another has run: the one that lives gets everything."""
+def test_a_sidecar_killed_during_its_start_is_restarted(lab: Lab, runs: dict[str, Future[Run]]) -> None:
+    """So is a sidecar that fails to start after others ran; the sidecar that survives gets every record."""
     run = runs["starting-badly"].result()
     folder = lab.folder / "badly"
     assert starts(folder) == 5
     kinds = [record["kind"] for record in records(folder)]
-    # What the second had acknowledged it is told as history, and then what that one has died of.
+    # It gets the records that the second sidecar acknowledged as history, then the record at which that sidecar died.
     assert kinds[:4] == ["application_start", "job_start", "restored", "job_start"]
     assert kinds[-2:] == ["application_end", "goodbye"]
     what = [re.sub(r", it is started again in .*", "", one.partition("the sidecar ")[2]) for one in run.own_messages]
@@ -159,8 +159,8 @@ def test_one_that_is_killed_before_it_is_ready_is_started_again(lab: Lab, runs: 
     ]
 
 
-def test_one_that_never_starts_again_has_an_end(lab: Lab, runs: dict[str, Future[Run]]) -> None:
-    """As one that dies again and again."""
+def test_failed_starts_are_limited(lab: Lab, runs: dict[str, Future[Run]]) -> None:
+    """Counts like a sidecar that dies repeatedly."""
     run = runs["never-starting-again"].result()
     assert starts(lab.folder / "broken") == 4
     (error,) = [message for message in run.own_messages if " ERROR " in message]
@@ -169,18 +169,18 @@ def test_one_that_never_starts_again_has_an_end(lab: Lab, runs: dict[str, Future
     assert "the last one did not start (" in error
 
 
-def test_a_sidecar_that_never_starts_holds_nobody_up(hung: Future[tuple[Run, float]]) -> None:
-    """The end of the application waits for events.shutdown.timeout, a second here; the sidecar is gone with it."""
+def test_a_sidecar_that_never_starts_does_not_delay_the_end(hung: Future[tuple[Run, float]]) -> None:
+    """The application's end waits for events.shutdown.timeout (1 s in this test) and ends the sidecar."""
     run, took = hung.result()
     assert run.process.returncode == 0, run.tail()
-    # Spark's own end on a busy machine is most of it; without a deadline it would be 30 s, the start timeout.
+    # On a busy machine most of this is Spark's own shutdown; without a deadline it would be 30 s, the start timeout.
     assert took < 15
     (message,) = run.own_messages
     assert "The application ended before the sidecar was ready" in message
 
 
-def test_a_start_that_hangs_is_said_once(runs: dict[str, Future[Run]]) -> None:
-    """After its start timeout it is killed, and the log names the setting."""
+def test_a_hanging_start_is_logged_once(runs: dict[str, Future[Run]]) -> None:
+    """After the start timeout the sidecar is killed, and the log names the setting."""
     (message,) = runs["hanging-for-a-while"].result().own_messages
     assert "no answer within 500 ms (events.sidecar.start-timeout)" in message
     assert "the job goes on without them" in message
