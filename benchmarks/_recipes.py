@@ -15,7 +15,7 @@ from typing import Any
 
 import aiostream
 
-from spark_events.enrichment.engine.chunk import Chunk
+from spark_events.enrichment.engine.calls import Chunk
 from spark_events.enrichment.engine.engine import Definition, Engine
 from spark_events.enrichment.plan import Plan
 

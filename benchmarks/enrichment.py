@@ -23,7 +23,7 @@ from typing import Any
 import aiohttp
 
 from benchmarks._recipes import RECIPES, Job
-from spark_events.enrichment.engine.chunk import Chunk
+from spark_events.enrichment.engine.calls import Chunk
 from spark_events.enrichment.engine.engine import Definition, Engine
 from spark_events.enrichment.engine.loop import BackgroundLoop
 from spark_events.enrichment.plan import Plan

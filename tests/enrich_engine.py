@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
-from spark_events.enrichment.engine.chunk import Chunk
+from spark_events.enrichment.engine.calls import Chunk
 from spark_events.enrichment.engine.engine import Definition, Engine
 from spark_events.enrichment.plan import Plan
 

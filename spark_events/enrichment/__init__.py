@@ -5,7 +5,7 @@ and ``engine`` makes the calls; it knows neither Spark nor Arrow. Each imports o
 """
 
 from spark_events.enrichment.api.enrich import enrich, enrich_batch
-from spark_events.enrichment.engine.context import Context
+from spark_events.enrichment.engine.calls import Context
 from spark_events.enrichment.plan import Cache, CircuitBreaker, Retry
 
 __all__ = ["Cache", "CircuitBreaker", "Context", "Retry", "enrich", "enrich_batch"]

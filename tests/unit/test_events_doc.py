@@ -26,9 +26,7 @@ from spark_events.config import Settings
 from spark_events.dispatch.books import Books, account
 from spark_events.enrichment.driver.micro_batch import MicroBatch
 from spark_events.enrichment.driver.reports import enrichment_event
-from spark_events.enrichment.engine.counts import EngineCounts
-from spark_events.enrichment.engine.histogram import bucket
-from spark_events.enrichment.engine.statistics import counted
+from spark_events.enrichment.engine.statistics import EngineCounts, bucket, counted
 from spark_events.enrichment.worker.report import PartitionReport
 from spark_events.translate.config import BatchCommitConfig, FailureConfig, TranslateConfig, read
 from spark_events.translate.dispatch_reports import final_report, reporter_status

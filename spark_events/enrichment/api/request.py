@@ -23,7 +23,7 @@ from spark_events.enrichment.driver.rate import rate_of_a_task, tasks_at_a_time
 from spark_events.enrichment.driver.warnings import caution
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.worker.map_in_arrow import Mapper
-from spark_events.enrichment.worker.report import COLUMN
+from spark_events.enrichment.worker.report import COLUMN, FAILURE_TYPE
 from spark_events.enrichment.worker.task import Task
 from spark_events.errors import InvalidPlanError
 
@@ -119,12 +119,13 @@ class Request:
 
 def mapped(request: Request, task: Task) -> DataFrame:
     """The DataFrame with the answers, and with what the task adds besides."""
+    from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import BinaryType, StructField, StructType
 
     # A row that has failed has nulls, so to Spark no column of the answers is NOT NULL; it is checked all the same.
     answers = [StructField(field.name, field.dataType, True, field.metadata) for field in request.output.spark.fields]
     fields = [*request.df.schema.fields, *answers]
-    failure = _failure_type()
+    failure = from_arrow_type(FAILURE_TYPE)
     if task.settles:
         hidden = StructType([StructField("failure", failure), StructField("report", BinaryType())])
         fields.append(StructField(COLUMN, hidden))
@@ -140,19 +141,3 @@ def mapped(request: Request, task: Task) -> DataFrame:
 def _is_awkward(df: DataFrame) -> bool:
     """Whether ``mapInArrow`` would not find a column: it takes their names for expressions, and does not quote them."""
     return any("." in name or "`" in name for name in df.columns)
-
-
-def _failure_type() -> StructType:
-    from pyspark.sql.types import BooleanType, DoubleType, IntegerType, StringType, StructField, StructType
-
-    return StructType(
-        [
-            StructField("kind", StringType()),
-            StructField("type", StringType()),
-            StructField("message", StringType()),
-            StructField("attempts", IntegerType()),
-            StructField("elapsed", DoubleType()),
-            StructField("retryable", BooleanType()),
-            StructField("where", StringType()),
-        ]
-    )

@@ -9,15 +9,13 @@ from typing import Any
 from spark_events.enrichment.engine.attempts import CallAttempts
 from spark_events.enrichment.engine.breaker import DestinationBreaker
 from spark_events.enrichment.engine.bulk import Accept, Groups, Misfit, accept_group, accept_one
-from spark_events.enrichment.engine.calls import Call
-from spark_events.enrichment.engine.context import Context
-from spark_events.enrichment.engine.counts import EngineCounts
-from spark_events.enrichment.engine.gate import Gate
+from spark_events.enrichment.engine.calls import Call, Context
 from spark_events.enrichment.engine.keys import HotKeys, KeyedQueues
-from spark_events.enrichment.engine.limits import RateLimit
+from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.pool import Pool, Signals
 from spark_events.enrichment.engine.process import Process
 from spark_events.enrichment.engine.sharing import AnswerCache, Sharing
+from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.signature import name_of
 

@@ -15,19 +15,20 @@ from typing import Any
 from spark_events.enrichment.engine.breaker import DestinationBreaker
 from spark_events.enrichment.engine.bulk import Accept
 from spark_events.enrichment.engine.calls import Call
-from spark_events.enrichment.engine.counts import EngineCounts
 from spark_events.enrichment.engine.deadlines import Slot
-from spark_events.enrichment.engine.endings import (
+from spark_events.enrichment.engine.failure import (
     ABANDONED,
     AbandonedError,
     AttemptError,
     EndError,
     NoAnswerError,
+    RowFailure,
     failure_of,
+    message_of,
+    type_of,
 )
-from spark_events.enrichment.engine.failure import RowFailure, message_of, type_of
-from spark_events.enrichment.engine.gate import Gate
-from spark_events.enrichment.engine.limits import RateLimit
+from spark_events.enrichment.engine.limits import Gate, RateLimit
+from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.engine.verdicts import Verdict, verdict_on
 from spark_events.enrichment.plan import Plan, Retry
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from spark_events.enrichment.engine.gate import Gate
+from spark_events.enrichment.engine.limits import Gate
 from spark_events.enrichment.plan import CircuitBreaker
 
 __all__ = ["DestinationBreaker"]

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from spark_events.enrichment.engine.calls import Call, GroupCall, RowBatch
-from spark_events.enrichment.engine.endings import AttemptError, failure_of
-from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.failure import AttemptError, RowFailure, failure_of
 from spark_events.enrichment.engine.feed import Taken
 from spark_events.enrichment.engine.verdicts import NotAcceptedError, Verdict, verdict_on
 from spark_events.enrichment.plan import Retry

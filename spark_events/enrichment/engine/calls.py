@@ -1,15 +1,45 @@
-"""What is to be called: batches on their way through the engine, and calls for one row or for several."""
+"""Rows on their way through the engine: chunks, calls for one row or for several, and the context of a call."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from spark_events.enrichment.engine.buffer import SAMPLE, Buffer
-from spark_events.enrichment.engine.chunk import Chunk
 from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.errors import InvalidPlanError
 
-__all__ = ["PENDING", "Call", "GroupCall", "RowBatch"]
+__all__ = ["PENDING", "Call", "Chunk", "Context", "GroupCall", "RowBatch"]
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Chunk:
+    """Rows that come in and go out together: an Arrow batch, or a slice of one.
+
+    The buffer is measured in whole chunks, so a huge Arrow batch is better cut (slices cost nothing).
+    Columns instead of one object a row: an object with five fields a row costs more than the whole pool.
+
+    Attributes:
+        rows: what the function is called with, one each.
+        idempotency_key: of the row at an index; asked only when the function asks.
+        size: bytes that the rows take, estimated.
+        keys: the ordering key of each row, hashable; None: rows are independent.
+        requests: the request of each row, hashable, for coalescing and the cache; None: neither.
+        known: answers that are known from an earlier run, by index; these rows are not called.
+        failed: why rows cannot be called at all, by index; none of them is known.
+        tag: the caller's own, untouched.
+    """
+
+    rows: Sequence[Any]
+    idempotency_key: Callable[[int], str]
+    size: int
+    keys: Sequence[Hashable] | None = None
+    requests: Sequence[Hashable] | None = None
+    known: Mapping[int, Any] | None = None
+    failed: Mapping[int, RowFailure] | None = None
+    tag: Any = None
+
 
 #: In place of an answer that is still to come.
 PENDING: Final = object()
@@ -98,3 +128,41 @@ class GroupCall(Call):
 def _told(failure: RowFailure) -> tuple[str, str, str, int]:
     """What tells one failure of a call from another."""
     return failure.kind, failure.type, failure.message, failure.attempts
+
+
+class Context:
+    """``ctx``: one for each call, the same for all its attempts.
+
+    Attributes:
+        resource: what the plan's resource opened; None without one.
+    """
+
+    __slots__ = ("_call", "resource")
+
+    def __init__(self, call: Call, resource: Any) -> None:
+        self._call = call
+        self.resource = resource
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._call.attempt
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same in every attempt, in every attempt of the task, and when the batch is run again.
+
+        Raises:
+            InvalidPlanError: the call is for several rows. Which ones are together depends on what comes when, so they
+                have no key that would be the same again.
+        """
+        if isinstance(self._call, GroupCall):
+            raise InvalidPlanError(
+                "ctx.idempotency_key is the key of one row: with batch_size, use ctx.idempotency_keys, one for each row"
+            )
+        return self._call.batch.chunk.idempotency_key(self._call.index)
+
+    @property
+    def idempotency_keys(self) -> tuple[str, ...]:
+        """The key of each row of this call, in their order."""
+        return tuple(batch.chunk.idempotency_key(index) for batch, index in self._call.places())

@@ -15,16 +15,14 @@ from typing import Any
 from spark_events.enrichment.engine.assembly import Definition, assemble
 from spark_events.enrichment.engine.buffer import Buffer
 from spark_events.enrichment.engine.bulk import Misfit
-from spark_events.enrichment.engine.calls import PENDING, RowBatch
-from spark_events.enrichment.engine.chunk import Chunk
-from spark_events.enrichment.engine.counts import EngineCounts
+from spark_events.enrichment.engine.calls import PENDING, Chunk, RowBatch
 from spark_events.enrichment.engine.deadlines import GRACE_SECONDS
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.keys import HotKeys
 from spark_events.enrichment.engine.pool import Pool, Signals
 from spark_events.enrichment.engine.process import Process, current_process, give_up
 from spark_events.enrichment.engine.resources import open_resource
-from spark_events.enrichment.engine.statistics import counted
+from spark_events.enrichment.engine.statistics import EngineCounts, counted
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.signature import name_of
 

@@ -17,12 +17,11 @@ from typing import Any
 from spark_events.enrichment.engine.attempts import CallAttempts
 from spark_events.enrichment.engine.buffer import SAMPLE
 from spark_events.enrichment.engine.calls import Call, GroupCall, RowBatch
-from spark_events.enrichment.engine.counts import EngineCounts
 from spark_events.enrichment.engine.deadlines import GRACE_SECONDS, PoolWorker, Slot, Sweeper
-from spark_events.enrichment.engine.endings import ABANDONED, failure_of
-from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.failure import ABANDONED, RowFailure, failure_of
 from spark_events.enrichment.engine.feed import Feed, InOrder
 from spark_events.enrichment.engine.sharing import Sharing
+from spark_events.enrichment.engine.statistics import EngineCounts
 from spark_events.enrichment.plan import Plan
 
 __all__ = ["Pool", "Signals"]

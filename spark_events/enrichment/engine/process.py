@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from spark_events.enrichment.engine.breaker import DestinationBreaker
-from spark_events.enrichment.engine.gate import Gate
-from spark_events.enrichment.engine.limits import RateLimit
+from spark_events.enrichment.engine.limits import Gate, RateLimit
 from spark_events.enrichment.engine.loop import BackgroundLoop
 from spark_events.enrichment.engine.resources import Resources
 from spark_events.enrichment.engine.sharing import AnswerCache

@@ -9,8 +9,8 @@ from typing import Any
 
 from spark_events.enrichment.engine.buffer import size_of
 from spark_events.enrichment.engine.calls import RowBatch
-from spark_events.enrichment.engine.counts import EngineCounts
 from spark_events.enrichment.engine.failure import RowFailure
+from spark_events.enrichment.engine.statistics import EngineCounts
 
 __all__ = ["AnswerCache", "Sharing"]
 

@@ -9,9 +9,15 @@ from typing import Any
 import pyarrow as pa
 
 from spark_events.enrichment.engine.failure import RowFailure, type_of
-from spark_events.enrichment.worker.nulls import has_required, null_below
 from spark_events.enrichment.worker.structs import by_name
-from spark_events.enrichment.worker.type_checks import check_of, described, listed, surely_fits
+from spark_events.enrichment.worker.type_checks import (
+    check_of,
+    described,
+    has_required,
+    listed,
+    null_below,
+    surely_fits,
+)
 
 __all__ = ["AnswerWriter"]
 
@@ -127,18 +133,9 @@ class AnswerWriter:
         return None if missing else columns
 
     def _rows(self, answers: Sequence[Any], failures: dict[int, RowFailure]) -> list[tuple[Any, ...]]:
-        wanted = len(self._names)
         rows = []
         for row, answer in enumerate(answers):
-            if type(answer) is dict and len(answer) == wanted:
-                try:
-                    values = self._get(answer)
-                except KeyError:
-                    values = None
-            else:
-                values = None
-            if values is None:
-                values = self._slow(row, answer, failures)
+            values = self._slow(row, answer, failures)
             for place in self._required:
                 if values[place] is None and row not in failures:
                     failures[row] = _misfit(_not_null(self._names[place]))

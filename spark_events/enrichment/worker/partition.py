@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from spark_events.enrichment.engine.chunk import Chunk
+from spark_events.enrichment.engine.calls import Chunk
 from spark_events.enrichment.engine.engine import Definition, Engine
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.process import current_process

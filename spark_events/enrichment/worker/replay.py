@@ -19,8 +19,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from pyarrow import fs
 
-from spark_events.enrichment.engine.calls import PENDING
-from spark_events.enrichment.engine.chunk import Chunk
+from spark_events.enrichment.engine.calls import PENDING, Chunk
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.worker.replay_files import AnswerFiles, Open, open_store
 from spark_events.enrichment.worker.rows import BatchSlice

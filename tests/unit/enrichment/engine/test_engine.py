@@ -17,7 +17,7 @@ import pytest
 from enrich_engine import Run, chunks_of
 from fakes import PATIENCE, eventually
 
-from spark_events.enrichment.engine.chunk import Chunk
+from spark_events.enrichment.engine.calls import Chunk
 from spark_events.enrichment.engine.engine import StoppedError
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.plan import Retry

@@ -16,7 +16,7 @@ from enrich_engine import Run, chunks_of, definition
 from lateness import Witness
 
 from spark_events.enrichment.engine import assembly, process
-from spark_events.enrichment.engine.chunk import Chunk
+from spark_events.enrichment.engine.calls import Chunk
 from spark_events.enrichment.engine.engine import StoppedError
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.limits import RateLimit

@@ -14,9 +14,9 @@ import pytest
 from enrich_engine import Run, chunks_of, definition
 from fakes import eventually
 
-from spark_events.enrichment.engine.chunk import Chunk
+from spark_events.enrichment.engine.calls import Chunk
 from spark_events.enrichment.engine.failure import RowFailure
-from spark_events.enrichment.engine.gate import Gate
+from spark_events.enrichment.engine.limits import Gate
 from spark_events.enrichment.engine.process import current_process
 from spark_events.enrichment.engine.sharing import AnswerCache
 from spark_events.enrichment.plan import Cache, Retry

@@ -11,9 +11,8 @@ from enrich_engine import Run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_events.enrichment.engine import counts
-from spark_events.enrichment.engine.histogram import bucket, buckets, middle, quantile
-from spark_events.enrichment.engine.statistics import merged, summary
+from spark_events.enrichment.engine import statistics
+from spark_events.enrichment.engine.statistics import bucket, buckets, merged, middle, quantile, summary
 from spark_events.enrichment.plan import Retry
 
 
@@ -91,7 +90,7 @@ def test_no_call_waits_for_the_durations_of_thousands(monkeypatch: pytest.Monkey
         await asyncio.sleep(0)
         return row
 
-    monkeypatch.setattr(counts, "buckets", sorted_into)
+    monkeypatch.setattr(statistics, "buckets", sorted_into)
     run = Run(fn, max_in_flight=1_000)
     assert run.of(range(100_000)) == list(range(100_000))
     assert sum(run.numbers["latency"].values()) == 100_000

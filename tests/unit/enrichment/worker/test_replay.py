@@ -15,8 +15,7 @@ from fakes import eventually
 
 from spark_events.enrichment.driver.micro_batch import MicroBatch
 from spark_events.enrichment.driver.replay import answers_of_others, check_definition, check_store, clear, clear_older
-from spark_events.enrichment.engine.calls import PENDING
-from spark_events.enrichment.engine.chunk import Chunk
+from spark_events.enrichment.engine.calls import PENDING, Chunk
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.worker.answers import AnswerWriter
 from spark_events.enrichment.worker.replay import ReplayStore
