@@ -110,6 +110,17 @@ def test_rooms_of_the_enrichment_import_one_way(room: str) -> None:
             assert "pyspark" not in heads, module
 
 
+def test_no_class_of_the_enrichment_shares_its_name() -> None:
+    """With another class of the package: a name means one thing."""
+    found: dict[str, list[Path]] = {}
+    for module in MODULES:
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(module.relative_to(PACKAGE))
+    shared = {name: paths for name, paths in found.items() if len(paths) > 1}
+    assert not {name: paths for name, paths in shared.items() if any("enrichment" in path.parts for path in paths)}
+
+
 def modules_named(node: ast.stmt) -> set[str]:
     """Top-level packages that a statement imports."""
     names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

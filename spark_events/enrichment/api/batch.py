@@ -24,7 +24,7 @@ from spark_events.enrichment.driver.replay import (
     warn_of_other_definitions,
 )
 from spark_events.enrichment.driver.reports import enrichment_event, judged, post
-from spark_events.enrichment.driver.warnings import caution_of_storage
+from spark_events.enrichment.driver.warnings import warn_of_storage
 from spark_events.enrichment.engine.statistics import merged
 from spark_events.enrichment.signature import name_of, qualified_name
 from spark_events.enrichment.worker.replay import ReplayStore
@@ -60,7 +60,7 @@ def run(
     df, plan = request.df, request.plan
     name = name_of(plan.fn)
     replay = _store(request, batch, replay_store, replay_version)
-    caution_of_storage(df, storage)
+    warn_of_storage(df, storage)
     held.begin(df, batch)
     if replay is not None:
         _clear_older(replay)

@@ -20,7 +20,7 @@ from spark_events.enrichment.api.schema import (
 )
 from spark_events.enrichment.driver.package_distribution import ship
 from spark_events.enrichment.driver.rate import rate_of_a_task, tasks_at_a_time
-from spark_events.enrichment.driver.warnings import caution
+from spark_events.enrichment.driver.warnings import warn_of_settings
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.worker.map_in_arrow import Mapper
 from spark_events.enrichment.worker.report import COLUMN, FAILURE_TYPE
@@ -82,7 +82,7 @@ class Request:
         check_collation(df, "coalesce_by", plan.coalesce_by or ())
         if plan.cache is not None and plan.coalesce_by is None:
             check_collation(df, "cache", inputs)
-        caution(df, plan)
+        warn_of_settings(df, plan)
         ordered = arranged(df, plan.key, sort_within_key)
         rate = rate_of_a_task(plan, tasks_at_a_time(ordered, plan, concurrent_tasks))
         return cls(ordered, plan, made, inputs, identity, failure_column, rate)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_events.enrichment.driver.micro_batch import is_connect, is_local
 from spark_events.enrichment.driver.partitions import partitions_of
-from spark_events.enrichment.driver.warnings import caution_of_rate
+from spark_events.enrichment.driver.warnings import warn_of_rate
 from spark_events.enrichment.plan import Plan
 from spark_events.errors import InvalidPlanError
 
@@ -76,7 +76,7 @@ def tasks_at_a_time(df: DataFrame, plan: Plan, given: Any) -> int | None:
         return None
     tasks = max(1, min(known))
     if not is_bounded and plan.rate_limit is not None and tasks != partitions:
-        caution_of_rate(df)
+        warn_of_rate(df)
     return tasks
 
 

@@ -23,7 +23,8 @@ __all__ = ["answers_of_others", "check_definition", "check_store", "clear", "cle
 _LOG = logging.getLogger(__name__)
 _PROBE = b"spark-events"
 
-#: What this process stored answers for: store, query, run, batch and folder, and the digest of the definition.
+#: What this process stored answers for: store, query, run, batch and folder, and the digest of the definition; empty
+#: for a folder of an earlier process.
 _definitions: OrderedDict[tuple[str, str, str, int, str], str] = OrderedDict()
 _MOST_DEFINITIONS = 1_000
 
@@ -77,7 +78,9 @@ def check_definition(store: ReplayStore, batch: MicroBatch, digest: str) -> None
     Raises:
         InvalidPlanError: another function of the same name stored answers for this batch of a stream.
     """
-    known = _definitions.setdefault((store.root, batch.query, batch.run, store.batch, store.folder), digest)
+    place = (store.root, batch.query, batch.run, store.batch, store.folder)
+    known = _definitions.get(place) or digest
+    _definitions[place] = known
     if len(_definitions) > _MOST_DEFINITIONS:
         _definitions.popitem(last=False)
     if known == digest:
@@ -92,7 +95,7 @@ def warn_of_other_definitions(store: ReplayStore, batch: MicroBatch) -> None:
     """Warn, once for a batch, where there are stored answers but none of this definition."""
     run = (store.root, batch.query, batch.run, store.batch)
     try:
-        found = answers_of_others(store, {folder for *place, folder in _definitions if tuple(place) == run})
+        found = answers_of_others(store, {folder for *place, folder in list(_definitions) if tuple(place) == run})
     except Exception as error:
         # The tasks read it, too, and say so.
         _LOG.debug("the folders of the replay store %s cannot be listed: %s", store.root, error)

@@ -1,4 +1,4 @@
-"""Settings of Spark's with which an enrichment does not do what one would expect: told on the driver, each once."""
+"""Warnings, once an application, of Spark settings with which an enrichment does not behave as its user expects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_events.enrichment.plan import Plan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["caution", "caution_of_rate", "caution_of_storage"]
+__all__ = ["warn_of_rate", "warn_of_settings", "warn_of_storage"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,19 +26,19 @@ _UNITS = {"us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h"
 _told: set[tuple[str, str]] = set()
 
 
-def caution(df: DataFrame, plan: Plan) -> None:
-    """Warns of what the session's settings do to this plan, once an application."""
+def warn_of_settings(df: DataFrame, plan: Plan) -> None:
+    """Warn of settings that change what this plan does."""
     _tell(df, [*_of_speculation(df), *_of_reuse(df, plan), *_of_idle_timeout(df, plan)])
 
 
-def caution_of_storage(df: DataFrame, storage: str) -> None:
-    """The same of what they do to a batch that is stored on executors."""
+def warn_of_storage(df: DataFrame, storage: str) -> None:
+    """Warn of settings that endanger a batch that is stored on executors."""
     if storage != "reliable":
         _tell(df, [*_of_cached_idle_timeout(df)])
 
 
-def caution_of_rate(df: DataFrame) -> None:
-    """The same of executors of which nobody knows how many there will be."""
+def warn_of_rate(df: DataFrame) -> None:
+    """Warn that the number of executors has no bound."""
     _tell(
         df,
         [

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_events.enrichment.driver.warnings import caution, caution_of_storage
+from spark_events.enrichment.driver.warnings import warn_of_settings, warn_of_storage
 from spark_events.enrichment.plan import Cache, CircuitBreaker, Plan, Retry
 
 APPLICATIONS = itertools.count()
@@ -45,13 +45,13 @@ NOTHING_KEPT: dict[str, Any] = {"circuit_breaker": None, "retry": None}
 
 
 def test_usual_settings_are_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    caution(frame({}), Plan(fn, cache=Cache(), resource=opener, rate_limit=1))
-    caution(frame({"spark.speculation": "false", "spark.python.worker.reuse": "true"}), Plan(fn))
+    warn_of_settings(frame({}), Plan(fn, cache=Cache(), resource=opener, rate_limit=1))
+    warn_of_settings(frame({"spark.speculation": "false", "spark.python.worker.reuse": "true"}), Plan(fn))
     assert caplog.messages == []
 
 
 def test_speculation_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    caution(frame({"spark.speculation": "true"}), Plan(fn))
+    warn_of_settings(frame({"spark.speculation": "true"}), Plan(fn))
     assert caplog.messages == ["spark.speculation is on: Spark may run a task twice, with all its calls; switch it off"]
 
 
@@ -68,7 +68,7 @@ def test_speculation_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
 def test_workers_that_are_not_used_again_are_warned_of_with_what_they_would_have_kept(
     caplog: pytest.LogCaptureFixture, plan: dict[str, Any], named: str
 ) -> None:
-    caution(frame(NO_REUSE), Plan(fn, **{**NOTHING_KEPT, **plan}))
+    warn_of_settings(frame(NO_REUSE), Plan(fn, **{**NOTHING_KEPT, **plan}))
     assert caplog.messages == [
         "spark.python.worker.reuse is off: every task has a Python of its own, and begins anew with "
         f"{named}; switch it on"
@@ -78,7 +78,7 @@ def test_workers_that_are_not_used_again_are_warned_of_with_what_they_would_have
 def test_workers_that_would_have_kept_nothing_are_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     """A rate holds in any process."""
     retry = Retry(honor_retry_after=False)
-    caution(frame(NO_REUSE), Plan(fn, rate_limit=5, **{**NOTHING_KEPT, "retry": retry}))
+    warn_of_settings(frame(NO_REUSE), Plan(fn, rate_limit=5, **{**NOTHING_KEPT, "retry": retry}))
     assert caplog.messages == []
 
 
@@ -106,7 +106,9 @@ def test_workers_that_are_killed_while_they_wait_for_calls_are_warned_of(
     caplog: pytest.LogCaptureFixture, prefix: str, kills: str | None, idle: str | None, total: float, told: str | None
 ) -> None:
     given = {f"{prefix}.killOnIdleTimeout": kills, f"{prefix}.idleTimeoutSeconds": idle}
-    caution(frame({key: value for key, value in given.items() if value is not None}), Plan(fn, total_timeout=total))
+    warn_of_settings(
+        frame({key: value for key, value in given.items() if value is not None}), Plan(fn, total_timeout=total)
+    )
     assert bool(caplog.messages) == (told is not None)
     assert told is None or told in caplog.text
 
@@ -115,7 +117,7 @@ def test_what_the_session_says_of_idle_workers_wins(caplog: pytest.LogCaptureFix
     """As to Spark."""
     killed = {f"{APPLICATION}.killOnIdleTimeout": "true", f"{APPLICATION}.idleTimeoutSeconds": "5"}
     for own in ({f"{SESSION}.killOnIdleTimeout": "false"}, {f"{SESSION}.idleTimeoutSeconds": "600s"}):
-        caution(frame({**killed, **own}), Plan(fn))
+        warn_of_settings(frame({**killed, **own}), Plan(fn))
     assert caplog.messages == []
 
 
@@ -123,15 +125,15 @@ def test_each_is_told_once_an_application(caplog: pytest.LogCaptureFixture) -> N
     """A stream asks again in every micro-batch."""
     df = frame({**NO_REUSE, "spark.speculation": "true"})
     for _ in range(3):
-        caution(df, Plan(fn))
+        warn_of_settings(df, Plan(fn))
     assert len(caplog.messages) == 2
-    caution(frame(NO_REUSE), Plan(fn))
+    warn_of_settings(frame(NO_REUSE), Plan(fn))
     assert len(caplog.messages) == 3
 
 
 def test_a_setting_that_is_out_of_reach_is_no_reason_to_fail(caplog: pytest.LogCaptureFixture) -> None:
     """As with Connect, and the others are looked at all the same."""
-    caution(frame({"spark.speculation": "true"}, hidden="spark.python.worker.reuse"), Plan(fn))
+    warn_of_settings(frame({"spark.speculation": "true"}, hidden="spark.python.worker.reuse"), Plan(fn))
     assert len(caplog.messages) == 1
 
 
@@ -141,10 +143,10 @@ REMOVED = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
 def test_executors_that_are_ended_with_what_they_store_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     """Once an application; where the batch is stored elsewhere, nothing is said."""
     df = frame({"spark.dynamicAllocation.enabled": "true", REMOVED: "60s"})
-    caution_of_storage(df, "reliable")
+    warn_of_storage(df, "reliable")
     assert caplog.messages == []
     for storage in ("local", "replicated"):
-        caution_of_storage(df, storage)
+        warn_of_storage(df, storage)
     (text,) = caplog.messages
     assert text.startswith(f"{REMOVED} is 60s: Spark removes an executor that is idle for so long with what it has")
     assert text.endswith("do not set it, or give storage='reliable'")
@@ -160,5 +162,5 @@ def test_executors_that_are_ended_with_what_they_store_are_warned_of(caplog: pyt
     ],
 )
 def test_executors_that_spark_leaves_alone_are_not(settings: dict[str, str], caplog: pytest.LogCaptureFixture) -> None:
-    caution_of_storage(frame(settings), "local")
+    warn_of_storage(frame(settings), "local")
     assert caplog.messages == []

@@ -14,7 +14,14 @@ import pytest
 from fakes import eventually
 
 from spark_events.enrichment.driver.micro_batch import MicroBatch
-from spark_events.enrichment.driver.replay import answers_of_others, check_definition, check_store, clear, clear_older
+from spark_events.enrichment.driver.replay import (
+    answers_of_others,
+    check_definition,
+    check_store,
+    clear,
+    clear_older,
+    warn_of_other_definitions,
+)
 from spark_events.enrichment.engine.calls import PENDING, Chunk
 from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.worker.answers import AnswerWriter
@@ -311,6 +318,19 @@ def test_two_functions_of_one_name_do_not_share_answers_in_a_batch_of_a_stream(t
     check_definition(kept, dataclasses.replace(batch, run="second"), "other code")
     with pytest.raises(InvalidPlanError, match="give each enrichment of a batch a replay_version of its own"):
         check_definition(kept, batch, "other code")
+
+
+def test_an_enrichment_that_has_changed_does_not_keep_another_one_from_its_answers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a replay by a new process: the first one finds answers of others alone, and the second one is one of those."""
+    changed, same, batch = store(tmp_path, version="2"), store(tmp_path), MicroBatch("q", 1)
+    keep(same, ["a", "b"])
+    for one in (changed, same, changed):
+        check_definition(one, batch, one.version)
+        warn_of_other_definitions(one, batch)
+    (said,) = caplog.messages
+    assert "holds 2 answers of batch 1 of query q, all of another definition" in said
 
 
 def test_a_batch_job_that_changes_its_function_is_warned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
