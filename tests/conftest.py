@@ -1,4 +1,4 @@
-"""What every kind of test may use."""
+"""Fixtures and settings of all tests."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from spark.harness import Lab, java_variables
 import spark_events
 from spark_events.dispatch import delivery
 
-# Where the tests run in the background, Ctrl-C is ignored, and every process they start would inherit that.
+# In background test runs Ctrl-C is ignored, and child processes would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long one example takes, and how long to make it, is up to the machine, not to what is tested.
+# The time to create and run an example depends on the machine, not on the tested code.
 hypothesis.settings.register_profile(
     "spark-events", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("spark-events")
 
-# Hypothesis also tries the constants of modules that are loaded; one that is loaded while a test runs changes what it
-# draws, and the test is called flaky.
+# Hypothesis also draws constants from loaded modules; a module loaded during a test would change its examples and make
+# the test flaky.
 for _module in pkgutil.walk_packages(spark_events.__path__, "spark_events."):
     importlib.import_module(_module.name)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What lets Spark start quickly is made before the first test: where there is none yet, that may take minutes."""
+    """Create the archive that speeds up Spark starts before the first test, because that may take minutes."""
     wants_spark = any(item.get_closest_marker("spark") for item in session.items)
     if wants_spark and not session.config.getoption("collectonly"):
         with warnings.catch_warnings():
@@ -42,20 +42,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture
 def witness() -> Iterator[Witness]:
-    """Watches the machine during the test; whoever measures a time asks it."""
+    """Process that records delays of the machine during a test, for tests that measure time."""
     with Witness() as started:
         yield started
 
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No thread is given up soon behind its timeout: where the machine stands still, that one has not blocked it."""
+    """Do not replace threads soon after their timeout, because a stalled machine may delay them."""
     monkeypatch.setattr(delivery, "_GRACE_SECONDS", 60.0)
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Real Spark processes; whatever is still there at the end is ended, and a sidecar left is a failure."""
+    """Launcher of real Spark processes; ends all of them after the test and fails if a sidecar is left."""
     laboratory = Lab(tmp_path_factory.mktemp("spark"))
     try:
         yield laboratory

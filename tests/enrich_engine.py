@@ -1,4 +1,4 @@
-"""Runs the engine of an enrichment without Spark."""
+"""Run the enrich engine without Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROW_BYTES = 100
 
 
 def definition(**changes: str) -> Definition:
-    """One that nothing in this process has had before."""
+    """Return a definition that is new to this process."""
     number = str(next(_NUMBERS))
     return Definition(**{"calls": number, "answers": number, "resource": number, "batch": number, **changes})
 
@@ -30,7 +30,7 @@ def chunks_of(
     request: Callable[[Any], Hashable] | None = None,
     known: dict[Any, Any] | None = None,
 ) -> Iterator[Chunk]:
-    """Rows in chunks; the idempotency key of a row is its ``repr``."""
+    """Split rows into chunks; the idempotency key of a row is its ``repr``."""
     left = iter(rows)
     while part := list(itertools.islice(left, size)):
         yield Chunk(
@@ -44,12 +44,12 @@ def chunks_of(
 
 
 class Run:
-    """An engine that has run, or is to.
+    """One run of the engine.
 
     Args:
-        fn: the function.
-        made: what :func:`definition` made; None: a new one.
-        rate, began: see the engine.
+        fn: the user's function.
+        made: result of :func:`definition`; default: a new one.
+        rate, began: see Engine.
         plan: arguments of the plan.
     """
 
@@ -65,13 +65,13 @@ class Run:
         self.engine = Engine(Plan(fn, **plan), made or definition(), rate, began=began)
 
     def begin(self, chunks: Iterable[Chunk]) -> Generator[tuple[Chunk, list[Any]], None, None]:
-        """The answers as they come, of a run that may be closed before its end."""
+        """Return an iterator over the answers, which can be closed before its end."""
         answers = self.engine.run(chunks)
         assert isinstance(answers, Generator)
         return answers
 
     def of(self, chunks: Iterable[Chunk] | Sequence[Any]) -> list[Any]:
-        """The answers, of chunks or of rows, in order; that the chunks came back in theirs is checked."""
+        """Return the answers for chunks or rows in order; verify the order of the chunks."""
         pulled: list[Chunk] = []
 
         def watched() -> Iterator[Chunk]:
@@ -88,5 +88,5 @@ class Run:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """What was counted."""
+        """Return the engine's counters."""
         return self.engine.statistics()

@@ -1,18 +1,17 @@
-"""A destination for enrichments: a real HTTP service on loopback, in a process of its own, that does as it is told.
+"""Scriptable HTTP service on loopback in its own process, as a destination for enrichment tests.
 
-It delays, refuses, limits, hangs, answers garbage, closes and resets connections, and can be killed. Its log is the
-truth about calls: one line when a call comes in and one when it ends, written to a file at once, so that it outlives
-the process. ``python tests/enrich_service.py --log FILE [--port N]`` runs it by hand.
+The service delays, rejects, limits, hangs, answers garbage, closes and resets connections, and can be killed. Its log
+is the reference for calls: it writes a line when a call arrives and when it ends, without buffering, so that the log
+survives a kill. ``python tests/enrich_service.py --log FILE [--port N]`` runs it by hand.
 
     with EnrichService(tmp_path / "calls.jsonl") as service:
         service.script(delay=0.01, rules=[rule("user-7", {"status": 503}, {"hang": True}), limit(50, retry_after=1)])
         ... GET {service.url}/users/user-7 with an Idempotency-Key ...
         assert [call.key for call in service.calls()] == [...]
 
-What a step of a rule may hold: ``status``, ``retry_after`` (seconds), ``delay`` (seconds), ``hang`` (never answers),
-``held`` (no answer before :meth:`EnrichService.release`), ``close`` (closes without an answer), ``reset`` (the same,
-with RST), ``cut`` (half the body, then closes), ``garbage`` (not JSON), ``nonsense`` (not HTTP), ``body`` (the JSON to
-answer with).
+Keys of a rule's step: ``status``, ``retry_after`` (seconds), ``delay`` (seconds), ``hang`` (never answers), ``held``
+(no answer before :meth:`EnrichService.release`), ``close`` (closes without an answer), ``reset`` (closes with RST),
+``cut`` (sends half the body, then closes), ``garbage`` (not JSON), ``nonsense`` (not HTTP), ``body`` (the JSON answer).
 """
 
 from __future__ import annotations
@@ -45,28 +44,28 @@ _PR_SET_PDEATHSIG = 1
 
 
 def rule(keys: str, *steps: dict[str, Any], forever: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What becomes of the calls for each key that the regular expression matches: one step a call, then ``forever``."""
+    """Return a rule for keys that match a regular expression: one step per call, then ``forever``."""
     return {"keys": keys, "steps": list(steps), "forever": forever or {}}
 
 
 def limit(per_second: int, retry_after: float | str | None = 1) -> dict[str, Any]:
-    """So many calls within any second; the others get 429."""
+    """Return a limit of calls per second; further calls get 429."""
     return {"per_second": per_second, "retry_after": retry_after}
 
 
 @dataclasses.dataclass(frozen=True)
 class Called:
-    """A call as the service saw it.
+    """One call in the service's log.
 
     Attributes:
-        number: in the order of their coming in.
-        key: the last part of the path; of a bulk call, the keys joined by commas.
-        idempotency_key: the header, empty without one.
-        began: when it came in, of ``time.monotonic``, which all processes of a machine share.
-        ended: when it was over; None: it was not when the log was read, or the service was killed.
-        outcome: a status, or what was done instead; ``gone``: the client closed the connection before the answer.
-        in_flight: calls at the moment when it came in, with itself.
-        connection: the number of the connection that it came over.
+        number: number in the order of arrival.
+        key: last part of the path; for a bulk call, the keys joined by commas.
+        idempotency_key: value of the header, or empty.
+        began: time of arrival (``time.monotonic``, which all processes of a machine share).
+        ended: end of the call; None if it had not ended when the log was read, or if the service was killed.
+        outcome: status or action; ``gone`` if the client closed the connection before the answer.
+        in_flight: calls in flight on arrival, including this one.
+        connection: number of the connection.
     """
 
     number: int
@@ -80,16 +79,16 @@ class Called:
 
     @property
     def over_at(self) -> float:
-        """When it was over, of a call that is."""
+        """Return the end of a call that has ended."""
         assert self.ended is not None, self
         return self.ended
 
 
 class EnrichService:
-    """Starts the service, tells it what to do, and reads its log. A context manager.
+    """Start the service, control it and read its log. A context manager.
 
     Args:
-        log: the file for its log.
+        log: file of its log.
     """
 
     def __init__(self, log: Path) -> None:
@@ -109,14 +108,14 @@ class EnrichService:
         self.kill()
 
     def start(self) -> None:
-        """Starts it; after a kill, on the same port and with the same log. The script is gone."""
+        """Start the service without a script; after a kill, on the same port and with the same log."""
         command = [sys.executable, __file__, "--log", str(self._log), "--port", str(self.port)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline())
 
     def kill(self) -> None:
-        """SIGKILL: connections are reset, nothing listens on the port any more."""
+        """Kill the service (SIGKILL): connections are reset and the port is closed."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -125,46 +124,46 @@ class EnrichService:
             self.process = None
 
     def freeze(self) -> None:
-        """SIGSTOP: it takes connections and answers nothing."""
+        """Stop the service (SIGSTOP): the kernel accepts connections, but no call is answered."""
         assert self.process is not None
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Ends :meth:`freeze`."""
+        """Continue after :meth:`freeze`."""
         assert self.process is not None
         self.process.send_signal(signal.SIGCONT)
 
     def script(self, **script: Any) -> None:
-        """Replaces what it does, and begins its log anew.
+        """Replace the script and clear the log.
 
         Keyword Args:
             delay: seconds before every answer.
-            tail: ``[share, seconds]``: so many of the calls take that long instead.
-            seed: for the tail.
-            rules: made by :func:`rule`; the first that matches counts.
-            limit: made by :func:`limit`.
+            tail: ``[share, seconds]``: this share of the calls has this delay instead.
+            seed: seed of the tail.
+            rules: results of :func:`rule`; the first match applies.
+            limit: result of :func:`limit`.
         """
         body = json.dumps(script).encode()
         request = urllib.request.Request(f"{self.url}/_script", body, method="POST")
         urllib.request.urlopen(request, timeout=_PATIENCE).close()
 
     def release(self, keys: str = ".*") -> None:
-        """Lets held calls be answered whose keys match the regular expression, also those that are still to come."""
+        """Answer current and future held calls whose keys match the regular expression."""
         request = urllib.request.Request(f"{self.url}/_release", json.dumps(keys).encode(), method="POST")
         urllib.request.urlopen(request, timeout=_PATIENCE).close()
 
     def move(self) -> None:
-        """Goes to another port, with an empty log and no script; connections that it had are reset.
+        """Move to another port with an empty log and no script; existing connections are reset.
 
-        For the next test: workers of a job that has failed or was stopped may call for a moment longer.
+        Separates tests: workers of a failed or stopped job may make calls for another moment.
         """
         with urllib.request.urlopen(f"{self.url}/_move", b"", timeout=_PATIENCE) as answer:
             self.port = json.load(answer)["port"]
 
     def calls(self) -> list[Called]:
-        """Its log since the last :meth:`script`, in the order in which the calls came in.
+        """Return the calls since the last :meth:`script` in order of arrival.
 
-        The last line may still be being written.
+        Skips a last line that is incomplete.
         """
         found: dict[int, Called] = {}
         for line in self._log.read_bytes().split(b"\n")[:-1]:
@@ -189,16 +188,16 @@ class _Log:
         os.write(self._file, json.dumps(record).encode() + b"\n")
 
 
-#: Which keys, their steps, what comes forever then, and how many calls each key has had.
+#: Compiled pattern, steps, final step, and calls per key.
 _Rule: TypeAlias = tuple[re.Pattern[str], list[dict[str, Any]], dict[str, Any], dict[str, int]]
 
 
 class _Service:
-    """The script, and what has happened so far."""
+    """Script and state of the service."""
 
     def __init__(self, log: _Log) -> None:
         self.log = log
-        # Numbers go on after a kill.
+        # Continue the numbers of the log after a kill.
         self.number = time.monotonic_ns()
         self.in_flight = 0
         self.set({})
@@ -222,12 +221,12 @@ class _Service:
         self.freed = asyncio.Event()
 
     async def held(self, key: str) -> None:
-        """Until it is released."""
+        """Wait until the key is released."""
         while not any(pattern.fullmatch(key) for pattern in self.free):
             await self.freed.wait()
 
     def step(self, key: str) -> dict[str, Any]:
-        """What to do with a call for this key."""
+        """Return the step for a call with this key."""
         if self.limit is not None:
             now = time.monotonic()
             while self.recent and self.recent[0] <= now - 1:
@@ -251,7 +250,7 @@ class _Service:
 
 
 class _Server:
-    """Where it listens, and whom it talks to."""
+    """Listening socket and open connections."""
 
     def __init__(self, service: _Service) -> None:
         self._service = service
@@ -260,7 +259,7 @@ class _Server:
         self.connections: set[_Connection] = set()
 
     async def listen(self, port: int) -> int:
-        """Starts to; gives the port."""
+        """Start to listen; return the port."""
         self._listening = await asyncio.get_running_loop().create_server(
             lambda: _Connection(self._service, self), "127.0.0.1", port, backlog=4096, reuse_address=True
         )
@@ -268,7 +267,7 @@ class _Server:
         return self.port
 
     async def move(self, asked_by: _Connection) -> int:
-        """Listens elsewhere, and talks to nobody any more but who has asked for it; gives the port."""
+        """Listen on another port and reset all other connections than the caller's; return the port."""
         assert self._listening is not None
         self._listening.close()
         for connection in self.connections - {asked_by}:
@@ -278,7 +277,7 @@ class _Server:
 
 
 class _Connection(asyncio.Protocol):
-    """HTTP/1.1 with keep-alive, one request at a time, as clients of a pool send them."""
+    """HTTP/1.1 connection with keep-alive and one request at a time, as client pools use it."""
 
     opened = 0
 
@@ -294,7 +293,7 @@ class _Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._server.connections.add(self)
-        # Taken where it listened before, and only now made.
+        # The kernel accepted this connection on the former port.
         if transport.get_extra_info("sockname")[1] != self._server.port:
             self.reset()
 
@@ -366,7 +365,7 @@ class _Connection(asyncio.Protocol):
         return "cut" if step.get("cut") else str(status)
 
     def reset(self) -> None:
-        """Closes it with RST."""
+        """Close the connection with RST."""
         handle = self._transport.get_extra_info("socket")
         handle.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()
@@ -398,7 +397,7 @@ async def _serve(port: int, log: str) -> None:
 
 
 def _end_with_parent() -> None:
-    """Whoever started it may be killed; nobody would end it then."""
+    """End with the parent process, which may be killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 

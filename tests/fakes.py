@@ -1,4 +1,4 @@
-"""Stand-ins that tests share: a scripted reporter, events, records as the shim writes them, a small driver."""
+"""Test doubles: a scripted reporter, events, records as the shim writes them, a small driver."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def eventually(
     what: str = "",
     meanwhile: Callable[[], object] = lambda: None,
 ) -> T:
-    """Looks again and again until there is something to see; fails when there is nothing in time.
+    """Poll ``look`` until it returns a true value, and return it; fail after ``within`` seconds.
 
-    What is to go on ``meanwhile`` is done before each look.
+    Calls ``meanwhile`` before each poll.
     """
     deadline = time.monotonic() + within
     while True:
@@ -41,19 +41,19 @@ def eventually(
         if seen := look():
             return seen
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within} s: {what or look}; last seen: {seen!r}")
+            raise AssertionError(f"timed out after {within} s: {what or look}; last result: {seen!r}")
         time.sleep(0.005)
 
 
 def two_processors() -> bool:
-    """Whether there are so many, and the kernel tells how long a thread has waited for one."""
+    """Return whether there are two processors, and the kernel reports how long threads waited for one."""
     if not hasattr(os, "sched_getaffinity") or not Path("/proc/self/schedstat").exists():
         return False
     return len(os.sched_getaffinity(0)) > 1
 
 
 def is_gone(pid: int) -> bool:
-    """Gone, or dead and only waiting for somebody to ask (PID 1 of a container does not always)."""
+    """Return whether the process has ended; a zombie counts, because PID 1 of a container may not reap it."""
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -61,22 +61,22 @@ def is_gone(pid: int) -> bool:
 
 
 def event(number: int = 0, severity: Severity | str = Severity.INFO, **attributes: Any) -> Event:
-    """An event whose body is its number."""
+    """Build an event whose body is its number."""
     builder = EventBuilder("tests", "Test").set_body(str(number)).set_severity(severity)
     return builder.set_observed_ts_millis(1_700_000_000_000 + number).set_attributes(attributes).build()
 
 
 def numbers(events: Sequence[Event]) -> list[int]:
-    """The numbers of events made by :func:`event`."""
+    """Return the numbers of events built by :func:`event`."""
     return [int(e.body) for e in events]
 
 
-# --- a reporter that does as it is told ---------------------------------------------------------
+# --- a scripted reporter ------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What one call does: raises, never answers (``hang``), or works."""
+    """Behavior of one call: raise, never return (``hang``), or succeed."""
 
     error: Callable[[], BaseException] | None = None
     hang: bool = False
@@ -91,23 +91,23 @@ hang = Step(hang=True)
 
 
 def throttled(seconds: float) -> Step:
-    """The destination asks for a pause."""
+    """Return a step that raises ThrottledError."""
     return Step(error=lambda: ThrottledError("slow down", seconds))
 
 
 def partly(rejected: int) -> Step:
-    """The first so many of the events are refused for good, the others taken."""
+    """Return a step that rejects the first ``count`` events permanently and accepts the others."""
     return Step(error=lambda: PermanentError(f"{rejected} are malformed", rejected=rejected))
 
 
 class FaultyReporter(Reporter):
-    """Does one step of a script a call, and works when the script is at its end.
+    """Reporter that runs one step of a script per call and succeeds after the end of the script.
 
     Args:
-        script: what ``report`` does.
-        opening: what ``open`` does.
-        closing: what ``close`` does.
-        forever: what ``report`` does behind the end of the script.
+        script: steps of ``report``.
+        opening: steps of ``open``.
+        closing: steps of ``close``.
+        forever: step of ``report`` after the end of the script.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class FaultyReporter(Reporter):
 
 
 class GatedReporter(Reporter):
-    """Blocks its thread, as bad code does, until the test opens the gate."""
+    """Reporter that blocks its thread until the test opens the gate."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class GatedReporter(Reporter):
 
 
 class PrintingReporter(Reporter):
-    """Prints where it should not."""
+    """Reporter that prints to standard output."""
 
     def report(self, events: Sequence[Event]) -> None:
         print(f"printed {len(events)}", flush=True)
@@ -202,7 +202,7 @@ def query_terminated(run: str = "r1", query: str = "q1", **changes: Any) -> dict
 
 
 def query_progress(batch: int = 0, run: str = "r1", query: str = "q1", **changes: Any) -> dict[str, Any]:
-    """A committed batch; ``changes`` are fields of Spark's progress."""
+    """Build the record of a committed batch; ``changes`` are fields of Spark's progress."""
     progress = {
         "id": query,
         "runId": run,
@@ -220,7 +220,7 @@ def query_progress(batch: int = 0, run: str = "r1", query: str = "q1", **changes
 
 
 def decoded(record: dict[str, Any]) -> Any:
-    """A record as the sidecar has it, by way of its JSON, which Spark writes without spaces."""
+    """Decode a record from JSON without spaces, as the shim sends it."""
     return Decoder().decode(json.dumps(record, separators=(",", ":")).encode())
 
 
@@ -230,17 +230,17 @@ SIDECAR = [sys.executable, "-c", "from spark_events.sidecar import main; main()"
 
 
 def sidecar_environment() -> dict[str, str]:
-    """The environment of a sidecar that can import these fakes."""
+    """Return the environment of a sidecar that can import this module."""
     found = os.environ.get("PYTHONPATH", "")
     return {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{found}"}
 
 
 class FakeDriver:
-    """Talks to a sidecar as the shim does. A context manager: the process is gone at its end.
+    """Driver that talks to a sidecar like the shim. A context manager that kills the sidecar at its end.
 
     Args:
-        errors: the file that standard error goes to.
-        settings: their values by their keys.
+        errors: file for standard error of the sidecar.
+        settings: settings by key.
     """
 
     def __init__(self, errors: Path, settings: dict[str, str] | None = None, *, greet: bool = True) -> None:
@@ -278,14 +278,14 @@ class FakeDriver:
                 self.strays.append(line)
 
     def send(self, *lines: dict[str, Any] | bytes) -> None:
-        """Writes lines as they are."""
+        """Write lines unchanged."""
         assert self.process.stdin is not None
         for line in lines:
             self.process.stdin.write(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
         self.process.stdin.flush()
 
     def tell(self, *records: dict[str, Any]) -> int:
-        """Writes records with numbers; returns the last number."""
+        """Write records with sequence numbers; return the last number."""
         for record in records:
             self._seq += 1
             self.send({"seq": self._seq, **record})
@@ -296,7 +296,7 @@ class FakeDriver:
         self.process.stdin.close()
 
     def await_answer(self, kind: str, within: float = PATIENCE, **fields: Any) -> dict[str, Any]:
-        """Waits for an answer of that kind with these fields."""
+        """Wait for an answer of this kind with these fields."""
 
         def look() -> dict[str, Any] | None:
             wanted = {"kind": kind, **fields}.items()
@@ -313,31 +313,31 @@ class FakeDriver:
         self._reader.join(within)
         code = self.process.wait(max(0.0, deadline - time.monotonic()))
         self._reader.join(PATIENCE)
-        assert not self._reader.is_alive(), "the sidecar is gone, but its standard output is still open"
+        assert not self._reader.is_alive(), "the sidecar ended, but its standard output is still open"
         return code
 
 
 def hello(settings: dict[str, str], **changes: Any) -> dict[str, Any]:
-    """The first line of the conversation."""
+    """Build the first line of the conversation."""
     given = [{"key": key, "value": value, "origin": "a test"} for key, value in settings.items()]
     return {"kind": "hello", "protocol": 1, "sequence": 1, "restarts": 0, "settings": given, **changes}
 
 
 def goodbye(within_ms: int = 10_000) -> dict[str, Any]:
-    """The last line of the conversation."""
+    """Build the last line of the conversation."""
     return {"kind": "goodbye", "within_ms": within_ms}
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """The lines that a ``file`` reporter has ended so far; one that is not JSON fails the test.
+    """Return the events of a ``file`` reporter's complete lines; fail if a line is not JSON.
 
-    Who reads while it writes may see the beginning of a line.
+    An incomplete last line is ignored, because the reporter may be writing it.
     """
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
 
 
 class ThrottlingReporter(Reporter):
-    """Asks for an hour once, by the name of a class."""
+    """Reporter that once raises ThrottledError with a delay of an hour; for sidecars, by class name."""
 
     asked = False
 
@@ -348,7 +348,7 @@ class ThrottlingReporter(Reporter):
 
 
 class HangingReporter(Reporter):
-    """Never answers, for a sidecar that is configured by the name of a class."""
+    """Reporter that never returns; for sidecars, by class name."""
 
     async def report(self, events: Sequence[Event]) -> None:
         await asyncio.Event().wait()

@@ -1,7 +1,7 @@
-"""The environment that the tests were started with, to be read from any thread.
+"""Environment that the tests were started with; any thread can read it.
 
-``os.environ`` is not: pytest sets and removes a variable of its own around each phase of each test, and whoever reads
-all variables in another thread meanwhile gets a ``KeyError``.
+``os.environ`` is not safe: pytest sets and removes a variable around each phase of each test, and a thread that reads
+all variables at that time gets a ``KeyError``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How late something was, less what the machine itself was late: on a busy one nobody is in time.
+"""Measure delays without the delays of a busy machine.
 
 with Witness() as witness:
     deadline = time.monotonic() + 0.5
     dispatcher.stop(deadline)
     assert witness.late(deadline) <= 0.1
 
-Or how long it took, where it was not to take long: ``assert witness.took(began) < 2``.
+For durations: ``assert witness.took(began) < 2``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ __all__ = ["Witness"]
 
 # Wakes up every millisecond and notes when it could not. Of the threads that it watches, and of all threads of their
 # child processes, it notes how long each was ready to run and had no processor, by the kernel's account. The times are
-# time.monotonic's, which all processes of a machine share. It is a process of its own, because what keeps the test's
-# interpreter busy is not the machine's fault.
+# time.monotonic's, which all processes of a machine share. It is a process of its own, so that load of the
+# test's interpreter does not count as a stall.
 _PROGRAM = """
 import glob, json, select, sys, time
 
@@ -72,7 +72,7 @@ while True:
 
 
 class Witness:
-    """A process that watches the machine, while it is entered."""
+    """Process that records when the machine stalls, while the context is active."""
 
     def __enter__(self) -> Witness:
         self._process = subprocess.Popen(
@@ -88,19 +88,19 @@ class Witness:
             self._process.stdin.close()
 
     def watch(self, process: int, thread: int | str = "*") -> None:
-        """Count from now on what keeps a thread of that process, or that one, or a child, from a processor."""
+        """Also count the time that threads of a process (default: all) and its children wait for a processor."""
         self._ask(f"/proc/{process}/task/{thread}/schedstat")
 
     def late(self, deadline: float) -> float:
-        """Seconds since the deadline (of ``time.monotonic``) in which the machine let processes run; may be below 0."""
+        """Return the seconds since the deadline (``time.monotonic``) without stalls; may be negative."""
         return self.took(deadline, time.monotonic())
 
     def took(self, began: float, ended: float | None = None) -> float:
-        """Seconds between two moments (of ``time.monotonic``; the second: now) in which it let processes run."""
+        """Return the seconds between two ``time.monotonic`` times (second default: now) without stalls."""
         ended = time.monotonic() if ended is None else ended
         took, counted = ended - began, began
         for start, end in sorted(self._ask()):
-            # What two have noted counts once.
+            # Overlapping stalls count once.
             took -= max(0.0, min(end, ended) - max(start, counted))
             counted = max(counted, end)
         return took

@@ -1,4 +1,4 @@
-"""Reporters whose modules do with logging what they like. To be imported by sidecars alone: it is done here, too."""
+"""Reporters whose module reconfigures logging. Only sidecars may import it, because the import has that effect."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from collections.abc import Sequence
 from spark_events import Event
 from spark_events.reporters.file.reporter import FileReporter
 
-# As programs do that are imported as if they were libraries: existing loggers are switched off, handlers closed.
+# Disables existing loggers and removes the root's handlers, as some programs do on import.
 logging.config.dictConfig({"version": 1, "root": {"level": "WARNING", "handlers": []}})
 
 
-class SetsItUpAnew(FileReporter):
-    """And once more in every call."""
+class ReconfiguresLogging(FileReporter):
+    """Reporter that also reconfigures logging in every call."""
 
     def report(self, events: Sequence[Event]) -> None:
         logging.basicConfig(level=logging.WARNING, force=True)
         super().report(events)
 
 
-class SwitchesItOff(FileReporter):
-    """Wants to hear nothing of its libraries."""
+class DisablesLogging(FileReporter):
+    """Reporter that disables logging altogether."""
 
     def report(self, events: Sequence[Event]) -> None:
         logging.disable(logging.CRITICAL)
         super().report(events)
 
 
-class LogsWhatCannotBe(FileReporter):
-    """Delivers, and then logs what has no text."""
+class LogsBadMessages(FileReporter):
+    """Reporter that delivers and then logs a message that cannot be formatted and one that cannot be encoded."""
 
     def report(self, events: Sequence[Event]) -> None:
         super().report(events)

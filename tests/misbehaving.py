@@ -1,4 +1,4 @@
-"""Reporters that do what bad code does, by kind; found by name, in whatever process they are to run."""
+"""Faulty reporters by kind; importable by name in any process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spark_events.config import Settings
 from spark_events.pipeline import Pipeline, build
 from spark_events.reporters.file import FileConfig, FileReporter
 
-#: Lets go what blocks in a thread, at the end of a test.
+#: Releases blocked threads at the end of a test.
 RELEASE = threading.Event()
 _LONG = 3600.0
 _CHUNK = 64 * 1024
@@ -35,7 +35,7 @@ class BlocksPlain(Reporter):
 
 
 class BlocksAsync(Reporter):
-    """As people do: a blocking call in an ``async def``."""
+    """Blocking call in an ``async def``, a common mistake."""
 
     async def report(self, events: Sequence[Event]) -> None:
         time.sleep(_LONG)  # noqa: ASYNC251
@@ -52,21 +52,21 @@ class RaisesAlways(Reporter):
 
 
 class NoException(BaseException):
-    """Some libraries have one, to pass through ``except Exception``."""
+    """Exception that ``except Exception`` does not catch, as in some libraries."""
 
     def __str__(self) -> str:
         return "odd"
 
 
 class Untold(PermanentError):
-    """An error that says nothing of itself."""
+    """Error whose ``str`` raises."""
 
     def __str__(self) -> str:
         raise ValueError("nothing to tell")
 
 
 class RaisesOddThings(Reporter):
-    """Errors that are no Exception, and errors that cannot be told."""
+    """Raises errors that are no Exception and errors that cannot be formatted or encoded."""
 
     def __init__(self, config: Any = None) -> None:
         super().__init__(config)
@@ -167,7 +167,7 @@ class BlocksInClose(Reporter):
 
 
 class Spins(Reporter):
-    """Keeps the processor busy; the interpreter's lock it gives up only when it is asked to, every few milliseconds."""
+    """Busy loop; it releases the GIL only on request, every few milliseconds."""
 
     def report(self, events: Sequence[Event]) -> None:
         while not RELEASE.is_set():
@@ -175,7 +175,7 @@ class Spins(Reporter):
 
 
 class HoldsTheLock(Reporter):
-    """A library's call that never gives the interpreter's lock back: no Python runs in this process any more."""
+    """C library call that never releases the GIL: no other Python code runs in this process."""
 
     def report(self, events: Sequence[Event]) -> None:
         ctypes.PyDLL(None).sleep(int(_LONG))
@@ -192,7 +192,7 @@ class Segfaults(Reporter):
 
 
 class StartsAProgram(FileReporter):
-    """One that reads what it is given, as ``mail`` or ``ssh`` do."""
+    """Runs a program that reads its standard input, like ``mail`` or ``ssh``."""
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
         read = subprocess.run(["cat"], capture_output=True, check=True).stdout
@@ -201,7 +201,7 @@ class StartsAProgram(FileReporter):
 
 
 class EndsAProgram(FileReporter):
-    """One that runs until it is told to end, and a process that it forks, as multiprocessing does."""
+    """Terminates a program and a forked process, as multiprocessing does."""
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
         with subprocess.Popen(["sleep", "60"]) as started:
@@ -222,7 +222,7 @@ class EndsAProgram(FileReporter):
 
 
 class LeavesAChild(FileReporter):
-    """A process that lives on; its number is beside the file."""
+    """Leaves a child process running; its id is in a file next to the reporter's file."""
 
     def open(self) -> None:
         super().open()
@@ -232,15 +232,15 @@ class LeavesAChild(FileReporter):
         Path(f"{self._path}.child").write_text(str(child), encoding="ascii")
 
 
-class ComesBackTwice(FileReporter):
-    """From every call, once as a child."""
+class ForksInCall(FileReporter):
+    """Forks in every call, which then returns in both processes."""
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
         return super().report(events) if os.fork() else None
 
 
 class Obedient(FileReporter):
-    """Writes events to a file, but first does, once an event, what the attribute ``do`` of each says."""
+    """Writes events to a file; first runs the order in the attribute ``do`` of each event, once."""
 
     def __init__(self, config: FileConfig) -> None:
         super().__init__(config)
@@ -257,7 +257,7 @@ class Obedient(FileReporter):
 
 
 class MadeLater(FileReporter):
-    """Its constructor waits for a file beside its own."""
+    """Constructor waits for a file with the suffix ``.go`` next to the reporter's file."""
 
     def __init__(self, config: FileConfig) -> None:
         while not Path(config.path).with_suffix(".go").exists():
@@ -266,7 +266,7 @@ class MadeLater(FileReporter):
 
 
 class ModestObedient(Obedient):
-    """Takes two events a call, and no more."""
+    """Accepts at most two events per call."""
 
     max_batch_size = 2
 
@@ -284,7 +284,7 @@ async def _call(function: Callable[[], object]) -> None:
 
 
 def _answer_nonsense() -> None:
-    """Its pipe is the way back. Then it waits for what will come of it."""
+    """Write nonsense to the pipe to the sidecar, then wait for the reaction."""
     for fd in map(int, os.listdir("/proc/self/fd")):
         with contextlib.suppress(OSError):
             if fd > 2 and stat.S_ISFIFO(os.fstat(fd).st_mode):
@@ -319,13 +319,13 @@ ORDERS: dict[str, Callable[[Event], Coroutine[Any, Any, None]]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kind:
-    """A way to misbehave: the reporter, and where it runs."""
+    """Kind of fault: the reporter class and its isolation."""
 
     reporter: type[Reporter]
     isolation: str = "thread"
 
     def settings(self, name: str) -> dict[str, str]:
-        """What configures it as the reporter of that name."""
+        """Return the settings of this reporter with the given name."""
         prefix = f"events.reporter.{name}"
         return {
             f"{prefix}.type": f"{self.reporter.__module__}:{self.reporter.__qualname__}",
@@ -360,7 +360,7 @@ KINDS = {
 
 
 def beside(kinds: Sequence[str], path: Path, **config: str) -> Pipeline:
-    """A pipeline with a ``file`` reporter, named good, beside one of each kind; ``config`` is that of the bad ones."""
+    """Build a pipeline with a ``file`` reporter ``good`` and one bad reporter per kind with ``config``."""
     settings = {
         "events.dispatcher.type": "async-queued",
         "events.reporter.good.type": "file",
@@ -373,7 +373,7 @@ def beside(kinds: Sequence[str], path: Path, **config: str) -> Pipeline:
 
 
 def release() -> None:
-    """Lets go every thread that blocks, and gives back what was leaked."""
+    """Release all blocked threads and free leaked resources."""
     RELEASE.set()
     LeaksMemory.kept.clear()
     while LeaksDescriptors.kept:

@@ -1,4 +1,4 @@
-"""Ports of loopback for servers that must know theirs before they are there, or come back to the same."""
+"""Free loopback ports for servers that must know their port in advance or restart on the same port."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _FIRST = 15_000
 
 
 def free_port() -> int:
-    """One that nobody listens on, and that the kernel gives to no outgoing connection.
+    """Return a port without a listener that the kernel does not assign to outgoing connections.
 
-    A port that the kernel has chosen may be that of somebody's connection when the server comes to it a moment later;
-    and who tries to reach a server that is away, on such a port, may in the end reach himself.
+    The kernel may assign an ephemeral port to another connection before the server uses it. A client that tries an
+    ephemeral port while the server is down may even connect to itself.
     """
     end = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32_768
     while True:

@@ -21,7 +21,7 @@ def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=False, capture_output=True
     ).returncode == 0  # fmt: skip
     if not mounted:
-        pytest.skip("a small file system cannot be mounted here")
+        pytest.skip("cannot mount a small file system; run as root")
     try:
         yield folder
     finally:

@@ -23,7 +23,8 @@ def driver_of(tmp_path: Path, kind: str, isolation: str) -> FakeDriver:
 
 
 @pytest.mark.parametrize(
-    ("kind", "isolation"), [("SetsItUpAnew", "thread"), ("SetsItUpAnew", "process"), ("SwitchesItOff", "thread")]
+    ("kind", "isolation"),
+    [("ReconfiguresLogging", "thread"), ("ReconfiguresLogging", "process"), ("DisablesLogging", "thread")],
 )
 def test_reconfigured_logging_does_not_disconnect_the_driver_s_log(
     tmp_path: Path, kind: str, isolation: str, witness: Witness
@@ -52,7 +53,7 @@ def test_reconfigured_logging_does_not_disconnect_the_driver_s_log(
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_a_logging_error_does_not_fail_the_delivery(tmp_path: Path, isolation: str) -> None:
     """Logging never raises, so a logging error does not repeat a delivered batch."""
-    with driver_of(tmp_path, "logs_badly:LogsWhatCannotBe", isolation) as driver:
+    with driver_of(tmp_path, "logs_badly:LogsBadMessages", isolation) as driver:
         driver.tell(application_start(), *(query_started(f"r{n}", f"q{n}") for n in range(_EVENTS - 1)))
         driver.send(goodbye(10_000))
         assert driver.await_exit(within=20) == 0

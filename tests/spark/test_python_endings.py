@@ -105,7 +105,7 @@ def check(run: Run, failing: Failing, knows_code: bool) -> None:
 def test_a_program_without_hooks(runs: dict[str, Future[Run]], how: str) -> None:
     """spark-submit knows of the failure; the kernel tells the exit code, and the end of a plain python."""
     if how.startswith("plain") and not TELLS_EXIT_STATUS:
-        pytest.skip("this kernel tells an exit status to the parent alone (Linux 6.15 tells others)")
+        pytest.skip("only the parent can read an exit status on this kernel (needs Linux 6.15)")
     check(runs[how].result(), WITHOUT_HOOKS[how], TELLS_EXIT_STATUS)
 
 

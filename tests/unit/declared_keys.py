@@ -1,4 +1,4 @@
-"""Every key that the code declares, for the tests that compare a text with them."""
+"""All settings keys that the code declares, for tests that compare documents with them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECTIONS_OF_ALL = (DeliveryConfig, SelectionConfig, BreakerConfig, SpoolConfig, 
 
 
 def of_the_driver() -> Iterator[tuple[str, Option]]:
-    """All keys but those of reporters."""
+    """Return all keys except those of reporters."""
     sections = {"events": EventsConfig, "events.dispatcher": DispatcherConfig, **SECTIONS}
     for prefix, section in sections.items():
         for declared in options(section):
@@ -30,18 +30,18 @@ def of_the_driver() -> Iterator[tuple[str, Option]]:
 
 
 def of_every_reporter() -> dict[str, Option]:
-    """The keys that a reporter has whatever its type, below its name."""
+    """Return the keys that every reporter has, without the prefix."""
     return {declared.key: declared for section in (ReporterConfig, *SECTIONS_OF_ALL) for declared in options(section)}
 
 
 def of_a_reporter(type_name: str) -> dict[str, Option]:
-    """The keys of a reporter of that type, below its name."""
+    """Return the keys of a reporter type, without the prefix."""
     sections = (ReporterConfig, factory(type_name).Config, *SECTIONS_OF_ALL)
     return {declared.key: declared for section in sections for declared in options(section)}
 
 
 def default_of(declared: Option) -> str | None:
-    """The default as a user writes it; None where there is none to show."""
+    """Return the default as a user writes it, or None if there is no default to show."""
     if declared.default is dataclasses.MISSING or declared.default is None:
         return None
     return declared.kind.format(declared.default) or None

@@ -1,4 +1,4 @@
-"""Settings: every mistake is one sentence with the full key, what was given and what is allowed."""
+"""Tests of settings: each mistake is one sentence with the full key, the value and the allowed values."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def problems(values: dict[str, str]) -> tuple[str, ...]:
         (names, "a_1,B-2", ("a_1", "B-2")),
     ],
 )
-def test_reads_what_is_allowed(kind: Kind[Any], given_text: str, value: object) -> None:
-    """A value within what is allowed is read into its type."""
+def test_a_valid_value_is_parsed(kind: Kind[Any], given_text: str, value: object) -> None:
+    """A valid value is parsed into its type."""
     assert kind.parse(given_text) == value
 
 
@@ -98,8 +98,8 @@ def test_reads_what_is_allowed(kind: Kind[Any], given_text: str, value: object) 
         (names, "a, a"),
     ],
 )
-def test_refuses_what_is_not_allowed(kind: Kind[Any], given_text: str) -> None:
-    """A value outside of what is allowed raises ValueError, and nothing else."""
+def test_an_invalid_value_raises_value_error(kind: Kind[Any], given_text: str) -> None:
+    """An invalid value raises ValueError and no other error."""
     with pytest.raises(ValueError):  # noqa: PT011 - the message is made by Settings
         kind.parse(given_text)
 
@@ -114,7 +114,7 @@ def _exit(value: str) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Own:
-    """A section as somebody else writes it."""
+    """Config section of a user's reporter."""
 
     size: int = option("size", Kind("one", _defect), 1, doc="How many.")
     count: int = option("count", Kind("one", _exit), 1, doc="How many.")
@@ -139,8 +139,8 @@ class Own:
         ({"colour": "green", "password": "s3cret"}, "own: its keys cannot be used together: KeyError: '***'"),
     ],
 )
-def test_a_defect_of_the_code_that_reads_a_value_is_a_mistake_like_any_other(values: dict[str, str], told: str) -> None:
-    """A parser of a reporter of one's own, say: it is told with its key, and no secret is; nothing ends with it."""
+def test_an_error_in_a_parser_is_reported_with_its_key(values: dict[str, str], told: str) -> None:
+    """For example a user's parser: the message has the key but no secret, and the process continues."""
     settings = Settings.of({f"own.{key}": value for key, value in values.items()}, "a test")
     assert settings.read(Own, "own") is None
     with pytest.raises(ConfigError) as caught:
@@ -152,8 +152,8 @@ MOST = {"ms": 999_999_999, "s": 999_999_999, "m": 52_560_000, "min": 52_560_000,
 
 
 @given(st.sampled_from(sorted(MOST)).flatmap(lambda unit: st.tuples(st.integers(0, MOST[unit]), st.just(unit))))
-def test_a_formatted_duration_reads_back_as_itself(given_duration: tuple[int, str]) -> None:
-    """What a template shows as the default is what the default is."""
+def test_a_formatted_duration_parses_to_the_same_value(given_duration: tuple[int, str]) -> None:
+    """A template shows exactly the default."""
     count, unit = given_duration
     seconds = duration.parse(f"{count}{unit}")
     assert duration.parse(duration.format(seconds)) == pytest.approx(seconds, rel=1e-12)
@@ -172,52 +172,52 @@ def test_a_formatted_duration_reads_back_as_itself(given_duration: tuple[int, st
         (names, ("a", "b"), "a, b"),
     ],
 )
-def test_formats_as_a_user_would_write_it(kind: Kind[Any], value: object, written: str) -> None:
-    """A value is written in the form in which it is read."""
+def test_values_are_formatted_as_users_write_them(kind: Kind[Any], value: object, written: str) -> None:
+    """Values are formatted in the form in which they are parsed."""
     assert kind.format(value) == written
 
 
-def test_a_section_has_its_values_and_its_defaults() -> None:
-    """Keys that are not set keep the defaults that the dataclass declares."""
+def test_a_section_has_given_values_and_defaults() -> None:
+    """Keys that are not set have the defaults of the dataclass."""
     settings = Settings.of({"events.thing.path": "/x", "events.thing.timeout": "2min"})
     assert settings.read(Section, "events.thing") == Section(path="/x", timeout=120.0)
     settings.check()
 
 
 @pytest.mark.parametrize("key", ["events.thing.batch.size", "spark.events.thing.batch.size"])
-def test_a_bad_value_is_named_with_the_key_as_it_was_given(key: str) -> None:
-    """The message quotes the key as the user wrote it, the value, what is allowed, and where it stands."""
+def test_an_invalid_value_is_reported_with_the_key_as_written(key: str) -> None:
+    """The message quotes the key as written, the value, the allowed values, and the origin."""
     (problem,) = problems({"events.thing.path": "/x", key: "many"})
     assert problem == f"{key}: given 'many', allowed is a whole number from 1 to 100; set in spark-defaults.conf"
 
 
-def test_a_missing_value_is_named_with_what_is_allowed() -> None:
-    """A required key that is not set is a problem that says what to set it to."""
+def test_a_missing_value_is_reported_with_the_allowed_values() -> None:
+    """The message for a missing required key has the allowed values."""
     assert problems({}) == ("events.thing.path: required, but not set; allowed is the path of a file",)
 
 
-def test_a_reason_is_told_where_there_is_one() -> None:
-    """Where a kind knows why it refuses, the message says it."""
+def test_a_kind_s_reason_is_part_of_the_message() -> None:
+    """The message includes the kind's reason, if it gives one."""
     (problem,) = problems({"events.thing.path": ""})
     assert problem.startswith("events.thing.path: given '' (nothing), allowed is the path of a file")
 
 
 @pytest.mark.parametrize("prefix", ["", "spark."])
-def test_an_unknown_key_gets_a_proposal(prefix: str) -> None:
-    """A typo is answered with the key that was meant, and the typo is quoted as it was given."""
+def test_an_unknown_key_gets_a_suggestion(prefix: str) -> None:
+    """The message quotes a typo as written and suggests the closest key."""
     (problem,) = problems({"events.thing.path": "/x", f"{prefix}events.thing.batch.sise": "3"})
     assert problem.startswith(f"{prefix}events.thing.batch.sise: unknown key, given '3'; set in spark-defaults.conf")
     assert problem.endswith("did you mean events.thing.batch.size?")
 
 
-def test_an_unknown_key_that_resembles_none_gets_the_list() -> None:
-    """A key that is like no other is answered with the keys that stand beside it."""
+def test_an_unknown_key_without_a_similar_one_gets_the_list() -> None:
+    """Without a similar key, the message lists the keys of the same section."""
     (problem,) = problems({"events.thing.path": "/x", "events.thing.zzzzzzzzzzzz": "3"})
     assert problem.endswith("known here: events.thing.path, events.thing.strict, events.thing.timeout")
 
 
-def test_all_problems_are_told_at_once() -> None:
-    """Reading does not stop at the first mistake: bad, missing and unknown keys come together."""
+def test_all_problems_are_reported_together() -> None:
+    """Invalid, missing and unknown keys are reported together."""
     found = problems({"events.thing.timeout": "10", "events.thing.strict": "yes", "events.other": "x"})
     assert [problem.partition(":")[0] for problem in found] == [
         "events.thing.path",
@@ -227,16 +227,16 @@ def test_all_problems_are_told_at_once() -> None:
     ]
 
 
-def test_a_config_error_says_all_of_its_problems() -> None:
-    """The text of the error is all problems, the attribute has them one by one."""
+def test_a_config_error_has_all_problems() -> None:
+    """The text has all problems; the attribute has them one by one."""
     error = ConfigError(["first", "second"])
     assert str(error) == "first; second"
     assert error.problems == ("first", "second")
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_the_key_with_spark_in_front_wins(order: int) -> None:
-    """spark.events.* overrides events.*, in whichever order they come."""
+def test_the_spark_prefix_has_precedence(order: int) -> None:
+    """spark.events.* overrides events.*, in either order."""
     given = [
         Setting("events.thing.path", "/file", "spark-defaults.conf"),
         Setting("spark.events.thing.path", "/conf", "Spark's configuration"),
@@ -246,16 +246,16 @@ def test_the_key_with_spark_in_front_wins(order: int) -> None:
     settings.check()
 
 
-def test_names_below_a_prefix_are_told_once_and_in_order() -> None:
-    """The reporters that are configured are the distinct first parts of the keys below their prefix."""
+def test_names_below_a_prefix_are_distinct_and_ordered() -> None:
+    """The configured reporters are the distinct first parts of the keys below the prefix."""
     settings = Settings.of(
         {"events.reporter.b.type": "x", "spark.events.reporter.a.type": "y", "events.reporter.b.z": ""}
     )
     assert settings.names_below("events.reporter") == ["b", "a"]
 
 
-def test_options_are_told_in_the_order_of_their_declaration() -> None:
-    """A section's keys can be listed, for templates and documents."""
+def test_options_are_listed_in_declaration_order() -> None:
+    """Templates and documents can list the keys of a section."""
     declared = options(Section)
     assert [o.key for o in declared] == ["path", "batch.size", "timeout", "strict"]
     assert declared[0].default is dataclasses.MISSING

@@ -1,4 +1,4 @@
-"""docs/configuration.md, the pages of the reporters and README's few keys agree with the code, both ways."""
+"""Compare docs/configuration.md, the reporter pages and README's keys with the code, in both directions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROW = re.compile(r"\| (`[a-z.][^|]*`) \| ([^|]*) \| [^|]*\|")
 
 
 def rows(page: Path) -> list[tuple[str, str]]:
-    """Keys as they are written there, and their defaults; only tables of keys are looked at."""
+    """Return the keys of the page's key tables with their defaults."""
     found: list[tuple[str, str]] = []
     is_table = False
     for line in page.read_text(encoding="utf-8").splitlines():
@@ -33,12 +33,12 @@ def rows(page: Path) -> list[tuple[str, str]]:
 
 
 def declared() -> dict[str, Option]:
-    """What every configuration may have, by the name that the texts use."""
+    """Return the keys of every configuration, by their name in the documents."""
     return {**dict(of_the_driver()), **{_NAMED + key: option for key, option in of_every_reporter().items()}}
 
 
 def wrong_default(shown: str, option: Option) -> bool:
-    """A default is quoted as it would be written; where there is none, words say what happens."""
+    """Return whether the documented default differs: a default is quoted, its absence is explained in words."""
     if option.default is dataclasses.MISSING:
         return shown != "required"
     default = default_of(option)
@@ -46,20 +46,20 @@ def wrong_default(shown: str, option: Option) -> bool:
 
 
 def page_of(type_name: str) -> Path:
-    """Where the keys of a type are explained."""
+    """Return the page that documents the keys of a type."""
     own = DOCS / "reporters" / f"{type_name}.md"
     return own if own.is_file() else ALL
 
 
-def test_every_key_stands_there_once_and_no_other_does() -> None:
-    """What can be set can be looked up; what is gone from the code is gone from there."""
+def test_every_key_is_documented_once_and_no_other() -> None:
+    """Every declared key is documented, and no removed key is."""
     shown = [key for key, _ in rows(ALL) if not key.startswith(".")]
     assert sorted(shown) == sorted(declared())
 
 
 @pytest.mark.parametrize("page", [ALL, ROOT / "README.md"], ids=lambda page: page.name)
-def test_a_default_that_is_shown_is_the_one_that_holds(page: Path) -> None:
-    """And nothing else is shown: README names few keys, but none that does not exist."""
+def test_documented_defaults_match_the_code(page: Path) -> None:
+    """README names few keys, but only existing ones."""
     known = declared()
     shown = [(key, default) for key, default in rows(page) if not key.startswith(".")]
     assert len(shown) >= 5
@@ -67,8 +67,8 @@ def test_a_default_that_is_shown_is_the_one_that_holds(page: Path) -> None:
 
 
 @pytest.mark.parametrize("type_name", BUILT_IN)
-def test_the_keys_of_a_type_are_on_its_page_with_their_defaults(type_name: str) -> None:
-    """All that it has beside those of every reporter, and no other."""
+def test_the_page_of_a_type_has_its_keys_and_defaults(type_name: str) -> None:
+    """The page has exactly the keys that the type adds to those of every reporter."""
     own = {f".{option.key}": option for option in options(factory(type_name).Config)}
     shown = {key: default for key, default in rows(page_of(type_name)) if key.startswith(".")}
     assert [key for key in shown if key not in own or wrong_default(shown[key], own[key])] == []

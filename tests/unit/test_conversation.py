@@ -1,4 +1,4 @@
-"""The conversation with a driver, without one: what is answered, and when."""
+"""Tests of the sidecar's conversation with a driver, without a process: the answers and their time."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ Said: TypeAlias = list[dict[str, Any]]
 
 
 class Lines:
-    """Gives its lines, then waits for the last one, the goodbye."""
+    """Input that returns its lines, then waits to return the goodbye."""
 
     def __init__(self, *records: dict[str, Any] | bytes) -> None:
         self.closed = False
-        #: Whoever reads has done with all that was read before.
+        #: A further read means that all previous lines have been processed.
         self.reads = 0
         self.over = threading.Event()
         self._first = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in records]
@@ -55,11 +55,11 @@ class Lines:
         return first
 
     def wake(self) -> None:
-        """Nobody needs to."""
+        """Do nothing; no test needs it."""
 
 
-def test_nobody_waits_for_a_reporter_that_hangs_on_what_others_do_not_get(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that guarantees delivery gets none of it, so the driver is answered at once, and by nobody who looks."""
+def test_a_hanging_reporter_does_not_delay_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guaranteed reporter gets none of the events, so the driver gets its answer at once, without a timer."""
     monkeypatch.setattr(dispatcher, "_WATCH_SECONDS", 3600.0)
     settings = {
         "events.dispatcher.type": "async-queued",
@@ -91,7 +91,7 @@ def test_nobody_waits_for_a_reporter_that_hangs_on_what_others_do_not_get(monkey
 
 
 class Takes(Reporter):
-    """Everything."""
+    """Reporter that accepts every event."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class Takes(Reporter):
 
 
 class Waits(Reporter):
-    """Takes everything, but waits with the commit of one batch."""
+    """Reporter that accepts every event but blocks at the commit of one batch."""
 
     def __init__(self, batch: int) -> None:
         super().__init__()
@@ -120,9 +120,9 @@ class Waits(Reporter):
 def conversing(
     reporter: Reporter, settings: dict[str, str], *records: dict[str, Any] | bytes, reads: int = 2
 ) -> Iterator[Said]:
-    """What is answered, once all records have been dispatched to a reporter that nobody waits for.
+    """Run a conversation and yield its answers, once all records have been dispatched.
 
-    ``reads``: and once time itself has made events, as often as there is something to wait for.
+    ``reads``: wait for this many reads, to include events that the clock produces.
     """
     said: Said = []
     lines = Lines(
@@ -144,8 +144,8 @@ def conversing(
     assert not running.is_alive()
 
 
-def test_a_reporter_that_cannot_be_used_is_an_event_at_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    """Behind the application's start, so that it says whose it is; each sidecar sends the same one."""
+def test_a_disabled_reporter_is_an_event_for_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    """The event follows the application's start and has its attributes; each sidecar sends the same event."""
     settings = {"events.reporter.audit.type": "file", "events.reporter.audit.path": "${env:NO_SUCH_VARIABLE}"}
     ids = set()
     for _ in range(2):
@@ -176,8 +176,8 @@ def acknowledged(said: Said) -> int:
     return max((answer["through"] for answer in said if answer["kind"] == "ack"), default=0)
 
 
-def test_what_was_held_back_is_acknowledged_with_its_own_records() -> None:
-    """Not before: one event stands for batches 1 and 2, and a successor would have to make it of records 4 and 5."""
+def test_held_back_commits_are_acknowledged_with_their_records() -> None:
+    """One event covers batches 1 and 2; a restarted sidecar would need records 4 and 5 to build it again."""
     waits = Waits(2)
     settings = {"events.batch-commit.min-interval": "1h", "events.reporter.own.batch.size": "1"}
     batches = (query_progress(number) for number in range(3))
@@ -189,8 +189,8 @@ def test_what_was_held_back_is_acknowledged_with_its_own_records() -> None:
     assert acknowledged(said) == 6
 
 
-def test_what_time_makes_of_what_was_held_back_is_acknowledged_with_its_own_record() -> None:
-    """Batch 1, record 4, is told when its interval is over, which is behind record 5."""
+def test_commits_reported_by_the_clock_are_acknowledged_with_their_records() -> None:
+    """Batch 1 (record 4) is reported at the end of its interval, after record 5."""
     waits = Waits(1)
     settings = {"events.batch-commit.min-interval": "300ms", "events.reporter.own.batch.size": "1"}
     now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
@@ -204,8 +204,8 @@ def test_what_time_makes_of_what_was_held_back_is_acknowledged_with_its_own_reco
     assert acknowledged(said) == 5
 
 
-def test_a_hold_counts_before_its_record_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reporter may have taken all that there was before anybody goes on: record 4 is held back all the same."""
+def test_a_record_is_held_before_it_can_be_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reporter may settle all dispatched events first; record 4 must still count as held back."""
     dispatch, conversations = AsyncQueuedDispatcher.dispatch, list[Conversation]()
     begin = Conversation.begin
 
@@ -226,16 +226,16 @@ def test_a_hold_counts_before_its_record_does(monkeypatch: pytest.MonkeyPatch) -
         assert acknowledged(said) == 3
 
 
-def test_a_line_that_cannot_be_read_is_the_next_record() -> None:
-    """The driver waits for its answer, too."""
+def test_an_unreadable_line_counts_as_the_next_record() -> None:
+    """The driver waits for the answer to this line as well."""
     with conversing(Takes(), {}, application_start(), b"no JSON", query_started()) as said:
         eventually(lambda: acknowledged(said) == 3)
     with conversing(Takes(), {}, application_start(), b"no JSON") as said:
         eventually(lambda: acknowledged(said) == 2)
 
 
-def test_a_record_that_cannot_be_translated_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It costs nobody else anything, and the last report has it."""
+def test_an_untranslatable_record_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other records are not affected, and the final report has the count."""
     translate = Translator.translate
 
     def fails(translator: Translator, record: Any) -> list[Event]:
@@ -251,10 +251,8 @@ def test_a_record_that_cannot_be_translated_is_counted(monkeypatch: pytest.Monke
     assert [event.name for event in takes.events].count("JobStatusChangeEvent") == 2
 
 
-def test_a_clock_that_fails_is_said_once_and_stops_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is due until it has worked: who tried it again at once would do nothing else, and fill the log."""
+def test_a_failing_clock_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The clock stays due after a failure; an immediate retry would loop and fill the log."""
     tried: list[int] = []
 
     def fails(_: Translator, now: int) -> list[Event]:
@@ -267,16 +265,14 @@ def test_a_clock_that_fails_is_said_once_and_stops_nothing(
     batches = (query_progress(number, timestamp=now) for number in range(2))
     with conversing(takes, settings, application_start(), query_started(), *batches, reads=3):
         eventually(lambda: tried)
-        time.sleep(0.1)  # tried again at once, it would have been a thousand times by then
+        time.sleep(0.1)  # time for about a thousand immediate retries
     assert (len(tried), caplog.text.count("what time alone makes could not be translated")) == (1, 1)
     assert [event.attributes.get("records.defective") for event in takes.events][-1] == 1
 
 
 @pytest.mark.parametrize("is_over", [True, False], ids=["behind its end", "before its end"])
-def test_a_pipe_that_is_closed_is_told_where_something_is_missing(
-    is_over: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Of an application that is over, nothing is."""
+def test_a_closed_pipe_is_logged_if_events_are_missing(is_over: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """No events are missing if the application has ended."""
     takes, end = Takes(), [{**application_end(), "seq": 2}] if is_over else []
     lines = Lines(hello({}), {**application_start(), "seq": 1}, *end)
     lines.closed = True
@@ -288,8 +284,8 @@ def test_a_pipe_that_is_closed_is_told_where_something_is_missing(
 
 
 @pytest.mark.parametrize(("said", "known", "first"), [(1, 1, 1), (1, 100, 100), (200, 100, 200)])
-def test_numbers_go_on_where_the_last_one_was(said: int, known: int, first: int) -> None:
-    """That of a stream before this one, or of a sidecar that has died: whoever knows of more is right."""
+def test_numbers_continue_from_the_highest_known_one(said: int, known: int, first: int) -> None:
+    """The higher one of the previous stream's number and the dead sidecar's number applies."""
     lines = Lines(hello({"events.reporter.m.type": "memory"}, sequence=said))
     conversation = Conversation(lines, Answers(lambda line: None), lambda: False, first_sequence=known)
     assert conversation.begin()
@@ -301,16 +297,16 @@ def test_numbers_go_on_where_the_last_one_was(said: int, known: int, first: int)
 LARGE = "x" * 2_000_000
 
 
-def test_an_event_that_is_larger_than_a_mailbox_comes_in_all_the_same() -> None:
-    """It takes half of it at most."""
+def test_an_event_larger_than_the_mailbox_is_accepted() -> None:
+    """It counts as at most half of the mailbox."""
     takes = Takes()
     with conversing(takes, {"events.dispatcher.queue.size": "10"}, application_start(app_name=LARGE)):
         eventually(lambda: takes.events)
     assert takes.events[0].attributes["spark.app.name"] == LARGE
 
 
-def test_also_in_the_smallest_mailbox_a_large_event_takes_a_place() -> None:
-    """Of what comes while the reporter is busy, nothing can wait."""
+def test_a_large_event_fills_the_smallest_mailbox() -> None:
+    """While the reporter is busy, a mailbox for one event has no room."""
     gated = GatedReporter()
     queries = (query_started(run=f"r{number}", name=LARGE) for number in range(3))
     with conversing(gated, {"events.dispatcher.queue.size": "1"}, application_start(), *queries) as said:

@@ -1,4 +1,4 @@
-"""spark-defaults.conf is a Java properties file, and is read like one."""
+"""Tests of the parser for spark-defaults.conf, a Java properties file."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from spark_events.errors import SparkEventsError
         ("events.x.y a\r\nevents.x.z b\r\n", "a"),
     ],
 )
-def test_lines(tmp_path: Path, line: str, value: str) -> None:
-    """Separators, continuations, escapes, comments; spark.events.* wins."""
+def test_properties_are_parsed_like_java_s(tmp_path: Path, line: str, value: str) -> None:
+    """Separators, continuations, escapes, comments; spark.events.* overrides events.*."""
     path = tmp_path / "spark-defaults.conf"
     path.write_text(line, encoding="utf-8", newline="")
     assert read_settings(path).value("events.x.y") == value
 
 
-def test_what_is_none_of_ours_and_what_is_left_out(tmp_path: Path) -> None:
-    """Spark's own keys, and those that the caller takes away; what it adds wins."""
+def test_foreign_and_removed_keys_are_ignored(tmp_path: Path) -> None:
+    """Ignores Spark's own keys and the keys that the caller removes; keys that the caller adds override others."""
     path = tmp_path / "spark-defaults.conf"
     path.write_text("spark.master yarn\nevents.a.b 1\nevents.c.d 2\nspark.events.e.f 3\n", encoding="utf-8")
     settings = read_settings(path, without=("events.c.",), extra={"events.e.f": "4"})
@@ -47,14 +47,14 @@ def test_what_is_none_of_ours_and_what_is_left_out(tmp_path: Path) -> None:
     assert settings.value("master") is None
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """One sentence with its name."""
+def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
+    """One sentence with the file name."""
     with pytest.raises(SparkEventsError, match=r"cannot read .*nowhere: No such file"):
         read_settings(tmp_path / "nowhere")
 
 
-def test_where_spark_looks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SPARK_CONF_DIR, then the conf folder of SPARK_HOME, then PySpark's own."""
+def test_the_file_is_found_where_spark_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPARK_CONF_DIR, then the conf folder of SPARK_HOME, then PySpark's."""
     monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
     monkeypatch.delenv("SPARK_HOME", raising=False)
     found = default_path()

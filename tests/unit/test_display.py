@@ -1,4 +1,4 @@
-"""How an event shows itself: on one line, and in a notebook, whatever its texts hold."""
+"""Tests of the text and HTML forms of an event, with arbitrary text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def build(body: str, severity: str = "ERROR") -> Event:
 
 
 class Tags(html.parser.HTMLParser):
-    """Which tags there are, that they are closed, and the text between them."""
+    """Parser that records the tags, verifies that they are closed, and collects the text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,16 +38,16 @@ class Tags(html.parser.HTMLParser):
         self.text += data
 
 
-def test_a_line_has_what_a_person_needs_first() -> None:
-    """Moment, severity, name and body; no other line is begun, no terminal is steered."""
+def test_a_line_has_time_severity_name_and_body() -> None:
+    """Time, severity, name and body, without line breaks and terminal control sequences."""
     shown = repr(build(EVIL))
     assert shown.startswith("<Event 2026-02-0")
     assert " ERROR Opened: <script>" in shown
     assert shown.isprintable()
 
 
-def test_a_notebook_shows_everything_and_runs_nothing() -> None:
-    """Each attribute and what else an event has; all tags are ours, and closed."""
+def test_html_shows_everything_and_escapes_text() -> None:
+    """All attributes and fields are shown; event text cannot add tags."""
     event = build(EVIL)
     tags = Tags()
     tags.feed(event._repr_html_())
@@ -62,14 +62,14 @@ def test_a_notebook_shows_everything_and_runs_nothing() -> None:
 
 @pytest.mark.parametrize("severity", ["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"])
 def test_every_severity_has_its_colour(severity: str) -> None:
-    """Whatever is bad stands out."""
+    """Errors stand out from normal events."""
     shown = build("x", severity)._repr_html_()
     assert f'font-weight:bold">{severity}</span>' in shown
     assert ("#d03030" in shown) == (severity == "ERROR")
 
 
-def test_a_moment_beyond_the_calendar_is_shown_as_it_is() -> None:
-    """An event that cannot be shown would be worse."""
+def test_a_time_beyond_the_calendar_is_shown_as_a_number() -> None:
+    """Such an event is still shown."""
     event = EventBuilder("a", "b").set_observed_ts_millis(2**62).build()
     assert str(2**62) in repr(event)
     assert str(2**62) in event._repr_html_()

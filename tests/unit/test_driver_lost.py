@@ -1,4 +1,4 @@
-"""A driver that is killed: its sidecar reports it within two seconds, and is gone."""
+"""Tests of killed drivers: the sidecar reports LOST within two seconds and ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fakes import (
 )
 from lateness import Witness
 
-# A parent of the sidecar that can be killed: it feeds it, and waits.
+# Killable parent of the sidecar that writes to it and waits.
 PARENT = """
 import json, subprocess, sys, time
 command, lines = json.loads(sys.argv[1]), json.loads(sys.argv[2])
@@ -39,7 +39,7 @@ print(child.pid, flush=True)
 time.sleep(600)
 """
 
-# Another, which dies at once; before the sidecar has begun to run, as a rule.
+# Parent that dies at once, usually before the sidecar runs.
 DYING_PARENT = """
 import json, os, subprocess, sys
 command, hello, past = map(json.loads, sys.argv[1:])
@@ -53,12 +53,12 @@ os._exit(9)
 
 
 def told(path: Path) -> list[dict[str, Any]]:
-    """The events of the application, without the dispatcher's report on them."""
+    """Return the application's events without the dispatcher's report."""
     return [e for e in read_events(path) if e["name"] != "DispatcherReportEvent"]
 
 
 def kill_a_driver_that_said(path: Path, *records: dict[str, object], dispatcher: str = "sync") -> float:
-    """Returns when it was killed, the sidecar having acknowledged everything."""
+    """Kill the driver after the sidecar has acknowledged everything; return the time of the kill."""
     settings = {
         "events.reporter.audit.type": "file",
         "events.reporter.audit.path": str(path),
@@ -86,7 +86,7 @@ def kill_a_driver_that_said(path: Path, *records: dict[str, object], dispatcher:
 
 @pytest.mark.parametrize("dispatcher", ["sync", "async-queued"])
 def test_a_killed_driver_is_reported_lost_within_two_seconds(tmp_path: Path, dispatcher: str, witness: Witness) -> None:
-    """LOST, FATAL, in the file, and the sidecar gone, two seconds after SIGKILL."""
+    """Two seconds after SIGKILL, LOST with severity FATAL is in the file and the sidecar has ended."""
     path = tmp_path / "events.jsonl"
     killed_at = kill_a_driver_that_said(path, application_start(), query_started(), dispatcher=dispatcher)
     assert witness.took(killed_at) < 2
@@ -96,22 +96,22 @@ def test_a_killed_driver_is_reported_lost_within_two_seconds(tmp_path: Path, dis
     assert "query 'clicks'" in last["body"]
 
 
-def test_a_driver_that_was_killed_after_its_end_is_not_lost(tmp_path: Path) -> None:
-    """Nobody is missing what was over."""
+def test_a_driver_killed_after_its_application_ended_is_not_lost(tmp_path: Path) -> None:
+    """An application that had ended is not lost."""
     path = tmp_path / "events.jsonl"
     kill_a_driver_that_said(path, application_start(), application_end())
     assert [e["attributes"]["status.new"] for e in told(path)] == ["RUNNING", "FINISHED"]
 
 
-def test_a_driver_that_was_killed_before_its_application_began_is_not_lost(tmp_path: Path) -> None:
-    """Without an application there is nothing to lose."""
+def test_a_driver_killed_before_its_application_started_is_not_lost(tmp_path: Path) -> None:
+    """Without an application nothing is lost."""
     path = tmp_path / "events.jsonl"
     kill_a_driver_that_said(path, {"kind": "of_the_future"})
     assert told(path) == []
 
 
-def test_a_driver_that_dies_while_its_sidecar_starts_is_lost(tmp_path: Path) -> None:
-    """What went before is said together with the first line; whose child it was born as, it is told."""
+def test_a_driver_killed_while_its_sidecar_starts_is_lost(tmp_path: Path) -> None:
+    """The shim sends earlier records together with the first line and passes the driver's process id."""
     path = tmp_path / "events.jsonl"
     settings = {"events.reporter.audit.type": "file", "events.reporter.audit.path": str(path)}
     known = enumerate((application_start(), query_started()), start=1)

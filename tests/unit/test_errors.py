@@ -1,4 +1,4 @@
-"""What this project raises, on its way to another process."""
+"""Tests that errors of this project can be pickled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OTHERS = [
 
 
 @pytest.mark.parametrize("error", [*_MADE, *_OTHERS], ids=lambda error: type(error).__name__)
-def test_an_error_comes_back_as_it_went(error: errors.SparkEventsError) -> None:
-    """As it must where it is raised in a worker."""
+def test_errors_survive_pickling(error: errors.SparkEventsError) -> None:
+    """Needed for errors that are raised in a worker process."""
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

@@ -1,4 +1,4 @@
-"""Events: immutable, complete, and refused at once where a value is wrong."""
+"""Tests of events: immutable, complete, and invalid values are rejected at once."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Shop:
         pass
 
 
-def test_a_builder_fills_in_what_is_not_said() -> None:
-    """Severity is INFO, the body is the name, the time is now, the identifier is the event's own."""
+def test_a_builder_has_defaults() -> None:
+    """INFO, the name as body, the current time, and a new id."""
     before = time.time_ns() // 1_000_000
     event = EventBuilder("shop.orders", "OrderImported").build()
     assert (event.severity, event.body, event.attributes) == (Severity.INFO, "OrderImported", {})
@@ -31,8 +31,8 @@ def test_a_builder_fills_in_what_is_not_said() -> None:
     assert len(event.event_id) == 32
 
 
-def test_a_builder_keeps_everything_it_is_told() -> None:
-    """What was set stands in the event."""
+def test_a_builder_keeps_all_values() -> None:
+    """The event has all values that were set."""
     event = (
         Event.builder("shop", "Opened")
         .set_body("The shop is open")
@@ -48,12 +48,12 @@ def test_a_builder_keeps_everything_it_is_told() -> None:
 
 
 def test_a_class_stands_for_its_dotted_name() -> None:
-    """A class as the scope is written with its module, as Flink does."""
+    """A class as scope becomes its name with its module, as in Flink."""
     assert EventBuilder(Shop.Till, "Opened").build().class_scope == f"{__name__}.Shop.Till"
 
 
-def test_each_event_of_a_builder_is_one_of_its_own() -> None:
-    """A builder that is used twice makes two events that share nothing that can change."""
+def test_events_of_one_builder_are_independent() -> None:
+    """Two events of one builder share no mutable state."""
     builder = EventBuilder("shop", "Opened")
     first = builder.build()
     second = builder.set_attribute("door", "left").build()
@@ -62,7 +62,7 @@ def test_each_event_of_a_builder_is_one_of_its_own() -> None:
 
 
 def test_each_event_of_a_builder_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a time of its own, an event happened when it was built, not when an earlier one was."""
+    """The default time is that of build(), not that of an earlier build()."""
     builder = EventBuilder("shop", "Opened")
     monkeypatch.setattr(time, "time_ns", lambda: 1_000_000)
     first = builder.build()
@@ -70,8 +70,8 @@ def test_each_event_of_a_builder_has_its_own_time(monkeypatch: pytest.MonkeyPatc
     assert (first.observed_ts_millis, builder.build().observed_ts_millis) == (1, 2)
 
 
-def test_an_event_does_not_change() -> None:
-    """Neither its fields nor its attributes can be set, by any way that a dictionary has."""
+def test_an_event_is_immutable() -> None:
+    """Neither fields nor attributes can be set by any method of dict."""
     event = EventBuilder("shop", "Opened").set_attribute("door", "left").build()
     with pytest.raises(AttributeError):
         event.body = "other"  # type: ignore[misc]
@@ -92,36 +92,36 @@ def test_an_event_does_not_change() -> None:
 
 
 @pytest.mark.parametrize("value", [None, b"x", [1], {"a": 1}, (1,), {1}, object(), 1j, Severity.INFO])
-def test_an_attribute_of_another_type_is_refused_by_name(value: object) -> None:
-    """The message names the attribute, the type that was given and those that are allowed."""
+def test_an_attribute_of_an_invalid_type_is_rejected_by_name(value: object) -> None:
+    """The message names the attribute, its type and the allowed types."""
     with pytest.raises(InvalidEventError, match=r"attribute 'door': given .* of type \w+, allowed is str, int, float"):
         EventBuilder("shop", "Opened").set_attribute("door", value)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_float_that_json_cannot_hold_is_refused(value: float) -> None:
-    """NaN and the infinities have no form in JSON."""
+def test_nan_and_infinities_are_rejected(value: float) -> None:
+    """JSON has no NaN and no infinities."""
     with pytest.raises(InvalidEventError, match=r"attribute 'door': .*finite"):
         EventBuilder("shop", "Opened").set_attribute("door", value)
 
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**30])
-def test_an_int_of_more_than_64_bits_is_refused(value: int) -> None:
-    """OTLP and most databases end at 64 bits."""
+def test_an_int_beyond_64_bits_is_rejected(value: int) -> None:
+    """OTLP and most databases support at most 64 bits."""
     with pytest.raises(InvalidEventError, match=r"attribute 'door': .*64 bits"):
         EventBuilder("shop", "Opened").set_attribute("door", value)
 
 
 @pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 0, True, False, "", 1e308])
-def test_a_value_at_the_limit_is_kept_as_it_is(value: object) -> None:
-    """Limits are included, and a bool stays a bool."""
+def test_a_value_at_the_limit_is_accepted(value: object) -> None:
+    """The limits are inclusive, and a bool stays a bool."""
     kept = EventBuilder("shop", "Opened").set_attribute("door", value).build().attributes["door"]  # type: ignore[arg-type]
     assert kept == value
     assert type(kept) is type(value)
 
 
 class Metres(float):
-    """As numpy.float64 is one."""
+    """Subclass of float, like numpy.float64."""
 
 
 class Word(str):
@@ -140,22 +140,22 @@ class Count(enum.IntEnum):
     ("value", "plain"), [(Metres(1.5), 1.5), (Word("x"), "x"), (Colour.RED, "red"), (Count.ONE, 1)]
 )
 def test_a_subclass_becomes_the_plain_value(value: object, plain: object) -> None:
-    """Encoders refuse subclasses of float and str: an event holds nothing that a reporter cannot encode."""
+    """Encoders reject subclasses of float and str, so an event converts them."""
     event = EventBuilder("shop", "Opened").set_attribute("door", value).build()  # type: ignore[arg-type]
     assert type(event.attributes["door"]) is type(plain)
     assert msgspec.json.decode(msgspec.json.encode(event))["attributes"] == {"door": plain}
 
 
-def test_text_that_utf8_cannot_hold_is_replaced() -> None:
-    """A lone surrogate, as file names have them, must not make an event that no reporter can write."""
+def test_lone_surrogates_are_replaced() -> None:
+    """No reporter could write a lone surrogate, which file names may contain."""
     event = EventBuilder("shop", "Opened\udcff").set_body("\ud800!").set_attribute("file", "a\udc80b").build()
     assert (event.name, event.body, event.attributes["file"]) == ("Opened?", "?!", "a?b")
     assert msgspec.json.encode(event)
 
 
 @pytest.mark.parametrize("name", ["", "  ", None, 3])
-def test_a_name_that_is_empty_or_no_text_is_refused(name: object) -> None:
-    """An event has a name and a scope, an attribute has a key."""
+def test_an_empty_or_non_text_name_is_rejected(name: object) -> None:
+    """Names, scopes and attribute keys must be non-empty text."""
     with pytest.raises(InvalidEventError, match="name: given"):
         EventBuilder("shop", name)  # type: ignore[arg-type]
     with pytest.raises(InvalidEventError, match="class_scope: given"):
@@ -164,8 +164,8 @@ def test_a_name_that_is_empty_or_no_text_is_refused(name: object) -> None:
         EventBuilder("shop", "Opened").set_attribute(name, 1)  # type: ignore[arg-type]
 
 
-def test_the_other_fields_are_checked_as_well() -> None:
-    """Severity, body and time are refused by their names."""
+def test_other_fields_are_validated() -> None:
+    """The message names the field: severity, body or time."""
     builder = EventBuilder("shop", "Opened")
     with pytest.raises(InvalidEventError, match="severity: given 'LOUD', allowed is one of TRACE, DEBUG, INFO, WARN"):
         builder.set_severity("LOUD")
@@ -178,7 +178,7 @@ def test_the_other_fields_are_checked_as_well() -> None:
 
 
 def test_an_event_survives_pickling_and_copying_unchanged() -> None:
-    """A pickled event comes back equal, and as unchangeable as before."""
+    """The copy is equal and immutable."""
     event = EventBuilder("shop", "Opened").set_attribute("door", "left").build()
     for again in (pickle.loads(pickle.dumps(event)), copy.deepcopy(event)):
         assert again == event
@@ -186,8 +186,8 @@ def test_an_event_survives_pickling_and_copying_unchanged() -> None:
         assert type(again.attributes) is Attributes
 
 
-def test_severities_are_ordered_and_numbered_as_opentelemetry_has_them() -> None:
-    """TRACE is 1, each step is 4, FATAL is 21."""
+def test_severities_have_opentelemetry_s_order_and_numbers() -> None:
+    """TRACE is 1, each level adds 4, FATAL is 21."""
     assert [severity.number for severity in Severity] == [1, 5, 9, 13, 17, 21]
     assert sorted([Severity.FATAL, Severity.TRACE, Severity.WARN]) == [Severity.TRACE, Severity.WARN, Severity.FATAL]
     assert Severity.ERROR >= Severity.ERROR

@@ -1,4 +1,4 @@
-"""docs/events.md and the code agree on every event and every attribute, both ways."""
+"""Compare docs/events.md with the code: every event and attribute, in both directions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ALL, QUERIES, JOBS = (
 
 
 class Row(NamedTuple):
-    """One attribute of one table."""
+    """One attribute in a table of the page."""
 
     section: str
     key: str
@@ -85,7 +85,7 @@ class Owner:
 
 
 def story() -> list[Event]:
-    """Records that make every event with every attribute at least once."""
+    """Return events that together have every name and attribute."""
     failures = FailureConfig(stacktrace_limit=256, enrichers=(TypeEnricher(), Owner()))
     everything = TranslateConfig(failure=failures, streaming_jobs=True, streaming_stages=True)
     application = Application()
@@ -141,7 +141,7 @@ def story() -> list[Event]:
 
 
 def enriched() -> dict[str, Any]:
-    """What the driver's Python posts of an enriched batch."""
+    """Build the event that the driver's Python adds for an enriched batch."""
     numbers = counted(EngineCounts(), []) | {"latency": {bucket(0.01): 3}}
     report = PartitionReport(0, 3, 1, (), numbers, {"ConnectionError": 1})
     return enrichment_event("lookup", MicroBatch("q1", 4, "r1"), [report], 0.1, None)
@@ -157,7 +157,7 @@ def events() -> list[Event]:
 
 
 def sections_of(event: Event) -> set[str]:
-    """Where the attributes of an event may be documented."""
+    """Return the sections that may document the attributes of an event."""
     own = {event.name, ALL}
     if event.class_scope in ("spark.job", "spark.stage", "spark.sql.execution"):
         own |= {JOBS, QUERIES}
@@ -166,8 +166,8 @@ def sections_of(event: Event) -> set[str]:
     return own
 
 
-def test_the_tables_can_be_read() -> None:
-    """Every row of a table of attributes has a key, a type, a meaning and an example."""
+def test_the_tables_are_complete() -> None:
+    """Every row of an attribute table has a key, a type, a meaning and an example."""
     for section, text in sections().items():
         table = re.findall(r"^\| `.+$", text, re.MULTILINE)
         assert len(table) == len([row for row in ROWS if row.section == section]), section
@@ -176,35 +176,35 @@ def test_the_tables_can_be_read() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.section}-{row.key}")
-def test_an_example_is_of_its_type(row: Row) -> None:
-    """Whole numbers are digits, booleans are true or false."""
+def test_examples_match_their_type(row: Row) -> None:
+    """Integers are digits, booleans are true or false."""
     if row.type == "integer":
         assert re.fullmatch(r"-?\d+", row.example)
     elif row.type == "boolean":
         assert row.example in ("true", "false")
 
 
-def test_every_attribute_that_is_told_is_documented_with_its_type(events: list[Event]) -> None:
-    """In the table of its event, or of what all such events carry."""
+def test_every_reported_attribute_is_documented_with_its_type(events: list[Event]) -> None:
+    """The attribute is in the table of its event or in a table of common attributes."""
     for event in events:
         candidates = [row for row in ROWS if row.section in sections_of(event)]
         for key, value in event.attributes.items():
-            # A name in full wins over a pattern.
+            # A full name has precedence over a pattern.
             fitting = sorted((row for row in candidates if row.stands_for(key)), key=lambda row: "<" in row.key)
             assert fitting, f"{event.name}: {key} = {value!r} is not documented"
             assert type(value) in TYPES[fitting[0].type], f"{event.name}: {key} = {value!r} is no {fitting[0].type}"
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.section}-{row.key}")
-def test_every_attribute_that_is_documented_is_told(events: list[Event], row: Row) -> None:
-    """Nothing is promised that no record leads to."""
+def test_every_documented_attribute_is_reported(events: list[Event], row: Row) -> None:
+    """The page has no attribute that no record produces."""
     names = {event.name for event in events}
     about = [event for event in events if event.name == row.section or row.section not in names]
     assert any(row.stands_for(key) for event in about for key in event.attributes)
 
 
-def test_every_event_has_its_heading_and_its_scopes(events: list[Event]) -> None:
-    """The names and scopes that filters are written with."""
+def test_every_event_is_documented_with_its_scopes(events: list[Event]) -> None:
+    """Filters use these names and scopes."""
     names = {event.name for event in events}
     documented = {section for section in sections() if section.endswith("Event")}
     assert documented == names
@@ -214,8 +214,8 @@ def test_every_event_has_its_heading_and_its_scopes(events: list[Event]) -> None
         assert set(re.findall(r"`([^`]+)`", line[1])) == {e.class_scope for e in events if e.name == name}
 
 
-def test_the_failure_enricher_of_the_documentation_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is printed: its code, and the setting."""
+def test_the_documented_failure_enricher_adds_its_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs the documented code with the documented setting."""
     code = re.search(r"```python\n(# owners\.py\n.*?)```", TEXT, re.DOTALL)
     setting = re.search(r"`(events\.failure\.enrichers)=([^`]+)`", TEXT)
     assert code is not None

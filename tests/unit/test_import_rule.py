@@ -1,4 +1,4 @@
-"""Imports point one way, and nothing is imported that is not needed."""
+"""Tests of the import rules: one direction between parts, no cycles, no unneeded imports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import spark_events
 
 PACKAGE = Path(spark_events.__file__).parent
-# Part -> the parts that it may import, itself apart. The order is that of the design.
+# Parts that each part may import besides itself; the order is that of the design.
 LEAVES = {"event", "errors", "config", "loading", "loops", "metrics", "_version"}
 ALLOWED = {
     "event": {"errors"},
@@ -36,7 +36,7 @@ ALLOWED["conversation"] = ALLOWED["pipeline"] | {"pipeline"}
 ALLOWED["sidecar"] = ALLOWED["conversation"] | {"conversation"}
 ALLOWED["session"] = ALLOWED["sidecar"] | {"jars"}
 ALLOWED["cli"] = ALLOWED["session"] | {"sidecar", "session"}
-# The façade shows what a user needs; it must stay light, which is tested below.
+# The facade exports what users need; a test below keeps its import light.
 ALLOWED["__init__"] = LEAVES | {"reporters", "enrichment", "session"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -47,7 +47,7 @@ def part_of(module: Path) -> str:
 
 
 def imports_of(source: str, module: Path = PACKAGE / "__init__.py") -> set[str]:
-    """The parts of the package that a source imports, wherever in it."""
+    """Return the parts of the package that a source imports, at any level."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -68,7 +68,7 @@ def imports_of(source: str, module: Path = PACKAGE / "__init__.py") -> set[str]:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_point_one_way(module: Path) -> None:
-    """A part imports what is below it, never what is above or beside it."""
+    """A part imports only parts below it."""
     part = part_of(module)
     assert part in ALLOWED, f"{part} has no place in the order yet: give it one here and in the design"
     wrong = imports_of(module.read_text(encoding="utf-8"), module) - ALLOWED[part] - {part}
@@ -88,18 +88,18 @@ def test_imports_point_one_way(module: Path) -> None:
     ],
 )
 def test_the_rule_sees_every_form_of_import(source: str, parts: set[str]) -> None:
-    """The check itself is not blind."""
+    """The check recognizes all forms of import."""
     assert imports_of(source) == parts
 
 
-# Room of the enrichment -> the rooms that it may import, itself apart: what runs where.
+# Packages of the enrichment that each one may import besides itself, by where the code runs.
 ROOMS: dict[str, set[str]] = {"engine": set(), "worker": {"engine"}, "driver": {"engine", "worker"}}
 ROOMS["api"] = {"engine", "worker", "driver"}
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_rooms_of_the_enrichment_import_one_way(room: str) -> None:
-    """What runs in a worker imports nothing of the driver, and the engine knows neither."""
+def test_enrichment_packages_import_one_way(room: str) -> None:
+    """Worker code does not import driver code, and the engine imports neither."""
     package = PACKAGE / "enrichment"
     for module in sorted((package / room).rglob("*.py")):
         source = module.read_text(encoding="utf-8")
@@ -122,7 +122,7 @@ def test_no_class_of_the_enrichment_shares_its_name() -> None:
 
 
 def modules_named(node: ast.stmt) -> set[str]:
-    """Top-level packages that a statement imports."""
+    """Return the top-level packages that a statement imports."""
     names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
     names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
     return {name.partition(".")[0] for name in names}
@@ -133,7 +133,7 @@ def module_of(path: Path) -> str:
 
 
 def circle_in(sources: dict[str, str]) -> set[str]:
-    """Modules of which each imports the next, and the last the first; none where there is no such circle."""
+    """Return the modules of an import cycle, or nothing if there is no cycle."""
     needs: dict[str, set[str]] = {}
     for module, source in sources.items():
         named = set()
@@ -152,8 +152,8 @@ def circle_in(sources: dict[str, str]) -> set[str]:
     return set()
 
 
-def test_no_two_modules_need_each_other() -> None:
-    """Also within a part, also by an import inside a function or one for types alone."""
+def test_no_import_cycles() -> None:
+    """Includes cycles within a part, imports in functions and imports for types."""
     assert circle_in({module_of(path): path.read_text(encoding="utf-8") for path in MODULES}) == set()
 
 
@@ -165,13 +165,13 @@ def test_no_two_modules_need_each_other() -> None:
         ({"p.a": "if TYPE_CHECKING:\n    import p.b", "p.b": "from p.a import x"}, {"p.a", "p.b"}),
     ],
 )
-def test_the_rule_sees_every_circle(sources: dict[str, str], circle: set[str]) -> None:
-    """Imports inside functions and for types are seen; a line of modules is none."""
+def test_the_rule_sees_every_cycle(sources: dict[str, str], circle: set[str]) -> None:
+    """The check recognizes imports in functions and for types; a chain is no cycle."""
     assert circle_in(sources) == circle
 
 
 def modules_after(statement: str) -> set[str]:
-    """What is in sys.modules of a fresh Python after a statement."""
+    """Return the names in sys.modules of a new Python process after a statement."""
     program = f"{statement}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     return set(json.loads(done.stdout))
@@ -184,16 +184,16 @@ OTHER_REPORTERS = {f"spark_events.reporters.{path.stem}" for path in (PACKAGE / 
 }
 
 
-def test_the_sidecar_imports_neither_spark_nor_any_reporter_s_library() -> None:
-    """What is not configured is not imported; only the default log reporter is always there."""
+def test_the_sidecar_imports_neither_spark_nor_reporter_libraries() -> None:
+    """Only the configured reporters are imported; the default log reporter is always loaded."""
     loaded = modules_after("import spark_events.sidecar")
     assert "spark_events.sidecar" in loaded
     assert {name.partition(".")[0] for name in loaded} & FOREIGN == set()
     assert loaded & OTHER_REPORTERS == set()
 
 
-def test_building_a_pipeline_imports_what_is_configured_and_no_more() -> None:
-    """A file reporter brings the file reporter alone."""
+def test_building_a_pipeline_imports_only_configured_reporters() -> None:
+    """A file reporter imports only the file reporter."""
     loaded = modules_after(
         "from spark_events.config import Settings\nfrom spark_events.pipeline import build\n"
         "build(Settings.of({'events.reporter.a.type': 'file', 'events.reporter.a.path': 'x'}))"
@@ -212,12 +212,12 @@ def test_workers_import_what_every_executor_has() -> None:
 
 
 def test_the_facade_imports_no_spark() -> None:
-    """`import spark_events` works where no PySpark is."""
+    """`import spark_events` works without PySpark."""
     loaded = modules_after("import spark_events")
     assert {name.partition(".")[0] for name in loaded} & FOREIGN == set()
 
 
-def test_the_facade_names_what_it_shows() -> None:
-    """__all__ is sorted, complete, and everything in it is there."""
+def test_the_facade_has_a_sorted_and_complete_all() -> None:
+    """__all__ is sorted, complete, and every name exists."""
     assert spark_events.__all__ == sorted(spark_events.__all__)
     assert all(hasattr(spark_events, name) for name in spark_events.__all__)

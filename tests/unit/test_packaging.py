@@ -1,4 +1,4 @@
-"""A wheel always carries the shim's jar, built from these sources, of this version; or there is no wheel."""
+"""Tests of the packages: a wheel has the shim's jar of the same sources and version, or the build fails."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ JAR = Path("spark_events/jars/spark-events-shim.jar")
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """What a clean clone has, uncommitted work included: no jar, for git ignores it."""
+    """Copy of the repository with uncommitted changes but without the jar, which git ignores."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    target = tmp_path / "a clone"  # a space, for people have them
+    target = tmp_path / "a clone"  # a space, because users have such paths
     for name in filter(None, names.split("\0")):
-        if (ROOT / name).is_file():  # not if deleted since the last commit
+        if (ROOT / name).is_file():  # skip files deleted since the last commit
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target / name)
     assert not (target / JAR).exists()
@@ -39,14 +39,14 @@ def no_jdk(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def no_spark(tmp_path: Path) -> dict[str, str]:
-    """Hides the installed PySpark behind a package that has no jars, as pyspark-client's has none."""
+    """Hide the installed PySpark behind a package without jars, like pyspark-client."""
     (tmp_path / "hiding" / "pyspark").mkdir(parents=True)
     (tmp_path / "hiding" / "pyspark" / "__init__.py").touch()
     return {"PYTHONPATH": str(tmp_path / "hiding"), "SPARK_HOME": ""}
 
 
 def run(clone: Path, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
-    # Child Pythons warn on their own account; what they warn about is not this test's subject.
+    # Warnings of child Python processes do not concern this test.
     env = {**os.environ, "PYTHONWARNINGS": "ignore", **env}
     return subprocess.run([sys.executable, *command], cwd=clone, env=env, capture_output=True, text=True, check=False)
 
@@ -61,12 +61,12 @@ def manifest_of(jar: Path) -> str:
 
 
 def test_python_and_jar_have_the_same_version() -> None:
-    """The jar says which release it is of, and that is the package's."""
+    """The version in the jar's manifest is the package's version."""
     assert f"\r\nImplementation-Version: {spark_events.__version__}\r\n" in manifest_of(ROOT / JAR)
 
 
 def test_clean_clone_builds_a_wheel_with_its_jar(clone: Path) -> None:
-    """The wheel is pure Python, has the compiled shim, and the same sources give the same bytes."""
+    """The wheel is pure Python with the compiled shim, and the build is reproducible."""
     done = build_wheel(clone)
     assert done.returncode == 0, done.stdout + done.stderr
     [wheel] = (clone / "dist").glob("*.whl")
@@ -80,16 +80,16 @@ def test_clean_clone_builds_a_wheel_with_its_jar(clone: Path) -> None:
     assert packed == (clone / JAR).read_bytes() == (ROOT / JAR).read_bytes()
 
 
-def test_fresh_jar_is_used_as_it_is(clone: Path, no_jdk: dict[str, str], no_spark: dict[str, str]) -> None:
-    """With a jar of the present sources, a wheel needs neither a JDK nor Spark."""
+def test_up_to_date_jar_is_not_rebuilt(clone: Path, no_jdk: dict[str, str], no_spark: dict[str, str]) -> None:
+    """With an up-to-date jar the build needs neither a JDK nor Spark."""
     (clone / JAR).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / JAR, clone / JAR)
     done = build_wheel(clone, **no_jdk, **no_spark)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_no_jdk_no_wheel(clone: Path, no_jdk: dict[str, str]) -> None:
-    """Without the jar and without javac the build fails, and says which command helps."""
+def test_build_without_a_jdk_fails(clone: Path, no_jdk: dict[str, str]) -> None:
+    """Without jar and javac the build fails, with the command to run."""
     done = build_wheel(clone, **no_jdk)
     assert done.returncode != 0
     output = done.stdout + done.stderr
@@ -98,16 +98,16 @@ def test_no_jdk_no_wheel(clone: Path, no_jdk: dict[str, str]) -> None:
     assert not list(clone.glob("dist/*.whl"))
 
 
-def test_no_spark_no_wheel(clone: Path, no_spark: dict[str, str]) -> None:
-    """Without the jar and without Spark's jars the build fails, and says which command helps."""
+def test_build_without_spark_fails(clone: Path, no_spark: dict[str, str]) -> None:
+    """Without jar and Spark's jars the build fails, with the command to run."""
     done = build_wheel(clone, **no_spark)
     assert done.returncode != 0
     assert "no jars of Spark 4 or newer in PySpark or $SPARK_HOME; run: pip install" in done.stdout + done.stderr
     assert not list(clone.glob("dist/*.whl"))
 
 
-def test_changed_source_makes_the_jar_stale(clone: Path) -> None:
-    """An old jar is never taken for a new one: the check looks at contents, not at times."""
+def test_changed_source_makes_the_jar_outdated(clone: Path) -> None:
+    """The check compares contents instead of times."""
     (clone / JAR).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(ROOT / JAR, clone / JAR)
     assert run(clone, "jvm-shim/build.py", "--check").returncode == 0
@@ -116,12 +116,12 @@ def test_changed_source_makes_the_jar_stale(clone: Path) -> None:
     assert run(clone, "jvm-shim/build.py", "--check").returncode == 1
 
 
-def test_sdist_can_be_built_from(clone: Path) -> None:
-    """The source distribution has the Java sources and the way to build them, and no built jar."""
+def test_sdist_has_java_sources_and_build_script(clone: Path) -> None:
+    """The source distribution has the Java sources and the build script, and no jar."""
     done = run(clone, "-m", "hatchling", "build", "-t", "sdist")
     assert done.returncode == 0, done.stdout + done.stderr
     [sdist] = (clone / "dist").glob("*.tar.gz")
-    # How an archive is unpacked without a warning differs from one Python to the next: there, nobody minds one.
+    # Python versions differ in their warnings about tar extraction, so ignore them.
     assert run(clone, "-m", "tarfile", "-e", str(sdist), "unpacked").returncode == 0
     [top] = (clone / "unpacked").iterdir()
     assert (top / "jvm-shim" / "build.py").exists()

@@ -1,4 +1,4 @@
-"""From settings to reporters: every mistake is told, and with none at all there is a log."""
+"""Tests of the pipeline built from settings: every mistake is reported, and the default is a log reporter."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spark_events.reporters.log import LogReporter
 
 
 class Collecting(Reporter):
-    """A reporter of one's own, with a key of its own."""
+    """User-defined reporter with its own key."""
 
     @dataclasses.dataclass(frozen=True, slots=True)
     class Config:
@@ -65,7 +65,7 @@ class Exits(Reporter):
 
 
 class Slow(Collecting):
-    """Takes its time until somebody has noticed."""
+    """Reporter whose constructor waits until the test has seen the warning."""
 
     noticed: ClassVar[Callable[[], bool]]
 
@@ -75,7 +75,7 @@ class Slow(Collecting):
 
 
 class Unfinished(Reporter):
-    """Has forgotten report()."""
+    """Reporter without report()."""
 
 
 def pipeline(**settings: str) -> Pipeline:
@@ -83,7 +83,7 @@ def pipeline(**settings: str) -> Pipeline:
 
 
 def keys(settings: dict[str, str]) -> dict[str, str]:
-    """a__b=c is how Python spells events.a.b = c here; a dash is three underscores."""
+    """Convert keyword arguments to keys: a__b=c means events.a.b = c; three underscores are a dash."""
     return {"events." + key.replace("___", "-").replace("__", "."): value for key, value in settings.items()}
 
 
@@ -97,7 +97,7 @@ def reporters(made: Pipeline) -> dict[str, type]:
     return {delivery.name: type(delivery._worker._make()) for delivery in made.deliveries}
 
 
-def test_without_any_setting_there_is_a_log() -> None:
+def test_the_default_is_a_log_reporter() -> None:
     """One line in spark-defaults.conf is enough to see events."""
     made = pipeline()
     assert reporters(made) == {"log": LogReporter}
@@ -105,25 +105,25 @@ def test_without_any_setting_there_is_a_log() -> None:
     assert made.config.shutdown_timeout == 10.0
 
 
-def test_all_that_are_configured_are_active() -> None:
-    """Without events.reporters, whatever has a type is active, and the default log is not."""
+def test_all_configured_reporters_are_active() -> None:
+    """Without events.reporters, every reporter with a type is active, and the default log is not."""
     made = pipeline(reporter__audit__type="file", reporter__audit__path="/x", reporter__console__type="log")
     assert reporters(made) == {"audit": FileReporter, "console": LogReporter}
 
 
-def test_events_reporters_chooses_among_them_and_orders_them() -> None:
-    """Those that are named are active, in that order."""
+def test_events_reporters_selects_and_orders() -> None:
+    """The named reporters are active, in this order."""
     configured = {"reporter__b__type": "log", "reporter__a__type": "log", "reporter__c__type": "memory"}
     assert list(reporters(pipeline(reporters="c, b", **configured))) == ["c", "b"]
 
 
-def test_the_dispatcher_is_the_one_that_was_asked_for() -> None:
-    """events.dispatcher.type decides."""
+def test_the_configured_dispatcher_is_used() -> None:
+    """events.dispatcher.type selects the class."""
     assert type(pipeline(dispatcher__type="async-queued").dispatcher) is AsyncQueuedDispatcher
 
 
-def test_a_reporter_of_one_s_own_gets_its_configuration_and_its_events() -> None:
-    """package.module:Class with keys of its own works like those that come with the package."""
+def test_a_user_s_reporter_gets_its_config_and_events() -> None:
+    """package.module:Class with its own keys works like a built-in type."""
     made = pipeline(reporter__mine__type=f"{__name__}:Collecting", reporter__mine__colour="red")
     made.dispatcher.start()
     made.dispatcher.dispatch([Entry(1, event(1))], 1)
@@ -134,8 +134,8 @@ def test_a_reporter_of_one_s_own_gets_its_configuration_and_its_events() -> None
     assert [e.body for e in mine.events] == ["1"]
 
 
-def test_a_reporter_that_is_not_configured_is_a_problem() -> None:
-    """The message has the name, the key that is missing, and what there is."""
+def test_a_name_without_a_reporter_is_rejected() -> None:
+    """The message has the name, the missing key and the configured names."""
     assert problems(reporters="audit, consol", reporter__console__type="log") == (
         "events.reporters: given 'audit', but events.reporter.audit.type is not set; configured are: console",
         "events.reporters: given 'consol', but events.reporter.consol.type is not set; configured are: console",
@@ -145,7 +145,7 @@ def test_a_reporter_that_is_not_configured_is_a_problem() -> None:
 
 
 def test_a_reporter_without_a_type_is_one_problem_not_many() -> None:
-    """Which keys are right depends on the type, so they are not judged without it."""
+    """Valid keys depend on the type, so they are not checked without it."""
     (problem,) = problems(reporter__audit__path="/x", reporter__audit__whatever="y")
     assert problem.startswith("events.reporter.audit.type: required, but not set; allowed is one of database, file, ")
 
@@ -159,8 +159,8 @@ def test_a_reporter_without_a_type_is_one_problem_not_many() -> None:
         (f"{__name__}:Missing", "has no Missing"),
     ],
 )
-def test_a_type_that_cannot_be_used_is_told_with_the_reason(given: str, reason: str) -> None:
-    """What was given, why not, what is allowed, and where it stands."""
+def test_an_unusable_type_is_rejected_with_the_reason(given: str, reason: str) -> None:
+    """The message has the value, the reason, the allowed values and the origin."""
     (problem,) = problems(reporter__audit__type=given, reporter__audit__path="/x")
     assert problem.startswith(f"events.reporter.audit.type: given {given!r} (")
     assert reason in problem
@@ -178,15 +178,15 @@ def test_a_type_that_cannot_be_used_is_told_with_the_reason(given: str, reason: 
         ("Unfinished", "events.reporter.mine.type: given 'unit.test_pipeline:Unfinished' (Unfinished does not define"),
     ],
 )
-def test_a_reporter_that_cannot_be_made_is_told_by_name(given: str, reason: str) -> None:
-    """An error of a reporter's own constructor is a problem of its configuration."""
+def test_a_failing_constructor_is_reported_with_the_name(given: str, reason: str) -> None:
+    """An error in the reporter's constructor is a problem of its settings."""
     (problem,) = problems(reporter__mine__type=f"{__name__}:{given}")
     assert problem.startswith(reason)
 
 
 @pytest.mark.parametrize("name", ["", "ä", "a b", "a/b"])
-def test_a_reporter_s_name_is_a_name(name: str) -> None:
-    """It is part of metrics and of a spool's path; ``events.reporters`` takes no other either."""
+def test_a_reporter_s_name_is_validated(name: str) -> None:
+    """The name is part of metrics and of the spool's path; ``events.reporters`` has the same rule."""
     with pytest.raises(ConfigError) as caught:
         build(Settings.of({f"events.reporter.{name}.type": "log"}, "a file"))
     (problem,) = caught.value.problems
@@ -197,16 +197,16 @@ def test_a_reporter_s_name_is_a_name(name: str) -> None:
 @pytest.mark.parametrize(
     "settings", [{"reporter__a__delivery__guarantee": "guaranteed"}, {"dispatcher__type": "sync"}, {}]
 )
-def test_what_one_record_makes_finds_room_where_the_driver_waits(settings: dict[str, str]) -> None:
-    """However small the queue: it cannot wait between two events of one record."""
+def test_the_events_of_one_record_fit_if_the_driver_waits(settings: dict[str, str]) -> None:
+    """Applies to any queue size, because delivery cannot wait between two events of one record."""
     kinds = {"dispatcher__type": "async-queued", "reporter__a__type": "log", "dispatcher__queue__size": "1"}
     (delivery,) = pipeline(**{**kinds, **settings}).deliveries
     delivery.put(Entries([Entry(1, event(n)) for n in range(32)]))
     assert delivery.books().dropped == ({} if settings else {"mailbox-full": 31})
 
 
-def test_reporters_that_are_not_active_are_checked_for_syntax_only() -> None:
-    """No reference is looked up, no type is imported, and no mistake disables anything."""
+def test_inactive_reporters_are_checked_for_syntax_only() -> None:
+    """References are not resolved, types are not imported, and mistakes disable nothing."""
     made = pipeline(
         reporters="console",
         reporter__console__type="log",
@@ -238,8 +238,8 @@ def test_reporters_that_are_not_active_are_checked_for_syntax_only() -> None:
         (None, "events.reporters: given 'bad', but events.reporter.bad.type is not set; configured are: good"),
     ],
 )
-def test_a_reporter_that_cannot_be_used_is_disabled_alone(settings: dict[str, str] | None, told: str) -> None:
-    """The others run; with events.required, and where somebody is there to read the error, nothing does."""
+def test_an_unusable_reporter_is_disabled_and_others_run(settings: dict[str, str] | None, told: str) -> None:
+    """The others run; with events.required or strict checking, the error is raised."""
     bad = {} if settings is None else {"type": "file", **settings}
     keys_ = {f"events.reporter.bad.{key}": value for key, value in bad.items()}
     given = {**keys_, "events.reporters": "good, bad", "events.reporter.good.type": "log"}
@@ -255,26 +255,26 @@ def test_a_reporter_that_cannot_be_used_is_disabled_alone(settings: dict[str, st
         assert caught.value.problems == (problem,)
 
 
-def test_where_no_reporter_can_be_used_the_settings_are_refused() -> None:
-    """Nobody could tell of it otherwise; what is wrong with each of them is said."""
+def test_settings_without_a_usable_reporter_are_rejected() -> None:
+    """No reporter could report the problems, so the error lists all of them."""
     found = problems(reporter__a__type="file", reporter__b__type=f"{__name__}:Unfinished")
     assert [problem.partition(":")[0] for problem in found] == ["events.reporter.a.path", "events.reporter.b.type"]
 
 
 @pytest.mark.parametrize("given", ["", " "])
 def test_an_empty_python_is_the_default(given: str) -> None:
-    """As the driver reads it, which trims values."""
+    """The driver trims values in the same way."""
     assert pipeline(python=given.strip()).config.python is None
 
 
 def test_a_key_of_another_type_is_unknown() -> None:
-    """A path means nothing to a log."""
+    """The log reporter has no path."""
     (problem,) = problems(reporter__console__type="log", reporter__console__path="/x")
     assert problem.startswith("events.reporter.console.path: unknown key, given '/x'")
 
 
-def test_problems_of_all_parts_come_together() -> None:
-    """One message has everything that is wrong, from the dispatcher to the last reporter."""
+def test_problems_of_all_parts_are_reported_together() -> None:
+    """One error has all problems, from the dispatcher to the last reporter."""
     found = problems(
         dispatcher__type="fast",
         dispatcher__queue__size="0",
@@ -293,14 +293,14 @@ def test_problems_of_all_parts_come_together() -> None:
     assert found[1] == "events.dispatcher.type: given 'fast', allowed is one of sync, async-queued; set in a file"
 
 
-def test_a_process_of_its_own_is_asked_for_by_one_key() -> None:
-    """The reporter is neither made nor opened here; its settings go with it."""
+def test_isolation_process_selects_the_process_reporter() -> None:
+    """This process neither constructs nor opens the reporter; the settings are passed on."""
     made = pipeline(reporter__audit__type="file", reporter__audit__path="/x", reporter__audit__isolation="process")
     assert reporters(made) == {"audit": ProcessReporter}
 
 
-def test_an_isolation_that_does_not_exist_is_told() -> None:
-    """And so are wrong settings of a reporter that is to run in a process: before there is one."""
+def test_an_unknown_isolation_is_rejected() -> None:
+    """Settings of a reporter in a process are also validated before the process starts."""
     found = problems(reporter__a__type="log", reporter__a__isolation="container", reporter__b__type="file")
     assert found == (
         "events.reporter.a.isolation: given 'container', allowed is one of thread, process; set in a file",
@@ -308,10 +308,8 @@ def test_an_isolation_that_does_not_exist_is_told() -> None:
     )
 
 
-def test_a_constructor_that_keeps_everybody_waiting_is_named(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Nothing is reported before it returns: somebody must know whose fault that is."""
+def test_a_slow_constructor_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """No event is delivered before the constructor returns, so a warning names the reporter."""
     monkeypatch.setattr("spark_events.pipeline._SLOW_SECONDS", 0.02)
     said = "reporter slow: its constructor has not returned for 0.02 s"
     Slow.noticed = lambda: said in caplog.text

@@ -1,4 +1,4 @@
-"""Secrets: given by reference, and shown by nobody."""
+"""Tests of secrets: resolved from references and never shown."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def problems(**values: str) -> str:
     return str(raised.value)
 
 
-def test_a_reference_stands_for_a_variable_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anywhere in any value; a file's last line break is not a part of it."""
+def test_a_reference_is_replaced_by_a_variable_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At any place in a value; the last line break of a file is removed."""
     monkeypatch.setenv("SHOP_HOST", "db.example")
     (tmp_path / "password").write_text("s3cret\n\n")
     found = read(url="http://${env:SHOP_HOST}:80/${env:SHOP_HOST}", password=f"${{file:{tmp_path}/password}}")
@@ -42,15 +42,15 @@ def test_a_reference_stands_for_a_variable_or_a_file(tmp_path: Path, monkeypatch
     assert found.password == Secret("s3cret\n")
 
 
-def test_what_a_reference_names_and_is_not_there_is_said(tmp_path: Path) -> None:
-    """With the key, the reference and the reason."""
+def test_an_unresolvable_reference_is_rejected(tmp_path: Path) -> None:
+    """The message has the key, the reference and the reason."""
     said = problems(url="${env:NO_SUCH_VARIABLE}", password=f"${{file:{tmp_path}/none}}")
     assert "t.url: given '${env:NO_SUCH_VARIABLE}' (the sidecar's environment has no variable" in said
     assert f"(the file {tmp_path}/none cannot be read: No such file or directory)" in said
 
 
-def test_a_secret_shows_itself_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither in the repr of its config, nor in a log, nor formatted."""
+def test_a_secret_is_never_formatted(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the repr of its config nor a log line nor formatting shows it."""
     found = read(password="s3cret")
     assert found.password is not None
     logging.getLogger(__name__).error("%s %r", found.password, found)
@@ -59,7 +59,7 @@ def test_a_secret_shows_itself_to_nobody(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_a_problem_does_not_quote_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not what a reference stands for, not the value of a key that is called like a secret, even misspelled."""
+    """Neither a reference's value nor the value of a key with a secret's name, even if misspelled."""
     monkeypatch.setenv("PORT", "s3cret")
     said = problems(port="${env:PORT}", pasword="s3cret", password="", api_token="s3cret")
     assert "s3cret" not in said
@@ -67,8 +67,8 @@ def test_a_problem_does_not_quote_a_secret(monkeypatch: pytest.MonkeyPatch) -> N
     assert "t.api_token: unknown key, given a value that is not shown" in said
 
 
-def test_a_confidential_value_is_not_shown_whatever_its_key_is_called() -> None:
-    """Its kind says so; what is wrong with it and what is allowed are told all the same."""
+def test_a_confidential_value_is_not_shown() -> None:
+    """The kind marks the value as confidential; the message still has the reason and the allowed values."""
 
     def parse(value: str) -> str:
         raise ValueError("too short")
@@ -97,5 +97,5 @@ def test_a_confidential_value_is_not_shown_whatever_its_key_is_called() -> None:
     ],
 )
 def test_a_password_in_a_url_is_not_shown(text: str, shown: str) -> None:
-    """Wherever in a text the URL stands, and whatever should have been escaped in the password."""
+    """For a URL at any place in a text, and for a password with unescaped characters."""
     assert without_password(text) == shown

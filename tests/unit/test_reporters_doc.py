@@ -1,4 +1,4 @@
-"""The reporter of docs/reporters.md, copied from there, does what it says."""
+"""Test of the example reporter in docs/reporters.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DOC = (ROOT / "docs" / "reporters.md").read_text()
 
 @pytest.fixture
 def received() -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """A server's address, and the bodies that were posted to it."""
+    """Run a server; yield its URL and the bodies posted to it."""
     bodies: list[dict[str, str]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -36,10 +36,10 @@ def received() -> Iterator[tuple[str, list[dict[str, str]]]]:
         thread.join()
 
 
-def test_the_reporter_of_the_documentation_pages(
+def test_the_documented_reporter_pages_on_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, received: tuple[str, list[dict[str, str]]]
 ) -> None:
-    """As it is printed: its code, its keys, in a real sidecar, and only what is an error."""
+    """Runs the documented code and settings in a real sidecar; only errors are posted."""
     url, bodies = received
     code = re.search(r"```python\n(# paging\.py\n.*?)```", _DOC, re.DOTALL)
     keys = dict(re.findall(r"^spark\.(events\.reporter\.page\.\w+)\s+(\S+)$", _DOC, re.MULTILINE))

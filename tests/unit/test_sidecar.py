@@ -1,4 +1,4 @@
-"""The sidecar as the process that it is, with a small driver at the other end of its pipes."""
+"""Tests of the sidecar process with a small driver at the other end of its pipes."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def statuses(path: Path) -> list[tuple[Any, Any]]:
     return [(a["spark.entity"], a["status.new"]) for a in told]
 
 
-def test_it_says_when_it_is_ready(driver: FakeDriver) -> None:
-    """The first answer is its verdict on itself: its version and its process."""
+def test_the_sidecar_reports_when_it_is_ready(driver: FakeDriver) -> None:
+    """The first answer has its version and process id."""
     driver.await_answer("ready", version=__version__, pid=driver.process.pid)
     assert driver.answers[0]["kind"] == "ready"
 
 
 def test_a_whole_application_is_reported_and_acknowledged(driver: FakeDriver, path: Path) -> None:
-    """Records go in, events are in the file when they are acknowledged, and the end is quick."""
+    """Acknowledged events are in the file, and the end is quick."""
     last = driver.tell(application_start(), query_started(), query_progress(0), query_terminated(), application_end())
     driver.await_answer("ack", through=last)
     events = read_events(path)
@@ -85,7 +85,7 @@ def test_a_whole_application_is_reported_and_acknowledged(driver: FakeDriver, pa
 
 
 def test_the_report_counts_records_that_made_no_event(driver: FakeDriver, path: Path) -> None:
-    """What was told twice and what is not known is no crash, but it is not hidden either."""
+    """Repeated and unknown records are not an error, but the report counts them."""
     driver.tell(application_start(), query_started(), query_started(), {"kind": "of_the_future"})
     driver.tell({"kind": "job_end", "job_id": 7, "time": START}, application_end())
     driver.send(goodbye(within_ms=60_000))
@@ -97,8 +97,8 @@ def test_the_report_counts_records_that_made_no_event(driver: FakeDriver, path: 
     assert report["body"].endswith("; 1 job finished without an event, because the start was not seen")
 
 
-def test_the_report_counts_what_predecessors_have_done(path: Path, errors: Path) -> None:
-    """What had come to its end with them; what they held was sent again. And what the driver has dropped."""
+def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: Path) -> None:
+    """Counts settled events of earlier sidecars (held ones are sent again) and the driver's drops."""
     settings = file_to(path)
     counted = {"accepted": 50, "delivered": 40, "dropped": 3, "dropped.rejected": 3, "failures": 2, "timeouts": 1}
     with FakeDriver(errors, greet=False) as driver:
@@ -123,10 +123,10 @@ def test_the_report_counts_what_predecessors_have_done(path: Path, errors: Path)
 
 
 @pytest.mark.parametrize(("state", "old"), [(0, None), (1, "half-open"), (2, "open")])
-def test_a_breaker_that_was_open_with_a_predecessor_is_told_as_closed(
+def test_an_open_breaker_of_an_earlier_sidecar_is_reported_as_closed(
     path: Path, errors: Path, state: int, old: str | None
 ) -> None:
-    """It ended with the predecessor: whoever has read that it is open would go on believing it."""
+    """The breaker ended with the earlier sidecar, so its last reported state must be corrected."""
     before = {"audit": {"delivered": 4, "breaker": state}, "of another time": {"breaker": 2}}
     with FakeDriver(errors, greet=False) as driver:
         driver.send({**hello(file_to(path)), "restarts": 1, "before": before})
@@ -143,8 +143,8 @@ def test_a_breaker_that_was_open_with_a_predecessor_is_told_as_closed(
     assert "reporter.audit.breaker" not in report["attributes"]
 
 
-def test_records_that_were_dropped_are_in_the_report_without_a_goodbye(path: Path, errors: Path) -> None:
-    """The driver is gone and cannot say how many there were in all; those are counted that it had told."""
+def test_the_report_counts_drops_without_a_goodbye(path: Path, errors: Path) -> None:
+    """A killed driver cannot send the total, so the reported drops are counted."""
     with FakeDriver(errors, file_to(path)) as driver:
         lost = {"kind": "dropped", "at": 1, "where": "handoff", "records": {"job_start": 3, "job_end": 2}}
         driver.await_answer("ack", through=driver.tell(application_start(), lost))
@@ -155,15 +155,15 @@ def test_records_that_were_dropped_are_in_the_report_without_a_goodbye(path: Pat
 
 
 def test_acknowledgements_rise_and_carry_the_next_number(driver: FakeDriver) -> None:
-    """A successor can go on counting from the last acknowledgement."""
+    """A restarted sidecar continues from the numbers of the last acknowledgement."""
     for record in (application_start(), {"kind": "of_the_future"}, query_started()):
         driver.await_answer("ack", through=driver.tell(record))
     acks = [(a["through"], a["sequence"]) for a in driver.answers if a["kind"] == "ack"]
     assert acks == [(1, 2), (2, 2), (3, 3)]
 
 
-def test_async_queued_acknowledges_when_it_has_delivered(path: Path, errors: Path) -> None:
-    """With async-queued the answer comes from the reporter's own thread."""
+def test_async_queued_acknowledges_after_delivery(path: Path, errors: Path) -> None:
+    """With async-queued, the reporter's thread causes the answer."""
     with FakeDriver(errors, file_to(path, **{"events.dispatcher.type": "async-queued"})) as driver:
         driver.await_answer("ack", through=driver.tell(application_start()))
         assert statuses(path) == [("application", "RUNNING")]
@@ -171,8 +171,8 @@ def test_async_queued_acknowledges_when_it_has_delivered(path: Path, errors: Pat
 
 @pytest.mark.skipif(not two_processors(), reason="needs Linux and two processors to choose one")
 @pytest.mark.parametrize("wanted", [True, False])
-def test_who_only_needs_the_interpreter_runs_where_events_are_made(path: Path, errors: Path, wanted: bool) -> None:
-    """A file; not one that is compressed beside it, nor what reports elsewhere, nor who watches over all."""
+def test_file_reporters_share_a_processor_with_the_translation(path: Path, errors: Path, wanted: bool) -> None:
+    """Only a plain file reporter; not one with compression, other types, or the supervising thread."""
     settings = {
         **file_to(path),
         "events.sidecar.affinity": str(wanted).lower(),
@@ -201,15 +201,15 @@ def test_who_only_needs_the_interpreter_runs_where_events_are_made(path: Path, e
             return len(seen[-1]) == 2 if wanted else time.monotonic() > began + 2
 
         began = time.monotonic()
-        # Where others want that processor at that moment, it is tried again.
+        # The sidecar retries while other programs use that processor.
         eventually(has_looked, within=60)
     assert max(map(len, seen)) == (2 if wanted else 0)
     assert all(len(processors) == 1 for processors in seen[-1])
     assert len(set(map(frozenset, seen[-1]))) == (1 if wanted else 0)
 
 
-def test_a_program_that_a_reporter_starts_does_not_read_the_records(path: Path, errors: Path) -> None:
-    """Its standard input is empty: what the driver says is meant for the sidecar."""
+def test_a_reporter_s_program_does_not_read_the_records(path: Path, errors: Path) -> None:
+    """Its standard input is empty, because the driver's records are meant for the sidecar."""
     settings = file_to(path, **{"events.reporter.audit.type": "misbehaving:StartsAProgram"})
     with FakeDriver(errors, settings) as driver:
         driver.await_answer("ack", through=driver.tell(application_start(), query_started()))
@@ -217,16 +217,16 @@ def test_a_program_that_a_reporter_starts_does_not_read_the_records(path: Path, 
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_a_program_that_a_reporter_starts_can_be_ended(path: Path, errors: Path, isolation: str) -> None:
-    """The sidecar leaves the driver's signals alone; that is no matter of those programs."""
+def test_a_reporter_s_program_can_be_terminated(path: Path, errors: Path, isolation: str) -> None:
+    """The sidecar ignores the driver's signals; child programs must not inherit that."""
     audit = {"events.reporter.audit.type": "misbehaving:EndsAProgram", "events.reporter.audit.isolation": isolation}
     with FakeDriver(errors, file_to(path, **audit)) as driver:
         driver.await_answer("ack", through=driver.tell(application_start()))
         assert statuses(path) == [("application", "RUNNING")]
 
 
-def test_a_child_that_a_reporter_leaves_does_not_stand_for_the_sidecar(path: Path, errors: Path) -> None:
-    """When the sidecar is killed, the driver learns it by both pipes, whatever lives on of it."""
+def test_a_reporter_s_child_does_not_keep_the_pipes_open(path: Path, errors: Path) -> None:
+    """When the sidecar is killed, both pipes close even if a child process survives."""
     settings = file_to(path, **{"events.reporter.audit.type": "misbehaving:LeavesAChild"})
     with FakeDriver(errors, settings) as driver:
         driver.await_answer("ack", through=driver.tell(application_start()))
@@ -242,9 +242,9 @@ def test_a_child_that_a_reporter_leaves_does_not_stand_for_the_sidecar(path: Pat
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_a_child_that_comes_back_from_a_call_delivers_nothing(path: Path, errors: Path, isolation: str) -> None:
-    """Every event is there once, though there were two after each call."""
-    audit = {"events.reporter.audit.type": "misbehaving:ComesBackTwice", "events.reporter.audit.isolation": isolation}
+def test_a_forked_reporter_call_delivers_once(path: Path, errors: Path, isolation: str) -> None:
+    """Every event is delivered once, although two processes return from each call."""
+    audit = {"events.reporter.audit.type": "misbehaving:ForksInCall", "events.reporter.audit.isolation": isolation}
     with FakeDriver(errors, file_to(path, **audit)) as driver:
         for record in (application_start(), query_started("r1", "q1"), query_started("r2", "q2")):
             driver.await_answer("ack", through=driver.tell(record))
@@ -253,8 +253,8 @@ def test_a_child_that_comes_back_from_a_call_delivers_nothing(path: Path, errors
     assert [e["sequence"] for e in read_events(path)] == [1, 2, 3, 4]
 
 
-def test_large_events_for_a_reporter_that_hangs_do_not_fill_the_memory(path: Path, errors: Path) -> None:
-    """What the driver's container may have is the driver's. The others get all of them; what is shed is counted."""
+def test_large_events_for_a_hanging_reporter_do_not_fill_the_memory(path: Path, errors: Path) -> None:
+    """Memory stays bounded; the other reporter gets every event, and shed events are counted."""
     hanging = {"events.reporter.hanging.type": "misbehaving:BlocksPlain", "events.dispatcher.type": "async-queued"}
     with FakeDriver(errors, file_to(path, **hanging)) as driver:
         driver.await_answer("ready")
@@ -272,12 +272,12 @@ def test_large_events_for_a_reporter_that_hangs_do_not_fill_the_memory(path: Pat
 
         eventually(lambda: dropped().get("hanging", 0) >= 150)
         assert dropped()["audit"] == 0
-    # All of them would be 400 MB.
+    # All events together have 400 MB.
     assert taken < 200e6
 
 
-def test_settings_that_cannot_be_used_are_refused_with_all_reasons(errors: Path) -> None:
-    """The one answer has every problem, with the keys as they were given, and the process ends."""
+def test_invalid_settings_are_refused_with_all_reasons(errors: Path) -> None:
+    """One answer has all problems with the keys as written, and the process ends."""
     wrong = {"spark.events.dispatcher.type": "fast", "events.reporter.a.type": "file"}
     with FakeDriver(errors, wrong) as driver:
         reason = driver.await_answer("refused")["reason"]
@@ -289,7 +289,7 @@ def test_settings_that_cannot_be_used_are_refused_with_all_reasons(errors: Path)
 
 @pytest.mark.parametrize("first", [hello({}, protocol=99), application_start(), b"GET / HTTP/1.1\n"])
 def test_a_shim_of_another_version_is_refused(errors: Path, first: Any) -> None:
-    """Jar and package must belong together; the reason says what to do."""
+    """Jar and package versions must match; the reason says what to do."""
     with FakeDriver(errors, greet=False) as driver:
         driver.send(first)
         assert (
@@ -299,16 +299,16 @@ def test_a_shim_of_another_version_is_refused(errors: Path, first: Any) -> None:
         assert driver.await_exit() == 2
 
 
-def test_a_pipe_without_a_single_line_is_the_end(errors: Path) -> None:
-    """A driver that dies before it says anything leaves nothing behind."""
+def test_a_pipe_closed_without_a_line_ends_the_sidecar(errors: Path) -> None:
+    """The driver died before its first line, so there is nothing to report."""
     with FakeDriver(errors, greet=False) as driver:
         driver.close_pipe()
         assert driver.await_exit() == 0
         assert driver.answers == []
 
 
-def test_a_driver_that_lives_on_is_not_lost(driver: FakeDriver, path: Path) -> None:
-    """A pipe that closes while its driver lives is said in the log, and is no LOST."""
+def test_a_live_driver_with_a_closed_pipe_is_not_lost(driver: FakeDriver, path: Path) -> None:
+    """If the pipe closes while the driver lives, the log has an error, and no LOST is reported."""
     driver.await_answer("ack", through=driver.tell(application_start()))
     driver.close_pipe()
     assert driver.await_exit() == 0
@@ -316,24 +316,24 @@ def test_a_driver_that_lives_on_is_not_lost(driver: FakeDriver, path: Path) -> N
     assert statuses(path) == [("application", "RUNNING")]
 
 
-def test_a_jvm_that_said_that_it_goes_down_is_not_lost(driver: FakeDriver, path: Path) -> None:
-    """An orderly shutdown without an end of the application is ENDED."""
+def test_a_jvm_shutdown_is_not_lost(driver: FakeDriver, path: Path) -> None:
+    """A JVM shutdown without an end of the application is reported as ENDED."""
     driver.tell(application_start(), {"kind": "jvm_shutdown"})
     driver.close_pipe()
     assert driver.await_exit() == 0
     assert statuses(path) == [("application", "RUNNING"), ("application", "ENDED")]
 
 
-def test_an_application_that_was_over_stays_over(driver: FakeDriver, path: Path) -> None:
-    """Behind the end, a closed pipe means nothing."""
+def test_a_pipe_closed_after_the_end_changes_nothing(driver: FakeDriver, path: Path) -> None:
+    """After the end of the application, a closed pipe is normal."""
     driver.tell(application_start(), application_end())
     driver.close_pipe()
     assert driver.await_exit() == 0
     assert statuses(path) == [("application", "RUNNING"), ("application", "FINISHED")]
 
 
-def test_what_is_restored_is_known_but_not_reported_again(path: Path, errors: Path) -> None:
-    """A successor goes on with the numbers and the knowledge of the one that died."""
+def test_restored_records_are_not_reported_again(path: Path, errors: Path) -> None:
+    """A restarted sidecar continues with the numbers and the state of the previous one."""
     with FakeDriver(errors, greet=False) as driver:
         driver.send(hello(file_to(path), sequence=41, restarts=1))
         driver.send({"kind": "restored", "record": {"seq": 1, **application_start()}})
@@ -346,8 +346,8 @@ def test_what_is_restored_is_known_but_not_reported_again(path: Path, errors: Pa
     assert event["attributes"]["spark.app.name"] == "shop"
 
 
-def test_damaged_lines_do_no_harm(driver: FakeDriver, path: Path) -> None:
-    """What cannot be understood is passed over, and what comes behind it is reported."""
+def test_damaged_lines_are_skipped(driver: FakeDriver, path: Path) -> None:
+    """Invalid lines are skipped, and later records are reported."""
     driver.send(b"\n", b"{}\n", b"not json\n", b'{"kind":"restored","record":7}\n')
     driver.send(b'{"seq":1,"kind":"query_progress","progress":{"id":3}}\n')
     driver.send({"seq": 2, **application_start()})
@@ -356,7 +356,7 @@ def test_damaged_lines_do_no_harm(driver: FakeDriver, path: Path) -> None:
 
 
 def test_a_reporter_that_prints_does_not_break_the_answers(errors: Path) -> None:
-    """What a reporter writes to standard output goes where the driver's errors go."""
+    """A reporter's standard output is redirected to the driver's standard error."""
     with FakeDriver(errors, {"events.reporter.p.type": "fakes:PrintingReporter"}) as driver:
         driver.await_answer("ack", through=driver.tell(application_start()))
         driver.send(goodbye())
@@ -367,8 +367,8 @@ def test_a_reporter_that_prints_does_not_break_the_answers(errors: Path) -> None
     assert "printed 1" in errors.read_text()
 
 
-def test_what_a_reporter_suffers_is_said_in_the_driver_s_log(tmp_path: Path, errors: Path) -> None:
-    """A path that cannot be written is a line in the driver's log with the reporter and the path."""
+def test_reporter_failures_are_in_the_driver_s_log(tmp_path: Path, errors: Path) -> None:
+    """For an unwritable path, the driver's log has the reporter and the path."""
     nowhere = tmp_path / "missing" / "events.jsonl"
     settings = file_to(nowhere, **{"events.shutdown.timeout": "1s", "events.dispatcher.type": "async-queued"})
     with FakeDriver(errors, settings) as driver:
@@ -381,10 +381,10 @@ def test_what_a_reporter_suffers_is_said_in_the_driver_s_log(tmp_path: Path, err
         driver.await_answer("log", message="reporter audit: 2 events were not delivered in time and are lost")
 
 
-def test_a_refused_connection_costs_the_end_little(path: Path, errors: Path) -> None:
-    """The rest of its time is for destinations that answer; the others have everything, and the loss is counted."""
+def test_a_refused_connection_does_not_delay_the_end(path: Path, errors: Path) -> None:
+    """The sidecar ends early; the other reporter gets every event, and losses are counted."""
     with socket.socket() as nobody:
-        # Bound and not listening: every connection is refused, and no other process gets the port.
+        # Bound but not listening: connections are refused, and no other process gets the port.
         nobody.bind(("127.0.0.1", 0))
         endpoint = f"http://127.0.0.1:{nobody.getsockname()[1]}"
         collector = {"type": "otlp", "endpoint": endpoint, "protocol": "http/protobuf"}
@@ -397,20 +397,20 @@ def test_a_refused_connection_costs_the_end_little(path: Path, errors: Path) -> 
             assert driver.await_exit(within=60) == 0
     *_, report = read_events(path)
     told = report["attributes"]
-    # An open breaker is an event, too.
+    # The event of an opened breaker counts as well.
     assert told["lost"] == told["reporter.otlp.dropped.shutdown"] == told["reporter.otlp.accepted"] >= 3
 
 
 def test_without_reporters_events_go_to_the_driver_s_standard_error(errors: Path) -> None:
-    """One line in spark-defaults.conf is enough: the default is a log."""
+    """One line in spark-defaults.conf is enough: the default reporter is a log."""
     with FakeDriver(errors) as driver:
         driver.await_answer("ack", through=driver.tell(application_start()))
     assert "INFO  JobStatusChangeEvent: Application 'shop' started" in errors.read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_signals_that_are_meant_for_the_driver_do_not_end_it(driver: FakeDriver, path: Path, number: int) -> None:
-    """Ctrl-C and SIGTERM reach the whole group; the sidecar must see the driver's end and report it."""
+def test_signals_for_the_driver_do_not_end_the_sidecar(driver: FakeDriver, path: Path, number: int) -> None:
+    """Ctrl-C and SIGTERM reach the whole process group; the sidecar must survive to report the driver's end."""
     driver.await_answer("ready")
     os.kill(driver.process.pid, number)
     driver.await_answer("ack", through=driver.tell(application_start(), application_end("SIGTERM")))
@@ -419,8 +419,8 @@ def test_signals_that_are_meant_for_the_driver_do_not_end_it(driver: FakeDriver,
     assert eventually(lambda: statuses(path))[-1] == ("application", "CANCELLED")
 
 
-def test_the_report_has_what_is_delivered_in_spite_of_a_pause(path: Path, errors: Path) -> None:
-    """The destination has asked for an hour and takes everything a moment later: nothing is told as lost."""
+def test_the_report_counts_events_delivered_despite_a_requested_delay(path: Path, errors: Path) -> None:
+    """The destination requests a delay of an hour but accepts everything a moment later: no event counts as lost."""
     settings = {**file_to(path), "events.reporter.t.type": "fakes:ThrottlingReporter"}
     with FakeDriver(errors, {**settings, "events.dispatcher.type": "async-queued"}) as driver:
         driver.tell(application_start(), query_started())
@@ -432,8 +432,8 @@ def test_the_report_has_what_is_delivered_in_spite_of_a_pause(path: Path, errors
     assert report["attributes"]["reporter.t.delivered"] == 2
 
 
-def test_who_has_taken_all_is_not_told_as_late_for_a_breaker_that_opens_at_the_end(path: Path, errors: Path) -> None:
-    """The event of that is made when the others are done, and they take it before the books are told."""
+def test_a_breaker_opened_at_the_end_does_not_make_others_late(path: Path, errors: Path) -> None:
+    """The other reporters get the event of the opened breaker before the report is built."""
     settings = {**file_to(path), "events.reporter.t.type": "misbehaving:RaisesAlways"}
     with FakeDriver(errors, {**settings, "events.dispatcher.type": "async-queued"}) as driver:
         driver.tell(application_start(), query_started())
@@ -445,8 +445,8 @@ def test_who_has_taken_all_is_not_told_as_late_for_a_breaker_that_opens_at_the_e
     assert report["body"].partition("; ")[2] == "t 0 of 3 delivered, 3 lost"
 
 
-def test_the_report_does_not_foretell_what_becomes_of_what_is_on_disk(path: Path, errors: Path, tmp_path: Path) -> None:
-    """Behind it the reporter is tried once more: only what it does not take then is left to the next start."""
+def test_the_report_counts_events_on_disk_as_not_delivered_yet(path: Path, errors: Path, tmp_path: Path) -> None:
+    """The reporter gets another attempt after the report; the rest stays on disk until the next start."""
     settings = {
         **file_to(path),
         "events.reporter.t.type": "misbehaving:RaisesAlways",
@@ -458,16 +458,14 @@ def test_the_report_does_not_foretell_what_becomes_of_what_is_on_disk(path: Path
         driver.send(goodbye(within_ms=8_000))
         assert driver.await_exit(within=20) == 0
     *_, report = read_events(path)
-    # A third where its breaker has opened by then.
+    # Three if the breaker has opened by then.
     assert re.fullmatch(r"t 0 of (2|3) delivered, \1 on disk, not delivered yet", report["body"].rpartition("; ")[2])
     assert report["severity"] == "INFO"
 
 
 @pytest.mark.parametrize("dispatcher", ["async-queued", "sync"])
-def test_a_reporter_that_hangs_does_not_outlast_the_goodbye(
-    errors: Path, path: Path, dispatcher: str, witness: Witness
-) -> None:
-    """The driver waits so long and no longer; what is lost is said, and the others get everything in that time."""
+def test_a_hanging_reporter_does_not_delay_the_end(errors: Path, path: Path, dispatcher: str, witness: Witness) -> None:
+    """The sidecar ends at the driver's deadline, logs the loss, and the other reporter gets every event before."""
     settings = {
         "events.reporter.h.type": "fakes:HangingReporter",
         "events.reporter.audit.type": "file",
@@ -481,13 +479,13 @@ def test_a_reporter_that_hangs_does_not_outlast_the_goodbye(
         driver.tell(query_started())
         driver.send(goodbye(within_ms=3_000))
         assert driver.await_exit() == 0
-        # Well before events.dispatcher.sync.timeout, which is 10 s.
+        # Well before events.dispatcher.sync.timeout (10 s).
         assert witness.late(deadline) < 2
         driver.await_answer("log", message="reporter h: 3 events were not delivered in time and are lost")
         assert [answer["message"] for answer in driver.answers if answer["kind"] == "log"] == [
             "reporter h: 3 events were not delivered in time and are lost"
         ]
     assert [told["name"] for told in read_events(path)][:2] == ["JobStatusChangeEvent"] * 2
-    # For this one a tenth of that time is left, behind all others; where the machine stood still, nothing.
+    # The report gets the last tenth of the time; it may be missing if the machine stalled then.
     last = read_events(path)[-1]["name"]
     assert last == "DispatcherReportEvent" or witness.took(deadline - 0.6, deadline) < 0.3

@@ -1,4 +1,4 @@
-"""conf/spark-defaults.conf.template has every key there is, once, commented out, with its default."""
+"""Compare conf/spark-defaults.conf.template with the code: every key once, commented out, with its default."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ TEMPLATE = ROOT / "conf" / "spark-defaults.conf.template"
 _KEY = re.compile(r"# ((?:spark\.)?events\.[A-Za-z0-9.-]+)(?:\s+(\S.*))?")
 _REPORTER = re.compile(r"events\.reporter\.([^.]+)\.(.+)")
 _NO_DEFAULT = "# (no default)"
-#: Examples that name files or variables of a machine that is not this one, or go with another choice than the default.
+#: Examples with files or variables that this machine does not have, or that need another choice than the default.
 _ELSEWHERE = re.compile(
     r"\.(template|routing-key|password|signature\.secret|headers|proxy|tls\.\w+|sasl\.\w+|ssl\.[a-z.]+)$"
 )
 
 
 class Line(NamedTuple):
-    """A key of the template, its value, and whether it is marked to have no default."""
+    """One key of the template, its value, and whether it is marked as having no default."""
 
     key: str
     value: str
@@ -41,7 +41,7 @@ def lines() -> list[Line]:
 
 
 def reporter_types() -> dict[str, str]:
-    """The reporters of the template and their types."""
+    """Return the reporters of the template with their types."""
     found = {}
     for line in lines():
         match = _REPORTER.fullmatch(line.key)
@@ -59,31 +59,31 @@ def declared_for(line: Line) -> Option | None:
 
 
 def test_everything_is_commented_out() -> None:
-    """Copied as it is, the template changes nothing."""
+    """A copy of the template changes nothing."""
     active = [line for line in TEMPLATE.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     assert active == []
 
 
-def test_no_key_stands_there_twice() -> None:
-    """In a properties file the last one wins, silently."""
+def test_no_key_appears_twice() -> None:
+    """In a properties file the last of several values applies without a warning."""
     keys = [line.key for line in lines()]
     assert sorted({key for key in keys if keys.count(key) > 1}) == []
 
 
-def test_no_key_is_one_that_does_not_exist() -> None:
-    """A key that was renamed is renamed here, too."""
+def test_every_key_exists() -> None:
+    """The template has no removed or renamed key."""
     assert [line.key for line in lines() if declared_for(line) is None] == []
 
 
-def test_every_key_of_the_driver_is_there() -> None:
-    """Events, dispatcher and translation: nothing that can be set is hidden."""
+def test_every_driver_key_is_in_the_template() -> None:
+    """Includes all keys for events, dispatcher and translation."""
     there = {line.key for line in lines()}
     assert [key for key, _ in of_the_driver() if key not in there] == []
 
 
 @pytest.mark.parametrize("type_name", BUILT_IN)
-def test_every_type_of_reporter_is_shown_once_with_its_own_keys(type_name: str) -> None:
-    """One reporter of each type, with all keys that its type alone has."""
+def test_every_reporter_type_is_shown_once_with_its_keys(type_name: str) -> None:
+    """One reporter per type, with all keys that only this type has."""
     names = [name for name, shown in reporter_types().items() if shown == type_name]
     assert len(names) == 1
     there = {line.key for line in lines()}
@@ -91,8 +91,8 @@ def test_every_type_of_reporter_is_shown_once_with_its_own_keys(type_name: str) 
     assert [key for key in own if f"events.reporter.{names[0]}.{key}" not in there] == []
 
 
-def test_the_keys_that_all_reporters_have_are_shown() -> None:
-    """Delivery and selection are explained with one reporter at least."""
+def test_the_keys_of_every_reporter_are_shown() -> None:
+    """At least one reporter shows the keys for delivery and selection."""
     shown = {match[2] for line in lines() if (match := _REPORTER.fullmatch(line.key))}
     every = [declared.key for section in SECTIONS_OF_ALL for declared in options(section)]
     assert [key for key in every if key not in shown] == []
@@ -100,7 +100,7 @@ def test_the_keys_that_all_reporters_have_are_shown() -> None:
 
 @pytest.mark.parametrize("line", lines(), ids=lambda line: line.key)
 def test_a_value_is_the_default_or_marked_as_an_example(line: Line) -> None:
-    """What stands there is what happens without it; where nothing would, it says so."""
+    """A value is the default, or it is marked as an example."""
     declared = declared_for(line)
     assert declared is not None, f"{line.key} does not exist"
     default = default_of(declared)
@@ -111,7 +111,7 @@ def test_a_value_is_the_default_or_marked_as_an_example(line: Line) -> None:
 
 
 def test_the_whole_template_is_a_valid_configuration() -> None:
-    """With every comment sign taken away it is accepted as it is, but for what only the user's machine has."""
+    """With all lines uncommented it is valid, except for files and variables of the user's machine."""
     settings = Settings.of({line.key: line.value for line in lines() if not _ELSEWHERE.search(line.key)}, str(TEMPLATE))
     made = build(settings)
     assert {delivery.name for delivery in made.deliveries} <= set(reporter_types())
