@@ -1,4 +1,4 @@
-"""From records to Events: pure functions and small state machines, one file a subject.
+"""Translation of records to events: pure functions and small state machines, one file per subject.
 
-Nothing here does I/O, reads a clock or starts a thread: the same records give the same events.
+The code here does no I/O, reads no clock and starts no thread, so equal records give equal events.
 """

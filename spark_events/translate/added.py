@@ -1,4 +1,4 @@
-"""Events that a program has made itself: they get what every event has, and are judged as every event is."""
+"""Events that a program adds itself, completed with the attributes of the application and its query."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _QUERY = "spark.streaming.query.id"
 
 
 def added(record: Added, queries: Queries) -> Iterator[Draft]:
-    """The event as it was made, with the names of its query where it says which one it belongs to.
+    """Return the program's event, with the name of its query if the event has a query id.
 
     Raises:
-        InvalidEventError: no event can be made of it.
+        InvalidEventError: when the record does not describe a valid event.
     """
-    told = record.event
-    run = queries.of_query(str(told.attributes.get(_QUERY, "")))
+    given = record.event
+    run = queries.of_query(str(given.attributes.get(_QUERY, "")))
     of_query = {} if run is None else present(run.scope_variables)
-    # What the program tells wins: a late event is of an earlier run of its query.
-    builder = EventBuilder(told.class_scope, told.name).set_attributes({**of_query, **told.attributes})
-    event = builder.set_severity(told.severity).set_body(told.body or told.name).build()
+    # The program's attributes win: a late event may belong to an earlier run of its query.
+    builder = EventBuilder(given.class_scope, given.name).set_attributes({**of_query, **given.attributes})
+    event = builder.set_severity(given.severity).set_body(given.body or given.name).build()
     yield Draft(
         name=event.name,
         class_scope=event.class_scope,
-        key=("added", told.id),
+        key=("added", given.id),
         body=event.body,
         severity=event.severity,
-        observed_ts_millis=told.time or record.at,
+        observed_ts_millis=given.time or record.at,
         attributes=dict(event.attributes),
     )

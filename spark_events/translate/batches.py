@@ -1,15 +1,15 @@
-"""Which batches of a run have been told: a set of numbers that mostly follow each other."""
+"""The batches of a run that have been reported: a set of mostly consecutive numbers."""
 
 from __future__ import annotations
 
 __all__ = ["Batches"]
 
-#: Runs of numbers that are kept apart; gaps only come from records that were lost.
+#: Maximum number of separate ranges; only lost records leave gaps between ranges.
 _LIMIT = 1_000
 
 
 class Batches:
-    """A set of batch numbers in the memory of a few, however many they are."""
+    """Set of batch numbers, stored as ranges."""
 
     __slots__ = ("_ranges",)
 
@@ -17,12 +17,12 @@ class Batches:
         self._ranges: list[list[int]] = []
 
     def add(self, batch: int) -> bool:
-        """Takes a number in; False where it was there already."""
+        """Add a number; return False if the set has it already."""
         ranges = self._ranges
         at = len(ranges)
         while at and ranges[at - 1][0] > batch:
             at -= 1
-        # Everything before `at` begins at or before the batch.
+        # Every range before index `at` begins at or before the batch.
         if at and batch <= ranges[at - 1][1]:
             return False
         joins_left = bool(at) and ranges[at - 1][1] == batch - 1
@@ -36,6 +36,6 @@ class Batches:
         else:
             ranges.insert(at, [batch, batch])
         if len(ranges) > _LIMIT:
-            # What is missing between the two oldest ranges will not come any more.
+            # The batches missing between the two oldest ranges will not be reported any more.
             ranges[0][1] = ranges.pop(1)[1]
         return True

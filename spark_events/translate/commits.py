@@ -1,4 +1,4 @@
-"""Committed micro-batches, from the progress that Spark reports of each."""
+"""Events for committed micro-batches, made from Spark's progress reports."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ __all__ = ["Commits", "is_commit"]
 
 
 def is_commit(progress: Progress) -> bool:
-    """Whether a batch was executed and committed, rather than nothing found to do.
+    """Return whether the trigger committed a batch, rather than finding no data.
 
-    Spark reports progress after the batch is in the checkpoint's ``commits/``. A trigger without a
-    batch carries the number of the next one; it is told apart by its phases: nothing was added to the
-    sink.
+    Spark reports progress after the batch is in the checkpoint's ``commits/``. The progress of a trigger without a
+    batch has the next batch's number, but no ``addBatch`` phase, because Spark did not call the sink.
     """
     return "addBatch" in progress.duration_ms
 
@@ -33,8 +32,8 @@ class Commits:
     """The commits of one run of one query.
 
     Args:
-        run: whose they are.
-        config: whether and how often they are reported.
+        run: the run.
+        config: whether and how often commits are reported.
     """
 
     def __init__(self, run: Run, config: BatchCommitConfig) -> None:
@@ -47,15 +46,15 @@ class Commits:
 
     @property
     def next_deadline(self) -> int | None:
-        """When what is held must be reported; milliseconds since the epoch."""
+        """Time at which the held event must be reported, in milliseconds since the epoch."""
         return None if self._held is None else self._quiet_until
 
     def progress(self, record: QueryProgress, at: int) -> Iterator[Draft]:
-        """The event of one commit, or of those that were held and this one.
+        """Yield the event of this commit, merged with the held ones, unless the event is held.
 
         Args:
             record: a progress for which :func:`is_commit` is true.
-            at: when the batch was committed.
+            at: when the batch was committed, in milliseconds since the epoch.
         """
         batch = record.progress.batch_id
         self._run.last_committed_batch = max(self._run.last_committed_batch, batch)
@@ -68,23 +67,23 @@ class Commits:
         yield from self.flush(at)
         draft = _draft(self._run, record.progress, at, self._config.max_duration)
         if draft.severity is Severity.WARN:
-            # It is told by itself: among others nobody could see which batch it was.
+            # A slow batch gets its own event: merged with others, the event would not show which batch was slow.
             yield from self.flush()
         self._held = draft if self._held is None else _merged(self._held, draft)
         self.held_record = self.held_record or record.seq
-        # When the driver's clock was set back, nobody has to wait for it to catch up.
+        # A larger wait means that the driver's clock was set back; report at once rather than wait for the old time.
         wait = self._quiet_until - at
         if draft.severity is Severity.WARN or not 0 < wait <= self._interval:
             yield from self.flush()
 
     def idle(self, at: int) -> Iterator[Draft]:
-        """Spark has looked and there was nothing to do: no time for a commit, but it tells what the clock says."""
+        """Report the held event if the time of this idle trigger shows that the clock was set back."""
         if self._quiet_until - at > self._interval:
-            # It was set back, also for what is held already.
+            # The deadline of the held event was computed from the old clock.
             yield from self.flush()
 
     def flush(self, now: int | None = None) -> Iterator[Draft]:
-        """Reports what is held, if its time has come; with no time, in any case."""
+        """Report the held event if its deadline has passed, or unconditionally if ``now`` is None."""
         if self._held is not None and (now is None or now >= self._quiet_until):
             held, self._held, self.held_record = self._held, None, None
             reported = held.observed_ts_millis if now is None else self._quiet_until
@@ -127,7 +126,7 @@ def _draft(run: Run, progress: Progress, at: int, max_duration: float | None) ->
 
 
 def _merged(earlier: Draft, later: Draft) -> Draft:
-    """Two commits as one event: the sums of what adds up, otherwise the later one's account."""
+    """Merge two commits: sum rows, durations and changes of state; use the later commit's other values."""
     attributes = {**earlier.attributes, **later.attributes}
     for key in earlier.attributes.keys() & later.attributes.keys():
         if _adds_up(key):
@@ -135,10 +134,10 @@ def _merged(earlier: Draft, later: Draft) -> Draft:
     first = earlier.attributes.get("batch.first.id", earlier.attributes["spark.streaming.batch.id"])
     attributes["batch.first.id"] = first
     attributes["batch.no_data"] = bool(earlier.attributes["batch.no_data"] and later.attributes["batch.no_data"])
-    # An average of averages is nobody's.
+    # The average of averages would be wrong without the number of rows behind each.
     attributes.pop("event_time.avg", None)
     for key, choose in (("event_time.min", min), ("event_time.max", max)):
-        times = [str(told.attributes[key]) for told in (earlier, later) if key in told.attributes]
+        times = [str(draft.attributes[key]) for draft in (earlier, later) if key in draft.attributes]
         if times:
             attributes[key] = choose(times)
     for key, value in earlier.attributes.items():
@@ -169,7 +168,7 @@ def _input_rows(progress: Progress) -> int:
 
 
 def _known(rows: int) -> int | None:
-    """Spark says -1 where a sink does not count."""
+    """Return None for -1, Spark's value for a sink that does not count rows."""
     return rows if rows >= 0 else None
 
 
@@ -220,7 +219,7 @@ def _checkpointed(operators: list[StateOperatorProgress]) -> int | None:
 
 
 def _observed(metrics: dict[str, Any]) -> dict[str, AttributeValue | None]:
-    """``df.observe("name", ...)``: one attribute a metric; what is no plain value is JSON text."""
+    """Return the metrics of ``df.observe("name", ...)`` as attributes, non-scalar values as JSON text."""
     attributes: dict[str, AttributeValue | None] = {}
     for name, row in metrics.items():
         fields = row.items() if isinstance(row, dict) else [("value", row)]
@@ -238,6 +237,6 @@ def _plain(value: Any) -> AttributeValue | None:
 
 
 def committed_at(record: QueryProgress) -> int:
-    """When the batch of a progress was committed: its trigger's start and how long that took."""
+    """Return when the progress's batch was committed: start of the trigger plus its duration."""
     progress = record.progress
     return iso_millis(progress.timestamp, record.at) + progress.duration_ms.get("triggerExecution", 0)

@@ -1,4 +1,4 @@
-"""What is reported, and how much of it: the settings of the translation."""
+"""Settings of the translation: which events are made, and with what detail."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ __all__ = ["BatchCommitConfig", "FailureConfig", "TranslateConfig", "WatermarkCo
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchCommitConfig:
-    """``events.batch-commit.…``"""
+    """Settings below ``events.batch-commit``."""
 
-    enabled: bool = option("enabled", boolean, True, doc="Whether committed micro-batches are reported at all.")
+    enabled: bool = option("enabled", boolean, True, doc="Whether committed micro-batches are reported.")
     min_interval: float = option(
         "min-interval",
         duration,
         0.0,
-        doc="At most one event a query in this time; it carries the sums of the batches it stands for. 0s: each one.",
+        doc="Minimum time between two events of a query; each event sums up its batches. 0s: one event per batch.",
     )
     max_duration: float | None = option(
-        "max-duration", duration, None, doc="A batch that took longer than this is reported as WARN."
+        "max-duration", duration, None, doc="A batch that takes longer is reported as WARN."
     )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WatermarkConfig:
-    """``events.watermark.…``"""
+    """Settings below ``events.watermark``."""
 
     idle_timeout: float = option(
         "idle-timeout",
         duration,
         60.0,
-        doc="How long a watermark, a source or a partition must stand still to be called IDLE.",
+        doc="Time without a change after which a watermark, a source or a partition is IDLE.",
     )
 
 
@@ -47,8 +47,8 @@ def _made(name: str) -> FailureEnricher:
     try:
         enricher: FailureEnricher = make()
     except (Exception, SystemExit) as error:
-        # It is the user's own: whatever is wrong with it is a mistake in the settings.
-        raise ValueError(f"{name} cannot be made: {type(error).__name__}: {error}") from None
+        # The class is the user's own; report any exception of it as a mistake in the settings.
+        raise ValueError(f"{name} cannot be created: {type(error).__name__}: {error}") from None
     return enricher
 
 
@@ -68,7 +68,7 @@ def _format_enrichers(enrichers: tuple[FailureEnricher, ...]) -> str:
     )
 
 
-#: Failure enrichers, made from their names.
+#: Failure enrichers, created from their names.
 ENRICHERS: Kind[tuple[FailureEnricher, ...]] = Kind(
     "type, or package.module:Class, separated by commas", _enrichers, _format_enrichers
 )
@@ -76,22 +76,25 @@ ENRICHERS: Kind[tuple[FailureEnricher, ...]] = Kind(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FailureConfig:
-    """``events.failure.…``"""
+    """Settings below ``events.failure``."""
 
     stacktrace_limit: int = option(
-        "stacktrace.limit", integer(256, 65_536), 16_384, doc="Stack traces are cut to so many characters."
+        "stacktrace.limit",
+        integer(256, 65_536),
+        16_384,
+        doc="Maximum length of a stack trace, in characters; the middle of a longer one is cut.",
     )
     enrichers: tuple[FailureEnricher, ...] = option(
         "enrichers",
         ENRICHERS,
         (TypeEnricher(),),
-        doc="What labels failures: type, and package.module:Class of enrichers of your own, separated by commas.",
+        doc="Failure enrichers, separated by commas: type, and the user's own as package.module:Class.",
     )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TranslateConfig:
-    """Everything above, and the two switches for what is quiet by default."""
+    """All settings of the translation."""
 
     batch_commit: BatchCommitConfig = dataclasses.field(default_factory=BatchCommitConfig)
     watermark: WatermarkConfig = dataclasses.field(default_factory=WatermarkConfig)
@@ -102,23 +105,23 @@ class TranslateConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StreamingJobsConfig:
-    """``events.streaming-jobs.…``"""
+    """Settings below ``events.streaming-jobs``."""
 
     enabled: bool = option(
-        "enabled", boolean, False, doc="Whether Spark jobs of micro-batches are reported though they do not fail."
+        "enabled", boolean, False, doc="Whether Spark jobs of micro-batches are reported even if they do not fail."
     )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StreamingStagesConfig:
-    """``events.streaming-stages.…``"""
+    """Settings below ``events.streaming-stages``."""
 
     enabled: bool = option(
-        "enabled", boolean, False, doc="Whether stages of micro-batches are reported though they do not fail."
+        "enabled", boolean, False, doc="Whether stages of micro-batches are reported even if they do not fail."
     )
 
 
-#: Where each section of the translation stands.
+#: Each settings class and the prefix of its keys.
 SECTIONS: dict[str, type] = {
     "events.batch-commit": BatchCommitConfig,
     "events.watermark": WatermarkConfig,
@@ -129,7 +132,7 @@ SECTIONS: dict[str, type] = {
 
 
 def read(settings: Settings) -> TranslateConfig:
-    """Reads every section; one with a problem is its default, and the problem is in ``settings``."""
+    """Read all sections; a section with a problem gets its defaults, and ``settings`` records the problem."""
     jobs = settings.read(StreamingJobsConfig, "events.streaming-jobs") or StreamingJobsConfig()
     stages = settings.read(StreamingStagesConfig, "events.streaming-stages") or StreamingStagesConfig()
     return TranslateConfig(

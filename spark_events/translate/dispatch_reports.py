@@ -1,4 +1,4 @@
-"""What the dispatch has to say of itself: how its reporters fare, and what became of every event."""
+"""Events of the dispatcher itself: status of its reporters and the final report."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def reporter_status(name: str, old: str | None, new: str, why: str, at: int) -> 
         name: the reporter's name.
         old: the state before; None for a reporter that was never enabled.
         new: the state now.
-        why: the reason, in words.
+        why: the reason, for people.
         at: milliseconds since the epoch.
     """
     if old is None:
         return Draft(
             name="ReporterStatusChangeEvent",
             class_scope=_SCOPE,
-            # Without the time: each sidecar of an application finds the same mistake, which is one fact.
+            # The key has no time: each sidecar of an application finds the same mistake, which is one fact.
             key=("reporter", name, new),
             body=f"Reporter '{name}' is {new} and gets no events: {why}",
             severity=Severity.ERROR,
@@ -45,12 +45,11 @@ def reporter_status(name: str, old: str | None, new: str, why: str, at: int) -> 
 
 
 def final_report(books: Mapping[str, Mapping[str, int]], doubtful: Mapping[str, int], at: int) -> Draft:
-    """The books of every reporter at the end: accepted = delivered + dropped + spooled + held.
+    """Return the final report, where for each reporter accepted = delivered + dropped + spooled + held.
 
     Args:
         books: by reporter: ``accepted``, ``delivered``, ``held``, ``spooled``, and ``dropped.<reason>``.
-        doubtful: records that made no event they should have made, by what was wrong with them; ``dropped`` ones never
-            came here.
+        doubtful: number of records without their event, by reason; ``dropped`` records never reached the sidecar.
         at: milliseconds since the epoch.
     """
     attributes: dict[str, AttributeValue] = {}
@@ -71,12 +70,12 @@ def final_report(books: Mapping[str, Mapping[str, int]], doubtful: Mapping[str, 
         )
     dropped = doubtful.get("dropped", 0)
     if dropped:
-        sentences.append(f"{counted(dropped, 'record', ('was', 'were'))} lost on the way to them")
+        sentences.append(f"{counted(dropped, 'record', ('was', 'were'))} lost before they reached a reporter")
     without_start = doubtful.get("without_start", 0)
     if without_start:
-        sentences.append(f"{counted(without_start, 'job')} finished without an event, because the start was not seen")
+        sentences.append(f"{counted(without_start, 'job')} finished but not reported: start not seen")
     attributes["lost"] = lost_by_all + dropped
-    # The report is not held back for what may yet be delivered behind it, of what is on disk as well.
+    # Held and spooled events may still be delivered after this report.
     attributes["undelivered"] = held_by_all
     attributes.update({f"records.{what}": count for what, count in doubtful.items()})
     return Draft(

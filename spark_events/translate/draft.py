@@ -1,4 +1,4 @@
-"""What a state machine says has happened, before it becomes an Event of this application."""
+"""Drafts: the output of the state machines, before the translator completes it to an Event."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from spark_events.event import AttributeValue, Severity
 __all__ = ["Draft", "counted", "iso_millis", "present"]
 
 
-# No draft is part of a cycle: the collector need not look for one.
+# gc=False: drafts are never part of a reference cycle.
 class Draft(msgspec.Struct, gc=False):
-    """An event without what every event of the application has.
+    """An event without the attributes common to all events of the application.
 
     Attributes:
-        key: what makes this fact this fact and no other, within the application. The event's
-            identifier is made of it, so a fact that is told twice (after a crash, or by a replay) has
-            the same identifier both times.
+        key: identifies the fact within the application. The event id is a hash of the key, so a fact that is reported
+            twice, after a crash or by a replay, has the same event id both times.
     """
 
     name: str
@@ -31,7 +30,7 @@ class Draft(msgspec.Struct, gc=False):
 
 
 def present(attributes: dict[str, AttributeValue | None]) -> dict[str, AttributeValue]:
-    """The attributes that are known."""
+    """Return the attributes without those that are None."""
     return {key: value for key, value in attributes.items() if value is not None}
 
 
@@ -42,7 +41,7 @@ def counted(number: int, noun: str, verb: tuple[str, str] | None = None) -> str:
 
 
 def iso_millis(timestamp: str, otherwise: int) -> int:
-    """Spark's ISO-8601 timestamps (``2026-01-31T10:00:00.000Z``) as milliseconds since the epoch."""
+    """Convert Spark's ISO-8601 timestamps (``2026-01-31T10:00:00.000Z``) to milliseconds since the epoch."""
     try:
         moment = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
     except ValueError:

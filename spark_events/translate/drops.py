@@ -1,4 +1,4 @@
-"""What was lost on the way, said as an event: silence would be a lie."""
+"""Events that report lost records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark_events.translate.draft import Draft, counted
 
 __all__ = ["EARLIER_RUN", "dropped"]
 
-#: Where records were lost in an earlier run of the application; they are not in the counts of this run.
+#: Value of ``where`` for records lost in an earlier run; this run's counts exclude them.
 EARLIER_RUN = "earlier-run"
 
 
@@ -27,27 +27,27 @@ _PLACES = {
     ),
     "sidecar": _Place(
         "sidecar-died",
-        "{records} lost with a sidecar that died ({kinds})",
+        "{records} lost: the sidecar died before it acknowledged them ({kinds})",
     ),
     "unwritable": _Place(
         "unwritable",
-        "{records} not written: an object of the application raised an error, see the driver's log ({kinds})",
+        "{records} dropped: reading an object of the application raised an error; see the driver's log ({kinds})",
     ),
     EARLIER_RUN: _Place(
         "sidecar-died",
-        "{records} lost by an earlier run of this application, whose sidecar had died too often ({kinds})",
+        "{records} lost in an earlier run of this application: its sidecar died too often ({kinds})",
     ),
     "spark-listener-queue": _Place(
-        "queue-full", "Spark dropped {events} before its listeners saw them: its listener queue was full"
+        "queue-full", "Spark dropped {events} before any listener received them: its listener queue was full"
     ),
 }
 
 
 def dropped(record: Dropped) -> Iterator[Draft]:
-    """Records, or events of Spark's, that were lost in the driver."""
+    """Yield the event for records of the shim, or events of Spark, that were lost in the driver."""
     count = sum(record.records.values())
     kinds = ", ".join(f"{number} {kind}" for kind, number in record.records.items())
-    place = _PLACES.get(record.where) or _Place("unknown", "{records} lost ({kinds})")
+    place = _PLACES.get(record.where) or _Place("unknown", "{records} lost for an unknown reason ({kinds})")
     yield Draft(
         name="EventsDroppedEvent",
         class_scope="spark_events.dispatch",

@@ -1,4 +1,4 @@
-"""Labels for failures: whose fault it is. The hook is Flink's FailureEnricher."""
+"""Labels for failures, for example who has to act. The interface is that of Flink's FailureEnricher."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ __all__ = ["FailureContext", "FailureEnricher", "TypeEnricher"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FailureContext:
-    """What an enricher may look at.
+    """A failure, as enrichers see it.
 
     Attributes:
         text: the whole exception text, as Java prints it.
         root_type: the type of the root cause, Python's or Java's.
-        root_message: its message.
-        error_class: Spark's error class, where there is one.
-        in_user_code: the root cause was raised in the user's own code, Python's or the JVM's.
-        sql_state: the SQLSTATE, where there is one.
-        cancelled: the job was cancelled; nothing is broken.
+        root_message: the message of the root cause.
+        error_class: Spark's error class, or None.
+        in_user_code: whether the user's own code, Python's or the JVM's, raised the root cause.
+        sql_state: the SQLSTATE, or None.
+        cancelled: whether the job was cancelled, so that nothing is broken.
     """
 
     text: str
@@ -34,13 +34,13 @@ class FailureContext:
 
 
 class FailureEnricher(Protocol):
-    """Adds labels to a failure."""
+    """Interface of failure enrichers."""
 
     def enrich(self, failure: FailureContext) -> Mapping[str, str]:
-        """The labels, by key; each becomes an attribute ``failure.label.<key>``."""
+        """Return labels by key; each becomes an attribute ``failure.label.<key>``."""
 
 
-# Spark, the JVM, Python and plugins such as RAPIDS and PyTorch name their memory errors like this.
+# Memory errors of Spark, the JVM, Python and plugins such as RAPIDS and PyTorch.
 _MEMORY_TYPE = re.compile(r"OutOfMemory|MemoryError|(?<![A-Z])OOM(?![a-z])|bad_alloc")
 _RESOURCE = re.compile(
     r"OutOfMemory|MemoryError|\bbad_alloc\b|No space left on device|Too many open files|ExecutorLostFailure|FetchFailed"
@@ -48,30 +48,30 @@ _RESOURCE = re.compile(
     r"|CANNOT_ACQUIRE_MEMORY|Unable to acquire \d+ bytes of memory|UNABLE_TO_ACQUIRE_MEMORY"
 )
 _SYSTEM = re.compile(r"INTERNAL_ERROR|java\.lang\.(?:NoSuchMethod|NoClassDefFound|Linkage|StackOverflow)Error")
-# SQLSTATE classes for what lies outside of the query: connections, resources, operators, I/O, internal errors.
+# SQLSTATE classes of causes outside the query: connections, resources, operators, I/O, internal errors.
 _RESOURCE_STATES = ("53", "54")
 _SYSTEM_STATES = ("08", "57", "58", "XX", "KD")
-# A file of another format or schema than the query reads it with. Spark's class for that, FAILED_READ_FILE, has the
-# SQLSTATE of an I/O error.
+# A file of another format or schema than the query expects. Spark's class for it, FAILED_READ_FILE, has the SQLSTATE of
+# an I/O error.
 _WRONG_FILE = re.compile(
     r"PARQUET_COLUMN_DATA_TYPE_MISMATCH|SchemaColumnConvertNotSupportedException|is not a Parquet file"
     r"|ParquetDecodingException|orc\.FileFormatException|SchemaEvolution\$IllegalEvolutionException"
     r"|InvalidAvroMagicException|Not an Avro data file|not in GZIP format|not a gzip file",
     re.IGNORECASE,
 )
-# SQL's data exceptions, analysis errors and the like: the query or its data is wrong.
+# SQL's data exceptions, analysis errors and similar: the query or its data is wrong.
 _USER_CLASS = re.compile(r"[A-Z0-9_.]+")
 
 
 class TypeEnricher:
-    """``failure.label.type``: who has to act, the author or the operator.
+    """``failure.label.type``: who has to act, the program's author or the operator.
 
-    ``USER`` (code, query or data), ``RESOURCE`` (memory, disk, executors) and ``SYSTEM`` are those of Flink's type
+    ``USER`` (code, query or data), ``RESOURCE`` (memory, disk, executors) and ``SYSTEM`` are the labels of Flink's type
     enricher; ``CANCELLED`` needs no action.
     """
 
     def enrich(self, failure: FailureContext) -> Mapping[str, str]:
-        """One label, ``type``."""
+        """Return one label, ``type``."""
         return {"type": _type(failure)}
 
 

@@ -1,4 +1,4 @@
-"""Executors that were lost, as the cause of what fails next."""
+"""Lost executors, as the cause of later failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Executors"]
 _REMEMBERED = 4_096
 _LOST = re.compile(r"ExecutorLostFailure \(executor (\S+) exited|[Ee]xecutor (?:ID )?(\S+) (?:is )?lost")
 _FETCH_FAILED = re.compile(r"\S*FetchFailed")
-#: A job that fails because one of its stages could not fetch its input names that stage.
+#: The failure of a job whose stage could not fetch its input names that stage.
 _STAGE = re.compile(r"(?:ShuffleMapStage|ResultStage) (\d+)\b")
 
 
@@ -29,24 +29,24 @@ class _Lost:
 
 
 class Executors:
-    """Which executors are gone, and why; whose shuffle output could not be fetched, by stage."""
+    """Removed executors with their reasons, and fetch failures by stage."""
 
     def __init__(self) -> None:
         self._removed: OrderedDict[str, ExecutorRemoved] = OrderedDict()
         self._behind_stages: OrderedDict[int, _Lost] = OrderedDict()
 
     def removed(self, record: ExecutorRemoved) -> Iterator[Draft]:
-        """An executor is gone: no event by itself."""
+        """Remember why an executor was removed; make no event."""
         self._removed[record.executor_id] = record
         if len(self._removed) > _REMEMBERED:
             self._removed.popitem(last=False)
         yield from ()
 
     def explain_stage(self, record: StageCompleted, submitted: int, diagnosis: Diagnosis) -> Diagnosis:
-        """Name the executor whose loss failed a stage attempt, if it was that.
+        """Add to a stage's failure the executor whose loss caused it, if any.
 
         Args:
-            submitted: when the attempt began; an executor that was removed before is not the cause.
+            submitted: when the stage attempt began; an executor that was removed earlier is not the cause.
         """
         reason = record.failure_reason or ""
         match = _LOST.search(reason)
@@ -58,7 +58,7 @@ class Executors:
         if record.lost_executor:
             lost = self._lost(record.lost_executor, record.lost_host)
         elif self._removed:
-            # Where the map output itself is missing, Spark names no executor; it went with the latest one.
+            # If the map output itself is missing, Spark names no executor; assume the one removed last.
             latest = self._removed[next(reversed(self._removed))]
             lost = self._lost(latest.executor_id, None) if latest.time >= submitted else None
         if lost is None:
@@ -69,7 +69,7 @@ class Executors:
         return _fetch_failure(diagnosis, lost)
 
     def explain_job(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Name the executor whose loss failed a job, if a stage of it could not fetch its input."""
+        """Add to a job's failure the executor whose loss caused it, if a stage could not fetch its input."""
         if not diagnosis.is_fetch_failure:
             return diagnosis
         stage = _STAGE.search(str(diagnosis.attributes["exception.message"]))
@@ -82,7 +82,7 @@ class Executors:
 
 
 def _fetch_failure(diagnosis: Diagnosis, lost: _Lost) -> Diagnosis:
-    """Which output is missing says less than why: its executor is gone."""
+    """Name the lost executor as the cause, which explains more than the missing shuffle output."""
     where = f"executor {lost.executor}" + (f" on {lost.host}" if lost.host else "")
     if lost.reason:
         summary = f"the shuffle output of {where} is lost: {lost.reason}"

@@ -1,4 +1,4 @@
-"""Failures as event attributes: type, message, root cause, place, and labels."""
+"""Failures as event attributes: type, message, root cause, location and labels."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ _LOG = logging.getLogger(__name__)
 
 MESSAGE_LIMIT = 4_096
 SUMMARY_LIMIT = 300
-#: OpenTelemetry's word for an error that has no type.
+#: OpenTelemetry's value of ``error.type`` for an error without a type.
 _NAMELESS = "_OTHER"
 _PYTHON = "Traceback (most recent call last):"
 
-# All of Spark's own have an underscore; [ERROR] or [ORDERS] in a message is somebody else's.
+# Spark's error classes have an underscore; [ERROR] or [ORDERS] in a message has another origin.
 _ERROR_CLASS = re.compile(r"\[(?=[A-Z0-9]*_)([A-Z_][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] ")
-# These only say that something else, which stands behind them, went wrong.
+# Error classes that only wrap another error, which follows in the text.
 _WRAPPERS = re.compile(r"TASK_WRITE_FAILED|STREAM_FAILED|FAILED_READ_FILE\.NO_HINT|_LEGACY_ERROR_TEMP_\d+")
 _SQL_STATE = re.compile(r"SQLSTATE: ([0-9A-Z]{5})")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What is known of a failure.
+    """The analysis of a failure.
 
     Attributes:
         error_type: Spark's error class, else the type of the root cause.
-        summary: the root cause and its place, in one line.
-        cancelled: nothing is broken: the user, or Spark for another reason, cancelled the job.
-        is_fetch_failure: shuffle output could not be fetched.
-        attributes: all of it, as event attributes.
+        summary: the root cause and its location, in one line.
+        cancelled: whether the user or Spark cancelled the job, so that nothing is broken.
+        is_fetch_failure: whether shuffle output could not be fetched.
+        attributes: all of the analysis, as event attributes.
     """
 
     error_type: str
@@ -54,20 +54,20 @@ class Diagnosis:
         return str(self.attributes["failure.root_cause"])
 
     def with_error_type(self, error_type: str) -> Diagnosis:
-        """Return the same failure under another error type."""
+        """Return the same failure with another error type."""
         attributes = {**self.attributes, "error.type": error_type}
         return dataclasses.replace(self, error_type=error_type, attributes=attributes)
 
 
 class Diagnostics:
-    """Reads failures, and labels them.
+    """Analyses failures and labels them.
 
     Args:
-        enrichers: each may add labels to a failure, which become ``failure.label.<key>`` attributes.
-        trace_limit: stack traces are cut to so many characters.
+        enrichers: each may add labels, which become ``failure.label.<key>`` attributes.
+        trace_limit: maximum length of a stack trace, in characters.
 
     Attributes:
-        code: knows the user's own code in a stack trace; set when the application starts.
+        code: recognises the user's own code in a stack trace; set when the application starts.
     """
 
     def __init__(self, enrichers: Sequence[FailureEnricher] = (), trace_limit: int = 16_384) -> None:
@@ -76,14 +76,14 @@ class Diagnostics:
         self.code = UserCode()
 
     def of(self, failure: Failure) -> Diagnosis:
-        """A failure whose exceptions the shim has seen themselves."""
-        told = [(link.error_class, link.sql_state) for link in failure.chain if link.error_class]
-        deciding = [link for link in told if not _WRAPPERS.fullmatch(link[0])]
-        error_class, sql_state = next(iter(deciding or told), (None, None))
+        """Analyse a failure whose exception objects the shim has read."""
+        classes = [(link.error_class, link.sql_state) for link in failure.chain if link.error_class]
+        deciding = [link for link in classes if not _WRAPPERS.fullmatch(link[0])]
+        error_class, sql_state = next(iter(deciding or classes), (None, None))
         text = failure.trace
         if not text and failure.chain:
             text = f"{failure.chain[0].type}: {failure.chain[0].message or ''}"
-        # Python's traceback ends with what a Java trace begins with.
+        # A trace that begins with a Python traceback lacks the Java header; the chain has its type and message.
         python = failure.chain[0] if failure.chain and text.startswith(_PYTHON) else None
         first = None if python is None else Cause(python.type, python.message or "")
         return self.of_text(text, error_class, sql_state, first)
@@ -95,18 +95,18 @@ class Diagnostics:
         sql_state: str | None = None,
         first: Cause | None = None,
     ) -> Diagnosis:
-        """A failure of which there is only what Java prints of it.
+        """Analyse a failure known only as Java's printed stack trace.
 
         Args:
             text: type, message, frames and causes, as ``printStackTrace`` writes them.
-            error_class: Spark's error class, where Spark tells it beside the text.
+            error_class: Spark's error class, if Spark reports it separately from the text.
             sql_state: the SQLSTATE, likewise.
-            first: the outermost exception, where it is known without reading the text.
+            first: the outermost exception, if it is known without parsing the text.
         """
         first = first or outermost(text)
         root = root_cause(text, self.code)
         error_class = error_class or _error_class(text)
-        # Each class has its state behind it; a wrapper's may come first.
+        # The SQLSTATE follows its error class; the SQLSTATE of a wrapping error may come first in the text.
         start = max(text.find(f"[{error_class}] "), 0)
         if sql_state is None and (state := _SQL_STATE.search(text, start)):
             sql_state = state[1]
@@ -114,7 +114,7 @@ class Diagnostics:
         message, _ = _cut(first.message, MESSAGE_LIMIT)
         root_text, _ = _cut(str(root), MESSAGE_LIMIT)
         is_fetch_failure = root.type.endswith("FetchFailedException")
-        # Below it, Spark has classes for the connection.
+        # The error classes below a fetch failure describe only the connection.
         error_type = (None if is_fetch_failure else error_class) or root.type or _NAMELESS
         attributes: dict[str, AttributeValue] = {
             "error.type": error_type,
@@ -142,12 +142,12 @@ class Diagnostics:
                 labels = enricher.enrich(context)
                 attributes.update({f"failure.label.{key}": str(value) for key, value in labels.items()})
             except (Exception, SystemExit) as error:
-                # One that wants to end the process must not end the events of the whole application.
-                _LOG.warning("failure enricher %s failed: %r", type(enricher).__name__, error)
+                # An enricher that calls sys.exit() must not end the translation for the whole application.
+                _LOG.warning("failure enricher %s failed; its labels are missing: %r", type(enricher).__name__, error)
 
 
 def _error_class(text: str) -> str | None:
-    """The first ``[ERROR_CLASS]`` that does not only wrap what is behind it."""
+    """Return the first ``[ERROR_CLASS]`` that is not a mere wrapper."""
     found = [match[1] for match in _ERROR_CLASS.finditer(text)]
     return next((name for name in found if not _WRAPPERS.fullmatch(name)), found[0] if found else None)
 
@@ -160,7 +160,7 @@ def _is_cancelled(text: str, error_class: str | None) -> bool:
 
 
 def _cut(text: str, limit: int) -> tuple[str, bool]:
-    """Keeps the beginning and a quarter of the limit for the end, where causes stand."""
+    """Cut the middle of a text: keep its beginning, and a quarter of the limit from its end with the causes."""
     if len(text) <= limit:
         return text, False
     tail = limit // 4

@@ -1,4 +1,4 @@
-"""Spark jobs: what a job belongs to, how it ended, and why it failed."""
+"""Spark jobs: their origin, their end and the reason of a failure."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __all__ = ["Jobs"]
 
 _SCOPE = "spark.job"
 _INFO = Severity.INFO
-#: Jobs that are over and still known, so that an end that is told twice is reported once.
+#: Finished jobs to remember, so that a repeated end is reported only once.
 _REMEMBERED = 4_096
-#: Jobs that run; so many at a time there are only where the ends of most were lost.
+#: Maximum number of running jobs; reached only if the records of most job ends were lost.
 _RUNNING = 16_384
 
 
 class Jobs:
-    """The jobs of the application, by their number.
+    """The jobs of the application, by job id.
 
     Args:
-        queries: to name the query that a job works for.
-        diagnostics: reads exceptions.
-        executors: those that were lost.
-        streaming: whether jobs of micro-batches are reported though they do not fail.
-        last_failure: what the application may end with.
+        queries: to find the query that a job belongs to.
+        diagnostics: analyses exceptions.
+        executors: the removed executors.
+        streaming: whether jobs of micro-batches are reported even if they do not fail.
+        last_failure: the failure that may explain the application's end.
     """
 
     def __init__(
@@ -57,12 +57,12 @@ class Jobs:
         self._over: OrderedDict[int, None] = OrderedDict()
 
     def batch_started(self, record: BatchStarted) -> Iterator[Draft]:
-        """A query is at work on a batch: no event, but what comes next belongs to that batch."""
+        """Note the batch that a query works on; make no event."""
         Origin(record.properties, self._queries).note_batch()
         yield from ()
 
     def started(self, record: JobStart) -> Iterator[Draft]:
-        """A job runs."""
+        """Report the start of a job."""
         job_id = record.job_id
         if job_id in self._running or job_id in self._over:
             self.illegal += 1
@@ -81,7 +81,7 @@ class Jobs:
         """Report the end of a job, unless `stop()` of its query ended it, or it finished without a known start."""
         job_id = record.job_id
         if job_id in self._over:
-            # Spark cancels what still runs behind the application's end; `application_ended` has reported that.
+            # After the application's end, Spark cancels the remaining jobs; `application_ended` has reported them.
             self.illegal += not self._application_is_over
             return
         known = self._running.pop(job_id, None)
@@ -94,7 +94,7 @@ class Jobs:
             self.last_failed = None
             self._last_failure.clear()
             if known is None and not self._streaming:
-                # It may be a job of a micro-batch, which is not reported. So it is counted.
+                # The job may belong to a micro-batch, whose jobs are not reported; count it instead.
                 self.without_start += 1
             elif self._streaming or not origin.is_streaming:
                 yield _change(job_id, old, "FINISHED", record.time, f"{_name(job_id, origin)} finished", _INFO, origin)
@@ -103,14 +103,14 @@ class Jobs:
         diagnosis = self._executors.explain_job(self._diagnostics.of(record.failure))
         message = str(diagnosis.attributes["exception.message"])
         if diagnosis.cancelled and not self._streaming and origin.was_stopped(message):
-            # Its query was told to stop.
+            # The query's `stop()` cancelled the job.
             return
         self.last_failed = None if diagnosis.cancelled else job_id
         if not diagnosis.cancelled:
             self._last_failure.note(f"job {job_id}", diagnosis)
             self._note_failed_execution(origin)
         new, severity = ("CANCELLED", Severity.WARN) if diagnosis.cancelled else ("FAILED", Severity.ERROR)
-        body = f"{name} went from {old or 'an unknown status'} to {new}"
+        body = f"{name} went from {old or 'an unknown status'} to {new}: {diagnosis.summary}"
         change = _change(job_id, old, new, record.time, body, severity, origin)
         change.attributes["error.type"] = diagnosis.error_type
         yield change
@@ -133,11 +133,11 @@ class Jobs:
         )
 
     def has_failed_in(self, execution_id: int) -> bool:
-        """Whether a job of the SQL execution failed, other than by being cancelled."""
+        """Return whether a job of the SQL execution failed, not counting cancelled jobs."""
         return str(execution_id) in self._failed_executions
 
     def runs_in(self, execution_id: int) -> bool:
-        """Whether a job of the SQL execution runs."""
+        """Return whether a job of the SQL execution is running."""
         execution = str(execution_id)
         return any(origin.attributes.get("spark.sql.execution.id") == execution for origin in self._running.values())
 
@@ -149,11 +149,11 @@ class Jobs:
                 self._failed_executions.popitem(last=False)
 
     def running_titles(self) -> list[str]:
-        """Name the jobs that run, without those of micro-batches."""
+        """Return the names of the running jobs, except those of micro-batches."""
         return [_name(job_id, origin) for job_id, origin in self._running.items() if not origin.is_streaming]
 
     def application_ended(self, at: int) -> Iterator[Draft]:
-        """Report the jobs that still run as cancelled: Spark cancels them when it stops the scheduler.
+        """Report running jobs as cancelled, because Spark cancels them when it stops the scheduler.
 
         Jobs of micro-batches are left out; the application's last event names their queries.
 

@@ -1,4 +1,4 @@
-"""The failure that an application may end with."""
+"""The failure that may explain the end of an application."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ __all__ = ["LastFailure"]
 
 
 class LastFailure:
-    """The last failure of a job, a SQL execution or a query that no success has followed.
+    """The last failure of a job, a SQL execution or a query, unless a later success cleared it.
 
-    Spark reports the end of an application without its reason. A program that fails because Spark failed ends next, so
-    this failure is the best reason there is.
+    Spark reports the end of an application without its reason. A program that fails because Spark failed ends soon
+    after that failure, so the last failure is the best explanation available.
 
     Attributes:
-        title: what failed, for a sentence; None where nothing did.
-        diagnosis: why.
+        title: the failed job, execution or query, as used in sentences; None without a failure.
+        diagnosis: the analysis of the failure.
     """
 
     def __init__(self) -> None:
@@ -27,17 +27,17 @@ class LastFailure:
         self.title, self.diagnosis = title, diagnosis
 
     def clear(self) -> None:
-        """Forget the failure: something has succeeded since."""
+        """Forget the failure, because a job or a SQL execution has succeeded since."""
         self.title = self.diagnosis = None
 
     def explains(self, diagnosis: Diagnosis) -> bool:
-        """Whether the diagnosis has the root cause of the last failure."""
+        """Return whether the diagnosis has the same root cause as the last failure."""
         return self.diagnosis is not None and _is_same(self.diagnosis.root_cause, diagnosis.root_cause)
 
     def named_alike(self, diagnosis: Diagnosis) -> Diagnosis:
-        """Return the diagnosis with the error type of the last failure, where both have one root cause.
+        """Return the diagnosis with the last failure's error type, if both have the same root cause.
 
-        A job's failure reaches its SQL execution and its query in wrappers that have error classes of their own.
+        A job's failure reaches its SQL execution and its query wrapped in errors with other error classes.
         """
         if self.diagnosis is None or not self.explains(diagnosis):
             return diagnosis
@@ -45,5 +45,5 @@ class LastFailure:
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Whether two texts name one cause; Spark leaves out the type in some places."""
+    """Return whether two texts describe one cause; Spark omits the exception's type in some places."""
     return bool(one and other) and (one.endswith(other) or other.endswith(one))

@@ -1,4 +1,4 @@
-"""Offsets: whatever JSON a source makes them, and what can be read out of the forms that are known."""
+"""Offsets of sources, which are arbitrary JSON, and the parts of known formats."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _LIMIT = 2_048
 
 
 def offset_text(raw: bytes | msgspec.Raw) -> str | None:
-    """An offset as the text that stands in the checkpoint: JSON, unless it is a string by itself.
+    """Return an offset as the text in the checkpoint: JSON, or the plain text of a JSON string.
 
-    Spark's own progress JSON has it as JSON, its event log as a string with JSON in it.
+    Spark's own progress JSON has an offset as JSON; the event log has it as a string that contains JSON.
     """
     text = _unwrapped(bytes(raw))
     if text == "null":
@@ -23,10 +23,10 @@ def offset_text(raw: bytes | msgspec.Raw) -> str | None:
 
 
 def partitions(raw: bytes | msgspec.Raw) -> dict[str, int]:
-    """Offsets by partition, where they are in Kafka's form: ``{"topic": {"0": 12, "1": 7}}``.
+    """Return offsets by partition, if they have Kafka's format ``{"topic": {"0": 12, "1": 7}}``.
 
     Returns:
-        ``{"topic-0": 12, "topic-1": 7}``; nothing for offsets of another form.
+        ``{"topic-0": 12, "topic-1": 7}``; empty for offsets in another format.
     """
     text = _unwrapped(bytes(raw))
     if not text.startswith("{") or ":{" not in text.replace(" ", ""):
@@ -47,7 +47,7 @@ def partitions(raw: bytes | msgspec.Raw) -> dict[str, int]:
 
 
 def lag(end: bytes | msgspec.Raw, latest: bytes | msgspec.Raw) -> int | None:
-    """How many rows the source still has, where its offsets are per partition; None where not told."""
+    """Return how many rows the source has not read yet; None without offsets by partition."""
     reached, available = partitions(end), partitions(latest)
     if not available:
         return None

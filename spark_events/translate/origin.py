@@ -1,4 +1,4 @@
-"""What a job or a stage works for, as its local properties tell."""
+"""The origin of a job or a stage, read from its local properties."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_events.translate.queries import Queries
 __all__ = ["Origin"]
 
 _DESCRIPTION_LIMIT = 120
-#: Local properties that become attributes, and as which.
+#: Local properties that become attributes, with the attributes' names.
 _CARRIED = (
     ("spark.job.description", "spark.job.description"),
     ("spark.jobGroup.id", "spark.job.group"),
@@ -23,16 +23,16 @@ _CARRIED = (
 
 @functools.lru_cache(maxsize=256)
 def _bracketed(description: str) -> str:
-    """One line of it; the jobs of an application mostly have few descriptions."""
+    """Return the description on one line, in brackets; cached, because few descriptions occur per application."""
     return f" ({' '.join(description.split())[:_DESCRIPTION_LIMIT]})" if description else ""
 
 
 class Origin:
-    """The query and batch, or the description, behind a job or a stage.
+    """The query and batch, or the description, of a job or a stage.
 
     Args:
-        properties: the local properties that the shim carries, redacted.
-        queries: to name the query.
+        properties: the local properties that the shim sends, redacted.
+        queries: to find the query.
     """
 
     __slots__ = ("_attributes", "_batch", "_clause", "_properties", "_run")
@@ -42,21 +42,21 @@ class Origin:
         self._run = queries.of_query(properties.get("sql.streaming.queryId"))
         batch = properties.get("streaming.sql.batchId", "")
         self._batch = int(batch) if batch.isdecimal() and len(batch) < 19 else None
-        # Made when they are asked for first, then kept: a start, its end and a failure share them.
+        # Computed on first use and cached: the start, the end and the failure of a job share them.
         self._clause: str | None = None
         self._attributes: dict[str, AttributeValue] | None = None
 
     @property
     def is_streaming(self) -> bool:
-        """Whether it belongs to a micro-batch."""
+        """Whether the job or stage belongs to a micro-batch."""
         return "sql.streaming.queryId" in self._properties
 
     def was_stopped(self, reason: str) -> bool:
-        """Whether a job was cancelled because its query was told to stop: Spark names the run, the job's group."""
+        """Return whether the query's `stop()` cancelled the job; Spark's message then names the run."""
         return self.is_streaming and (self._run is None or self._run.run_id in reason)
 
     def note_batch(self) -> None:
-        """Tells the query which batch it is at, and its policy of several watermarks."""
+        """Set the query's current batch and its policy for several watermarks."""
         if self._run is not None and self._batch is not None:
             self._run.batch_begins(self._batch)
             policy = self._properties.get("spark.sql.streaming.multipleWatermarkPolicy")
@@ -65,7 +65,7 @@ class Origin:
 
     @property
     def clause(self) -> str:
-        """For sentences: what it works for, in brackets."""
+        """The origin in brackets, to append to a name in a sentence."""
         if self._clause is None:
             self._clause = self._make_clause()
         return self._clause
@@ -78,7 +78,7 @@ class Origin:
 
     @property
     def attributes(self) -> dict[str, AttributeValue]:
-        """What an event about it carries."""
+        """The attributes that events of this job or stage carry."""
         if self._attributes is None:
             properties = self._properties
             self._attributes = {name: properties[key] for key, name in _CARRIED if key in properties}

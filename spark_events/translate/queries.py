@@ -1,4 +1,4 @@
-"""Streaming queries: a query keeps its id over restarts, each run of it has a run id of its own."""
+"""Streaming queries: a query keeps its id over restarts; each run has its own run id."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_events.translate.status import QUERY, Status
 __all__ = ["Queries", "Run"]
 
 _SCOPE = "spark.streaming.query"
-#: Runs that are over and still known, for records that come late.
+#: Finished runs to remember, for late records.
 _REMEMBERED = 1_000
 
 
@@ -29,7 +29,7 @@ class Run:
         self.name = name
         self.number = number
         self.status = Status(QUERY)
-        self.told = Batches()
+        self.reported = Batches()
         self.batch_runs = False
         self.last_committed_batch = -1
         self.last_batch_with_jobs = -1
@@ -37,24 +37,24 @@ class Run:
         self.committed_offsets: dict[str, AttributeValue | None] = {}
 
     def batch_begins(self, batch: int) -> None:
-        """A job of a batch runs: until its progress is told, the query is at work."""
+        """Note that a batch is running, until its progress is reported."""
         self.last_batch_with_jobs = max(self.last_batch_with_jobs, batch)
         self.batch_runs = batch > self.last_committed_batch
 
     def follow(self, earlier: Run) -> None:
-        """Takes over what the run before has left in the checkpoint."""
+        """Copy the state that the preceding run left in the checkpoint."""
         self.last_committed_batch = earlier.last_committed_batch
         self.committed_offsets = earlier.committed_offsets
         self.watermark_policy = earlier.watermark_policy
 
     @property
     def title(self) -> str:
-        """For sentences: the name, or the beginning of the id where it has none."""
+        """The query's name, or the beginning of its id, as used in sentences."""
         return self.name or self.query_id[:8]
 
     @property
     def scope_variables(self) -> dict[str, AttributeValue | None]:
-        """What every event of this query carries."""
+        """The attributes of every event of this query."""
         return {
             "spark.streaming.query.id": self.query_id,
             "spark.streaming.query.run_id": self.run_id,
@@ -63,7 +63,7 @@ class Run:
 
     @property
     def batch_under_way(self) -> int | None:
-        """The batch that the query was at, as far as its jobs or its commits tell."""
+        """The current batch, as far as the query's jobs and commits show."""
         after_commit = self.last_committed_batch + 1 if self.last_committed_batch >= 0 else -1
         batch = max(after_commit, self.last_batch_with_jobs)
         return batch if batch >= 0 else None
@@ -73,8 +73,8 @@ class Queries:
     """All runs of all queries of the application.
 
     Args:
-        diagnostics: reads exceptions.
-        last_failure: what the application may end with.
+        diagnostics: analyses exceptions.
+        last_failure: the failure that may explain the application's end.
     """
 
     def __init__(self, diagnostics: Diagnostics, last_failure: LastFailure) -> None:
@@ -85,7 +85,7 @@ class Queries:
         self._latest: dict[str, Run] = {}
 
     def run(self, query_id: str, run_id: str, name: str | None = None) -> Run:
-        """A run; one whose start was never seen is taken as it is."""
+        """Return a run; create it if its start was not seen."""
         run = self._runs.get(run_id)
         if run is None:
             earlier = self._latest.get(query_id)
@@ -97,19 +97,19 @@ class Queries:
         return run
 
     def of_query(self, query_id: str | None) -> Run | None:
-        """The latest run of a query."""
+        """Return the latest run of a query."""
         return self._latest.get(query_id or "")
 
     def running_titles(self) -> list[str]:
-        """Titles of the queries that are not over."""
+        """Return the titles of the running queries."""
         return [run.title for run in self._runs.values() if run.status.value == "RUNNING"]
 
     def failed_titles(self) -> list[str]:
-        """Titles of the queries whose latest run failed."""
+        """Return the titles of the queries whose latest run failed."""
         return [run.title for run in self._latest.values() if run.status.value == "FAILED"]
 
     def started(self, record: QueryStarted) -> Iterator[Draft]:
-        """A query runs, for the first time or again."""
+        """Report the start of a run, the query's first or a later one."""
         earlier = self._latest.get(record.id)
         run = self.run(record.id, record.run_id, record.name)
         run.name = record.name
@@ -118,14 +118,14 @@ class Queries:
             return
         run.status.become("RUNNING")
         again = earlier is not None and earlier is not run
-        # An earlier run whose end was not told has some status by now, but nobody knows which.
+        # If the end of the earlier run was not seen, its status is unknown.
         old = earlier.status.value if earlier is not None and again and earlier.status.is_over else None
         body = f"Query '{run.title}' {'restarted' if again else 'started'}"
         details: dict[str, AttributeValue] = {"query.restart": True, "query.run": run.number} if again else {}
         yield _change(run, old, iso_millis(record.timestamp, record.at), body, Severity.INFO, details)
 
     def terminated(self, record: QueryTerminated, at: int) -> Iterator[Draft]:
-        """A run is over: FAILED with an exception, FINISHED without."""
+        """Report the end of a run: FAILED with an exception, else FINISHED."""
         run = self.run(record.id, record.run_id)
         old = run.status.value
         if not run.status.become("FINISHED" if record.exception is None else "FAILED"):
@@ -136,7 +136,7 @@ class Queries:
             return
         diagnosis = self._last_failure.named_alike(self._diagnostics.of_text(record.exception, record.error_class))
         self._last_failure.note(f"query '{run.title}'", diagnosis)
-        body = f"Query '{run.title}' went from {old or 'an unknown status'} to FAILED"
+        body = f"Query '{run.title}' went from {old or 'an unknown status'} to FAILED: {diagnosis.summary}"
         yield _change(run, old, at, body, Severity.ERROR, {"error.type": diagnosis.error_type})
         yield _failure(run, at, diagnosis)
 

@@ -1,7 +1,8 @@
-"""The root cause of a failure, read out of Java's and Python's stack traces.
+"""The root cause of a failure, parsed from Java's and Python's stack traces.
 
 A Python error reaches Spark as a traceback inside the message of a ``PythonException`` inside the message of a
-``SparkException``. The idea of a root cause with a place is Flink's exception history; the texts are Spark's.
+``SparkException``. The idea of a root cause with a location is that of Flink's exception history; the formats are
+Spark's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["Cause", "outermost", "root_cause"]
 
 _JAVA_HEADER = re.compile(r"((?:[A-Za-z_$][\w$]*\.)+[A-Z][\w$]*)(?:: (.*))?", re.DOTALL)
 _JAVA_FRAME = re.compile(r"^\s+(?:at \S+\(|\.\.\. \d+ more)", re.MULTILINE)
-# A message may have a line that begins so; a cause follows a frame, or the mark of a cut.
+# A message may contain a line that begins the same way; a real cause follows a frame or the mark of a cut.
 _CAUSED_BY = re.compile(
     r"(?:^\s+(?:at \S.*|\.\.\. \d+ .*)|^\.\.\. \[\d+ characters cut\] \.\.\.)\s*\nCaused by: ", re.MULTILINE
 )
@@ -28,20 +29,20 @@ _TASK_FAILURE = re.compile(
 _DRIVER_STACK = "\nDriver stacktrace:"
 _LOST_EXECUTOR = re.compile(r"(ExecutorLostFailure) (\(executor .*)", re.DOTALL)
 _JAVA_CALL = re.compile(r"^\s+at (?:\S+/)?([\w$.]+)\((.*?)\)$", re.MULTILINE)
-# What could not be fetched says less than from whom.
+# The message of a fetch failure is less useful than the exception below it.
 _FETCH_FAILED = re.compile(r"^(?:Caused by: )?((?:\w+\.)+\w*FetchFailedException)(?:: (.*))?$", re.MULTILINE)
 
 _TRACEBACK = "Traceback (most recent call last):"
 _GROUP = f"Exception Group {_TRACEBACK}"
 _MARGIN = re.compile(r"^ *[|+](?:-\+)?-* ?", re.MULTILINE)
 _PYTHON_FRAME = re.compile(r'^\s*File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
-# Frames, their source and its marks are indented; the error is the first line that is not.
+# Frames and their source lines are indented; the error is the first line that is not.
 _PYTHON_ERROR = re.compile(r"^((?:\w+|<\w+>)(?:\.(?:\w+|<\w+>))*)(?:: (.*))?$", re.MULTILINE)
 _DIRECT_CAUSE = "The above exception was the direct cause of the following exception:"
-# A worker that crashed closes its socket: the end of that stream is what Java names as the cause.
+# A crashed worker closes its socket; Java then names the end of that stream as the cause.
 _WORKER_CRASHED = re.compile(r"(?:\A|^(?:.*?: )?((?:\w+\.)+\w+): )(Python worker exited unexpectedly.*)$", re.MULTILINE)
 _HINT = re.compile(r"\. Consider setting .*")
-# As faulthandler prints it.
+# Format of faulthandler.
 _CRASH_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 
 
@@ -51,7 +52,7 @@ class Cause:
 
     Attributes:
         place: the innermost line of the user's own code.
-        is_own: it was raised at that place, or by what was called from there.
+        is_own: whether the exception was raised at that line, or in a call from there.
     """
 
     type: str
@@ -64,17 +65,17 @@ class Cause:
 
 
 def root_cause(text: str, code: UserCode) -> Cause:
-    """Return what went wrong first, with its place in the user's own code."""
+    """Return the exception that was raised first, with its location in the user's own code."""
     return _worker_crash(text, code) or _python_root(text, code) or _java_root(text, code)
 
 
 def outermost(text: str) -> Cause:
-    """Return the exception that a trace begins with: everything up to its first frame."""
+    """Return the outermost exception of a trace: the text before the first frame."""
     frame = _JAVA_FRAME.search(text)
     header = text[: frame.start()] if frame else text.partition(_FRAMELESS_CAUSE)[0]
     match = _JAVA_HEADER.match(header.strip())
     if match is None:
-        # Some reasons come without the exception's type; this one has only one.
+        # Some reasons lack the exception's type; a lost executor has only one possible type.
         return Cause(_SPARK_EXCEPTION if header.startswith(_ABORTED) else "", header.strip())
     return Cause(match[1], (match[2] or "").strip())
 
@@ -108,7 +109,7 @@ def _last_cause(text: str) -> str | None:
 
 
 def _java_place(section: str, code: UserCode) -> str | None:
-    """The innermost call of the user's own code, if Spark had called it."""
+    """Return the innermost call in the user's own code, if Spark called that code."""
     for call in _JAVA_CALL.finditer(section):
         if code.is_own_class(call[1]):
             return f"{call[2]} in {call[1]}"
@@ -118,13 +119,13 @@ def _java_place(section: str, code: UserCode) -> str | None:
 
 
 def _worker_crash(text: str, code: UserCode) -> Cause | None:
-    """A Python worker that is gone: nothing is known but what faulthandler wrote, where it is switched on."""
+    """Describe a crashed Python worker, with the location if faulthandler was enabled and wrote one."""
     crashed = _WORKER_CRASHED.search(text)
     if crashed is None:
         return None
     end = _JAVA_FRAME.search(text, crashed.end())
     frames = list(_CRASH_FRAME.finditer(text, crashed.end(), end.start() if end else len(text)))
-    # The innermost comes first here.
+    # faulthandler prints the innermost frame first.
     frames.reverse()
     index = code.innermost([frame[1] for frame in frames])
     place = None if index is None else "{}:{} in {}".format(*frames[index].groups())
@@ -133,11 +134,11 @@ def _worker_crash(text: str, code: UserCode) -> Cause | None:
 
 
 def _python_root(text: str, code: UserCode) -> Cause | None:
-    """The error that a Python traceback ends with; of a chain, the one that caused the others."""
+    """Return the error at the end of a Python traceback; of a chain, the first cause."""
     if _GROUP in text:
-        # Each exception of a group stands in a margin of its own.
+        # The exceptions of a group are indented with a margin.
         text = _MARGIN.sub("", text)
-    # Python tells the cause first; a worker's traceback stands inside the driver's, so the last is the inner one.
+    # Python prints the cause first; the worker's traceback is nested in the driver's, so the last one is the innermost.
     _, found, traceback = text.partition(_DIRECT_CAUSE)[0].rpartition(_TRACEBACK)
     error = _PYTHON_ERROR.search(traceback) if found else None
     if error is None:
@@ -146,7 +147,7 @@ def _python_root(text: str, code: UserCode) -> Cause | None:
     index = code.innermost([frame[1] for frame in frames])
     place = None if index is None else "{}:{} in {}".format(*frames[index].groups())
     if error[1].endswith("Py4JJavaError"):
-        # Python has called the JVM: what went wrong there stands behind the sentence that something did.
+        # For an error from a call into the JVM, the Java trace follows Python's error line.
         _, found, java = traceback[error.end() :].partition("\n: ")
         if found and (inner := _java_root(java, code)).type:
             return Cause(inner.type, inner.message, place, is_own=False)

@@ -1,7 +1,7 @@
-"""SQL executions that fail in the driver, with no failed job that would tell it.
+"""SQL executions that fail in the driver, without a failed job to report.
 
-Examples are analysis errors, a path that exists already, a broadcast that takes too long, and a driver that runs out of
-memory in ``collect()``.
+Examples are analysis errors, a path that already exists, a broadcast that exceeds its timeout, and a driver that runs
+out of memory in ``collect()``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["SqlExecutions"]
 
 _REMEMBERED = 1_024
 _DESCRIPTION_LIMIT = 120
-#: The description that Spark gives a micro-batch.
+#: Format of the description that Spark gives a micro-batch.
 _MICRO_BATCH = re.compile(r"runId = [0-9a-f-]{36}(?:<br/>|\s)+batch = ")
 _OF_A_JOB = "Job aborted due to stage failure: "
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
@@ -31,9 +31,9 @@ class SqlExecutions:
     """The SQL executions that failed.
 
     Args:
-        jobs: to know which executions failed because of a job.
-        diagnostics: reads exceptions.
-        last_failure: what the application may end with.
+        jobs: to find out which executions failed because of a job.
+        diagnostics: analyses exceptions.
+        last_failure: the failure that may explain the application's end.
     """
 
     def __init__(self, jobs: Jobs, diagnostics: Diagnostics, last_failure: LastFailure) -> None:
@@ -44,10 +44,10 @@ class SqlExecutions:
         self._held: dict[int, tuple[SqlExecutionEnd, Diagnosis]] = {}
 
     def ended(self, record: SqlExecutionEnd) -> Iterator[Draft]:
-        """An execution failed, or is the first that succeeded after a failure.
+        """Handle an execution that failed, or the first that succeeded after a failure.
 
-        One failure makes one event: an execution whose job failed is left to the job's event, one that encloses an
-        execution that failed to that one's, and one of a micro-batch to its query's.
+        One failure makes one event. An execution is not reported if its job failed (the job's event reports the
+        failure), if an execution nested in it failed, or if it belongs to a micro-batch (the query's event reports it).
         """
         if record.error is None:
             self._last_failure.clear()
@@ -62,22 +62,22 @@ class SqlExecutions:
             return
         diagnosis = self._diagnostics.of_text(record.error)
         if diagnosis.cancelled or record.error.startswith(_OF_A_JOB):
-            # Only a job ends so, and its own event reports it.
+            # Only failed jobs cause this message, and their own events report it.
             return
         self._held[record.execution_id] = record, diagnosis
         yield from self.flush(only_without_jobs=True)
 
     def job_ended(self) -> Iterator[Draft]:
-        """A job is over: an execution may have waited for it."""
+        """Handle the end of a job, which may decide a held execution."""
         return self.flush(only_without_jobs=True) if self._held else iter(())
 
     def flush(self, only_without_jobs: bool = False) -> Iterator[Draft]:
-        """Report the executions that failed, except those whose job failed.
+        """Report the failed executions, except those whose job failed.
 
-        Spark posts the end of a job and that of its execution from two threads, in any order.
+        Spark posts the end of a job and the end of its execution from two threads, in any order.
 
         Args:
-            only_without_jobs: leave those whose jobs still run.
+            only_without_jobs: skip executions whose jobs still run.
         """
         for execution_id, (record, diagnosis) in list(self._held.items()):
             if only_without_jobs and self._jobs.runs_in(execution_id):

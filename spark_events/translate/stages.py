@@ -1,4 +1,4 @@
-"""Stage attempts: when all their tasks run or have finished, and why an attempt failed."""
+"""Stage attempts: edges of their task counts, and the reasons of failures."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["Stages"]
 
 _SCOPE = "spark.stage"
 _REMEMBERED = 4_096
-# A stage whose input is gone, and one with a barrier, is tried again as a whole.
+# Spark retries a stage as a whole if its input is lost, and if it has a barrier.
 _FETCH_FAILED = re.compile(r"\S*FetchFailed")
 _BARRIER = "Stage failed because barrier task"
-#: Only the others begin anew: what a last stage has given to the driver cannot be taken back.
+#: Spark retries barrier stages, except a job's last one: the driver has already received results of that stage.
 _BARRIER_AGAIN = f"{_BARRIER} ShuffleMapTask("
 _BARRIER_IS_LAST = "failed barrier ResultStage"
-# What Spark does to stages of a job that is over; the job itself tells why.
+# Reasons of stages that Spark ends because their job is over; the job's event has the cause.
 _COLLATERAL = re.compile(
     r"(?:\S+Exception: )?(?:\[SPARK_JOB_CANCELLED\] )?"
     r"(?:Job \d+ (?:was )?(?:cancelled|is finished)|Stage (?:\d+ )?(?:was )?(?:cancelled|finished)"
@@ -56,12 +56,12 @@ class _Attempt:
         self._edge_at = 0
 
     def takes(self, record: StageTasks) -> int | None:
-        """Return when the edge happened; None for one that is no news.
+        """Return the time of an edge; None for an edge that was already reported.
 
-        An edge is never dated before its predecessor: Spark's threads read the clock and report in their own order,
-        and an executor's removal is reported after the tasks that it has cost were started again.
+        An edge is never dated before its predecessor: Spark's threads read the clock and report in their own order, and
+        the removal of an executor is reported after Spark has restarted the executor's tasks.
         """
-        # Records of a driver are numbered, and one that is sent again has its old number. A log is read once.
+        # A driver's records are numbered, and a resent record keeps its number. A log is read once.
         if self.over or 0 < record.seq <= self._last:
             return None
         self._last = record.seq
@@ -72,7 +72,7 @@ class _Attempt:
 
     @property
     def clause(self) -> str:
-        """What it works for, unless its name says that already."""
+        """The stage's origin, unless the stage's name contains it already."""
         return "" if self.name in self.origin.clause else self.origin.clause
 
 
@@ -80,10 +80,10 @@ class Stages:
     """The stage attempts of the application.
 
     Args:
-        queries: to name the query that a stage works for.
-        diagnostics: reads failure reasons.
-        executors: those that were lost.
-        streaming: whether stages of micro-batches are reported though they do not fail.
+        queries: to find the query that a stage belongs to.
+        diagnostics: analyses failure reasons.
+        executors: the removed executors.
+        streaming: whether stages of micro-batches are reported even if they do not fail.
     """
 
     def __init__(self, queries: Queries, diagnostics: Diagnostics, executors: Executors, streaming: bool) -> None:
@@ -96,7 +96,7 @@ class Stages:
         self._failures: OrderedDict[int, int] = OrderedDict()
 
     def submitted(self, record: StageSubmitted) -> Iterator[Draft]:
-        """A stage attempt begins; its tasks will tell."""
+        """Remember a new stage attempt; make no event."""
         if (record.stage_id, record.attempt) in self._attempts:
             self.illegal += 1
         else:
@@ -104,7 +104,7 @@ class Stages:
         yield from ()
 
     def tasks(self, record: StageTasks) -> Iterator[Draft]:
-        """An edge that the shim has counted."""
+        """Report an edge that the shim has counted."""
         attempt = self._attempts.get((record.stage_id, record.attempt))
         old = None if attempt is None else attempt.status.value
         at = None if attempt is None else attempt.takes(record)
@@ -144,12 +144,12 @@ class Stages:
         )
 
     def completed(self, record: StageCompleted) -> Iterator[Draft]:
-        """A stage attempt is over; one that failed is reported."""
+        """Report a stage attempt if it failed."""
         attempt = self._attempts.get((record.stage_id, record.attempt))
         if attempt is None:
             attempt = self._remember(record, _Attempt(record.name, Origin({}, self._queries)))
         if attempt.over:
-            # Spark tells the end of such a stage twice: that it failed, and that this cannot be mended.
+            # Spark reports the end of such a stage twice: first its failure, then that it cannot be retried.
             self.illegal += _BARRIER_IS_LAST not in (record.failure_reason or "")
             return
         attempt.over = True
@@ -169,7 +169,7 @@ class Stages:
             key=("stage", record.stage_id, record.attempt),
             body=(
                 f"{name[0].upper()}{name[1:]} failed{attempt.clause}"
-                f"{', Spark tries it again' if will_retry else ''}: {diagnosis.summary}"
+                f"{' and will be retried by Spark' if will_retry else ''}: {diagnosis.summary}"
             ),
             severity=Severity.WARN if will_retry else Severity.ERROR,
             observed_ts_millis=record.time,
@@ -192,12 +192,15 @@ class Stages:
         self._attempts[record.stage_id, record.attempt] = attempt
         if len(self._attempts) > _REMEMBERED:
             over = next((key for key, known in self._attempts.items() if known.over), None)
-            # Those that run are few, unless the ends of most were lost.
+            # Only few attempts run at a time, unless the records of most ends were lost.
             del self._attempts[over or next(iter(self._attempts))]
         return attempt
 
     def _will_retry(self, record: StageCompleted, reason: str) -> bool:
-        """Spark says it nowhere: it tries again so many times in a row, and only for these reasons."""
+        """Return whether Spark will retry the stage.
+
+        Spark does not report that, but it retries a limited number of times in a row, and only for these reasons.
+        """
         if not _FETCH_FAILED.match(reason) and not reason.startswith(_BARRIER_AGAIN):
             return False
         failures = self._failures.pop(record.stage_id, 0) + 1
@@ -208,13 +211,13 @@ class Stages:
 
 
 def _is_collateral(record: StageCompleted, reason: str) -> bool:
-    """Whether the attempt was ended for what happened elsewhere."""
+    """Return whether Spark ended the attempt because of a failure elsewhere."""
     if reason.startswith(_ABORTED):
         culprit = _CULPRIT.match(reason, len(_ABORTED))
         return culprit is not None and int(culprit[1]) != record.stage_id
     if _COLLATERAL.match(reason):
         return True
-    # Spark 4 fails every running stage of a job with the bare message of the task that failed in one of them.
+    # If a task fails the job, Spark 4 fails every running stage of the job with that task's message alone.
     return not (record.task_failure is not None or _FETCH_FAILED.match(reason) or reason.startswith(_BARRIER))
 
 

@@ -1,4 +1,4 @@
-"""The statuses there are, and which may follow which.
+"""Statuses and the allowed transitions between them.
 
 ======================  ==========================================================
 application             RUNNING -> FINISHED, FAILED, CANCELLED, ENDED, LOST
@@ -8,7 +8,7 @@ stage attempt           NOT_ALL_RUNNING_OR_FINISHED <-> ALL_RUNNING_OR_FINISHED 
 watermark               ACTIVE <-> IDLE
 ======================  ==========================================================
 
-A status may also be reached from nowhere: the records before were lost, or the sidecar came later.
+Any status may also be the first one known, because earlier records were lost or the sidecar started later.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ JOB: Transitions = {
 STAGE: Transitions = {
     "NOT_ALL_RUNNING_OR_FINISHED": frozenset({"ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"}),
     "ALL_RUNNING_OR_FINISHED": frozenset({"NOT_ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"}),
-    # An executor that is lost takes finished output with it.
+    # A lost executor may take finished output with it.
     "ALL_FINISHED": frozenset({"NOT_ALL_RUNNING_OR_FINISHED", "ALL_RUNNING_OR_FINISHED"}),
 }
 
 
 class Status:
-    """The status of one thing.
+    """The status of an application, query, job, stage attempt or watermark.
 
     Args:
         transitions: which status may follow which.
-        value: the status it has; None where nothing is known of it.
+        value: the current status; None while it is unknown.
     """
 
     __slots__ = ("_transitions", "value")
@@ -64,11 +64,11 @@ class Status:
 
     @property
     def is_over(self) -> bool:
-        """Whether no status can follow."""
+        """Whether the status is final."""
         return self.value is not None and not self._transitions[self.value]
 
     def become(self, new: str) -> bool:
-        """Takes the new status; False, and nothing happens, where it may not follow."""
+        """Change to a status; if the transition is not allowed, return False and keep the current status."""
         if self.value is not None and new not in self._transitions[self.value]:
             return False
         self.value = new

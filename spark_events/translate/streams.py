@@ -1,4 +1,4 @@
-"""What streaming queries report again and again: commits, and the state of their watermarks."""
+"""Recurring reports of streaming queries: commits and watermarks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["Streams"]
 
 
 class Streams:
-    """The commits and watermarks of every run that is under way.
+    """The commits and watermarks of all running queries.
 
     Args:
-        queries: whose runs they are.
-        config: what is reported of them.
+        queries: the queries of the application.
+        config: which events are made.
     """
 
     def __init__(self, queries: Queries, config: TranslateConfig) -> None:
@@ -30,8 +30,8 @@ class Streams:
 
     @property
     def next_deadline(self) -> int | None:
-        """When :meth:`tick` has something to do, if no record comes before; milliseconds since the epoch."""
-        # Asked for with every record of a driver or of a log: no lists, no generators.
+        """Time of the next :meth:`tick` that may make an event, in milliseconds since the epoch."""
+        # Called for every record of a driver or a log, so it creates no lists or generators.
         earliest: int | None = None
         for run_id, commits in self._commits.items():
             for deadline in (commits.next_deadline, self._watermarks[run_id].next_deadline):
@@ -41,7 +41,7 @@ class Streams:
 
     @property
     def held_record(self) -> int | None:
-        """The oldest record whose event is still to come."""
+        """The oldest record whose event is still held."""
         oldest: int | None = None
         for commits in self._commits.values():
             record = commits.held_record
@@ -50,25 +50,25 @@ class Streams:
         return oldest
 
     def started(self, record: QueryStarted) -> Iterator[Draft]:
-        """A run begins; of an earlier one of the same query, whose end was not told, nothing more will come."""
+        """Report the start of a run; close an earlier run of the same query if its end was not seen."""
         earlier = self._queries.of_query(record.id)
         if earlier is not None and earlier.run_id != record.run_id:
             yield from self._close(earlier)
         yield from self._queries.started(record)
 
     def progress(self, record: QueryProgress) -> Iterator[Draft]:
-        """A trigger of a query."""
+        """Report the commit and the watermark changes of a trigger."""
         progress = record.progress
         run = self._queries.run(progress.id, progress.run_id, progress.name)
         at = committed_at(record)
         if not is_commit(progress):
             yield from self._nothing_to_do(run, at)
             return
-        if not run.told.add(progress.batch_id):
+        if not run.reported.add(progress.batch_id):
             return
         run.batch_runs = False
         if run.status.is_over:
-            # Told late: nothing waits for its successors any more.
+            # A late progress of a finished run: no later commit can be merged with it, so it is not held.
             late = Commits(run, self._config.batch_commit)
             yield from late.progress(record, at)
             yield from late.flush()
@@ -78,17 +78,17 @@ class Streams:
         yield from watermark.progress(progress, at)
 
     def idle(self, record: QueryIdle) -> Iterator[Draft]:
-        """A query says that it has nothing to do."""
+        """Handle a trigger without data."""
         at = iso_millis(record.timestamp, record.at)
         yield from self._nothing_to_do(self._queries.run(record.id, record.run_id), at)
 
     def terminated(self, record: QueryTerminated) -> Iterator[Draft]:
-        """A run is over: what was held is reported before that, and its watermark moves no more."""
+        """Report what is held, then the end of the run; close its watermark."""
         yield from self.tick(record.at)
         ended = record.at
         watermark = self._watermarks.get(record.run_id)
         if watermark is not None and record.until is not None and watermark.lives_until(record.until):
-            # The log dates no end; what time has made before the next line is the query's, and comes before its end.
+            # The log has no time for the end. Events due before the next line precede the end.
             for draft in self._tick(self._commits[record.run_id], watermark, record.until):
                 ended = max(ended, draft.observed_ts_millis)
                 yield draft
@@ -98,7 +98,7 @@ class Streams:
         self._watermarks.pop(record.run_id, None)
 
     def tick(self, now: int) -> Iterator[Draft]:
-        """Time has passed. In the order of time, so that it is all one how often it is looked at."""
+        """Report everything due until now, in order of the deadlines: the frequency of calls does not matter."""
         while (deadline := self.next_deadline) is not None and deadline <= now:
             for commits in self._commits.values():
                 yield from commits.flush(deadline)
@@ -106,7 +106,7 @@ class Streams:
                 yield from watermark.tick(deadline)
 
     def _tick(self, commits: Commits, watermark: WatermarkTracker, now: int) -> Iterator[Draft]:
-        """Time has passed for one run."""
+        """Report everything of one run that is due until now."""
         while True:
             due = [d for d in (commits.next_deadline, watermark.next_deadline) if d is not None and d <= now]
             if not due:
@@ -115,7 +115,7 @@ class Streams:
             yield from watermark.tick(min(due))
 
     def flush(self) -> Iterator[Draft]:
-        """The application is over: nothing is held back any more, and nothing is waited for."""
+        """Report what is held and close all watermarks at the application's end."""
         for commits in self._commits.values():
             yield from commits.flush()
         for watermark in self._watermarks.values():

@@ -1,4 +1,4 @@
-"""One record in, the events that it means out: hands each record to the subject it is about."""
+"""The translator: passes each record to the code for its subject and completes the resulting events."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ from spark_events.translate.streams import Streams
 
 __all__ = ["Translator"]
 
-#: A record that says more than this of its own delay, in milliseconds, has a clock that is not ours.
+#: Maximum plausible delay of a record, in milliseconds; a larger one means that its clock differs from ours.
 _MOST_BEHIND = 60_000
 _extend = dict.update
 
 
 _Handler: TypeAlias = Callable[[Any], Iterable[Draft]]
-#: When it happened, in milliseconds since the epoch; 0 where the record does not say so.
+#: Time of a record in milliseconds since the epoch; 0 if the record has none.
 _Moment: TypeAlias = Callable[[Any], int]
 _time: _Moment = operator.attrgetter("time")
 
@@ -61,17 +61,16 @@ def _timestamp(record: QueryStarted | QueryIdle) -> int:
     return iso_millis(record.timestamp, 0)
 
 
-def _untold(_: object) -> int:
+def _undated(_: object) -> int:
     return 0
 
 
 class Translator:
-    """Records of one application to its events, in order.
+    """Translates the records of one application to events, in order.
 
     Args:
-        config: what is reported.
-        first_sequence: the number of the first event; a sidecar that was started anew goes on counting
-            where its predecessor had stopped.
+        config: which events are made.
+        first_sequence: the number of the first event; a restarted sidecar continues its predecessor's numbers.
     """
 
     def __init__(
@@ -100,8 +99,8 @@ class Translator:
             QueryStarted: (_timestamp, self._streams.started),
             QueryProgress: (committed_at, self._streams.progress),
             QueryIdle: (_timestamp, self._streams.idle),
-            QueryTerminated: (_untold, self._streams.terminated),
-            BatchStarted: (_untold, self._jobs.batch_started),
+            QueryTerminated: (_undated, self._streams.terminated),
+            BatchStarted: (_undated, self._jobs.batch_started),
             JobStart: (_time, self._jobs.started),
             JobEnd: (_time, self._job_ended),
             SqlExecutionEnd: (_time, self._sql.ended),
@@ -109,24 +108,24 @@ class Translator:
             StageTasks: (_time, self._stages.tasks),
             StageCompleted: (_time, self._stages.completed),
             ExecutorRemoved: (_time, executors.removed),
-            Dropped: (_untold, self._dropped),
-            Added: (_untold, lambda record: added(record, self._queries)),
+            Dropped: (_undated, self._dropped),
+            Added: (_undated, lambda record: added(record, self._queries)),
         }
 
     @property
     def illegal(self) -> int:
-        """Records that would have led to a status that cannot follow, or that were told twice."""
+        """Number of records that would have caused an invalid transition, or that were repeated."""
         return sum(part.illegal for part in (self._application, self._queries, self._jobs, self._stages))
 
     @property
     def next_deadline(self) -> int | None:
-        """When :meth:`tick` has something to do, if no record comes before; milliseconds since the epoch."""
+        """Time of the next :meth:`tick` that may make an event, in milliseconds since the epoch."""
         deadline = self._streams.next_deadline
         return None if deadline is None else deadline + self._behind
 
     @property
     def held_record(self) -> int | None:
-        """The oldest record whose event is still to come: it must not be acknowledged yet."""
+        """The oldest record whose event is still held; it must not be acknowledged yet."""
         return self._streams.held_record
 
     @property
@@ -141,45 +140,45 @@ class Translator:
 
     @property
     def jobs_without_start(self) -> int:
-        """Jobs that finished without an event, because their start was not seen."""
+        """Number of finished jobs that were not reported, because their start was not seen."""
         return self._jobs.without_start
 
     def assume_application(self, app_id: str, attempt_id: str | None) -> None:
-        """Give the events an application, where a log does not have its start."""
+        """Set the application of events from a log without the application's start."""
         self._application.assume(app_id, attempt_id)
 
     def translate(self, record: object) -> list[Event]:
-        """The events that a record means, numbered; none for a record without meaning."""
+        """Return the numbered events of a record; an empty list if the record has none."""
         return list(map(self._event, self._drafts(record)))
 
     def tick(self, now: int) -> list[Event]:
-        """The events that mere time makes: what is idle, what was held.
+        """Return the events caused by the passing of time: idle watermarks and held commits.
 
         Args:
             now: milliseconds since the epoch.
         """
-        # What has happened since then may still be on its way through Spark's listener bus.
+        # Records of the last moments may still be in Spark's listener bus.
         return [self._event(draft) for draft in self._streams.tick(now - self._behind)]
 
     def flush(self) -> list[Event]:
-        """No more records will come, though the application's end was not seen: what is held is told now."""
+        """Return the held events, because no more records will arrive."""
         return [self._event(draft) for draft in self._streams.flush()]
 
     def restore(self, record: object) -> None:
-        """Takes in what a predecessor has already reported."""
+        """Apply a record that a predecessor has already reported; make no event."""
         for _ in self._drafts(record):
             pass
 
     def emit(self, draft: Draft) -> Event:
-        """An event that no record has made: what the dispatch says of itself."""
+        """Return an event that no record caused, such as a report of the dispatcher."""
         return self._event(draft)
 
     def driver_lost(self, at: int, orderly: bool) -> list[Event]:
-        """The pipe has closed and no end of the application was seen.
+        """Report that the pipe closed before the application's end was seen.
 
         Args:
             at: milliseconds since the epoch.
-            orderly: the JVM had said that it goes down; the driver was not killed.
+            orderly: whether the JVM had announced its shutdown, so that the driver was not killed.
         """
         if self._provisional is not None and not self._application.is_over:
             # The driver was killed after its code had stopped Spark.
@@ -189,9 +188,9 @@ class Translator:
         return [self._event(draft) for draft in drafts]
 
     def _running(self) -> list[str]:
-        """The queries and jobs that run, as far as the records say."""
+        """Return the titles of the queries and jobs that run, according to the records."""
         queries = [f"query '{title}'" for title in self._queries.running_titles()]
-        # Where records were dropped, the end of a job may be among them.
+        # Dropped records may include the end of a job.
         jobs = [] if self.dropped else [f"{title[0].lower()}{title[1:]}" for title in self._jobs.running_titles()]
         return queries + jobs
 
@@ -203,13 +202,13 @@ class Translator:
         moment = moment_of(record)
         if not moment:
             return handler(record)
-        # A replay knows no such delay: its records were not seen by a shim.
+        # Records of a log have no such delay, because no shim received them.
         behind = record.at - moment
         self._behind = 0 if behind < 0 else behind if behind < _MOST_BEHIND else _MOST_BEHIND
         deadline = self._streams.next_deadline
         if deadline is None or deadline > moment:
             return handler(record)
-        # What time alone has made happens before what the record tells.
+        # Events caused by time precede the events of the next record.
         return itertools.chain(self._streams.tick(moment), handler(record))
 
     def _dropped(self, record: Dropped) -> Iterable[Draft]:
@@ -236,7 +235,7 @@ class Translator:
         name, number, application = draft.name, self.next_sequence, self._application
         self.next_sequence = number + 1
         attributes = Attributes(application.scope_variables)
-        # Nobody has seen them yet.
+        # The list has not been returned yet, so it may still be changed.
         _extend(attributes, draft.attributes)
         key = "\x1f".join((application.identity, name, *map(str, draft.key)))
         return Event(

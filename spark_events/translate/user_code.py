@@ -1,7 +1,7 @@
-"""The user's own code in a stack trace, by what was submitted: main class, main script, Python files.
+"""Detection of the user's own code in stack traces, by main class, main script and Python files.
 
-Everything else is a library: Spark, its plugins, what is installed for the interpreter, what a submitted zip carries
-of installed packages. A location in a library would send the reader to code that is not his to change.
+Everything else is a library: Spark, its plugins, packages installed for the interpreter, and installed packages in a
+submitted zip. A location in a library would send readers to code that they cannot change.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from urllib.parse import unquote, urlsplit
 __all__ = ["UserCode"]
 
 _SPARK = "org.apache.spark."
-#: What a shell compiles of the lines that its user types.
+#: Classes that a shell compiles from typed lines.
 _SHELL_LINE = re.compile(r"\$line\d+\.")
-#: Packages of these names have many owners; the third part of a name is the owner's.
+#: These packages have many owners; the third part of a name identifies the owner.
 _SHARED = ("org.apache", "com.github", "io.github")
 _LAUNCHERS = ("org.apache.spark.deploy.SparkSubmit", "org.apache.spark.deploy.yarn.ApplicationMaster")
 _WORKER_LAUNCHER = "org.apache.spark.deploy.worker.DriverWrapper"
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*")
 
 _ARCHIVE = re.compile(r"(.+?\.(?:zip|egg|whl))[/\\](.+)", re.IGNORECASE)
-# Spark's own Python, py4j and this package as they are shipped, what is installed, and the standard library. This
-# package elsewhere is known by its folders: the user may have a folder of its name.
+# Spark's Python code, py4j and this package as shipped, installed packages, and the standard library. In other places,
+# this package is recognised by its subfolders, because users may have a folder of the same name.
 _LIBRARY = re.compile(
     r"[/\\](?:pyspark|py4j|pyspark\.zip|py4j-[\d.]+-src\.zip|spark_events-\d[^/\\]*\.zip)[/\\]"
     r"|(?:^|[/\\])[^/\\]*(?:site|dist)[-_]packages[^/\\]*[/\\]|[/\\]lib/python\d|^[A-Za-z]:\\.*\\Lib\\"
@@ -40,14 +40,14 @@ _LIBRARY = re.compile(
 
 
 class UserCode:
-    """Tells frames of the user's own code from frames of libraries.
+    """Separates frames of the user's own code from frames of libraries.
 
     Args:
-        command: how the driver's JVM was started, ``sun.java.command``.
-        main_class: the class whose main method runs, where the driver saw it.
+        command: the command line of the driver's JVM, ``sun.java.command``.
+        main_class: the class whose main method runs, if the driver found it.
         py_files: ``spark.submit.pyFiles``.
-        namespaces: the second words of the application's settings, ``databricks`` of ``spark.databricks.…``: a
-            platform that starts Spark in a JVM of its own has settings of its own.
+        namespaces: second parts of the application's settings, ``databricks`` of ``spark.databricks.…``. A platform
+            that starts Spark in its own JVM has such settings.
     """
 
     def __init__(
@@ -62,16 +62,16 @@ class UserCode:
         self._archives = {os.path.basename(path): path for path in map(_local, py_files) if path}
 
     def is_own_class(self, name: str) -> bool:
-        """Whether the user wrote a class of the JVM: it is of the main class's organisation, or typed into a shell."""
+        """Return whether a JVM class is the user's: in the main class's organisation, or typed into a shell."""
         if _SHELL_LINE.match(name):
             return True
         return self._package is not None and (name.startswith(self._package) if self._package else "." not in name)
 
     def innermost(self, files: Sequence[str]) -> int | None:
-        """Return the index of the innermost frame of a Python traceback that is the user's own.
+        """Return the index of the innermost frame of a Python traceback in the user's own code.
 
-        A zip that cannot be looked into may be the user's or may hold installed packages. It counts where the
-        outermost frame is in it, for that is what Spark called.
+        A zip that cannot be read may hold the user's code or installed packages. It counts as the user's if the
+        outermost frame is in it, because Spark calls the user's code.
         """
         own: list[int] = []
         unknown: list[int] = []
@@ -91,7 +91,7 @@ class UserCode:
         return inside[-1] if inside else None
 
     def _installed_in(self, archive: str) -> frozenset[str] | None:
-        """The packages that were installed into a submitted zip; None where it cannot be read, or is a package."""
+        """Return the packages installed in a submitted zip; None if it is unreadable or itself a package."""
         path = self._archives.get(re.split(r"[/\\]", archive)[-1])
         return None if path is None or not path.endswith(".zip") else _installed(path)
 
@@ -100,7 +100,7 @@ class UserCode:
 def _installed(path: str) -> frozenset[str] | None:
     found: set[str] = set()
     with contextlib.suppress(OSError, zipfile.BadZipFile, UnicodeDecodeError, ValueError, RuntimeError):
-        # Whatever else than a file stands there could be waited for without end.
+        # Opening anything but a regular file, such as a pipe, could block forever.
         if not stat.S_ISREG(os.stat(path).st_mode):
             return None
         with zipfile.ZipFile(path) as archive:
@@ -126,7 +126,7 @@ def _main_class(words: list[str], namespaces: Collection[str]) -> str:
     if launcher in _LAUNCHERS:
         return words[words.index("--class") + 1] if "--class" in words[:-1] else ""
     if launcher == _WORKER_LAUNCHER:
-        # After the worker's address and the jar.
+        # The class follows the worker's address and the jar.
         return words[3] if len(words) > 3 else ""
     if not _CLASS.fullmatch(launcher):
         return ""
@@ -135,7 +135,7 @@ def _main_class(words: list[str], namespaces: Collection[str]) -> str:
 
 
 def _package(main_class: str) -> str | None:
-    """What the names of the user's classes begin with; empty for classes without a package, None where unknown."""
+    """Return the common package prefix of the user's classes; "" without a package, None if unknown."""
     if not main_class or main_class.startswith(_SPARK):
         return None
     parts = main_class.split(".")[:-1]

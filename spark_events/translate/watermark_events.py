@@ -1,4 +1,4 @@
-"""What is idle or active as events, and the sentences that tell it."""
+"""Events for idle and active watermarks, and their sentences."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _WAS = ("was", "were")
 
 @dataclasses.dataclass(slots=True)
 class Subject:
-    """A query's watermark, a source, or a partition: when it last moved, and what it is therefore.
+    """A query's watermark, a source or a partition, with its status and its last change.
 
     Attributes:
-        quiet_since: from when its timeout is counted.
-        idle_since: when it had last moved before it was ACTIVE again.
-        rows: what the query has read since it last moved.
-        stalled: of these, the rows that had to move the watermark and did not.
-        waiting: rows of the last batch, of which only the next batch can tell that.
+        quiet_since: start of the idle timeout.
+        idle_since: time of the last change before the subject became ACTIVE again.
+        rows: rows that the query has read since the last change.
+        stalled: those of these rows that should have advanced the watermark and did not.
+        waiting: rows of the last batch; only the next batch shows whether they advance the watermark.
     """
 
     kind: str
@@ -42,35 +42,35 @@ class Subject:
         self.quiet_since = self.last_moved
 
     def moves(self, at: int, position: object) -> bool:
-        """Takes in a new position; whether this is the edge from IDLE to ACTIVE."""
+        """Record a new position; return whether the subject changes from IDLE to ACTIVE."""
         edge = self.wakes(at)
         self.last_moved, self.position = at, position
         return edge
 
     def wakes(self, at: int) -> bool:
-        """The wait begins anew; whether this is the edge from IDLE to ACTIVE."""
+        """Restart the idle timeout; return whether the subject changes from IDLE to ACTIVE."""
         edge = self.status == "IDLE"
         self.status, self.idle_since, self.quiet_since = "ACTIVE", self.last_moved, at
         self.rows = self.stalled = self.waiting = 0
         return edge
 
     def set_back(self, now: int) -> None:
-        """The clock was: nothing has happened later than now."""
+        """Limit all times to now, because the clock was set back."""
         self.last_moved, self.quiet_since = min(self.last_moved, now), min(self.quiet_since, now)
         self.idle_since = min(self.idle_since, now)
 
     def stands_still(self, rows: int, pushing: int, watermark_moved: bool) -> None:
-        """A batch without anything new from it; ``pushing`` of the rows should move the watermark."""
+        """Count a batch without a change; ``pushing`` of its rows should advance the watermark."""
         self.rows += rows
         self.stalled = 0 if watermark_moved else self.stalled + self.waiting
         self.waiting = pushing
 
 
 class View:
-    """What there is to say of a query's watermark at a moment.
+    """A query's watermark and sources, as events describe them.
 
     Attributes:
-        clocks: how often the clock was set back, so that one time may be several moments.
+        clocks: how often the clock was set back; part of an event's key, because times may then repeat.
     """
 
     def __init__(self, run: Run) -> None:
@@ -82,17 +82,17 @@ class View:
         self._newest: int | None = None
 
     def take(self, watermark: str, newest: int | None, rows_late: int) -> None:
-        """After a batch."""
+        """Set the values of the last batch."""
         self.watermark, self._newest, self.rows_late = watermark, newest, rows_late
 
     @property
     def lag(self) -> int | None:
-        """How far the watermark is behind the newest event, in milliseconds."""
+        """Time between the watermark and the newest event, in milliseconds."""
         watermark = iso_millis(self.watermark, -1)
         return self._newest - watermark if self._newest is not None and watermark > 0 else None
 
     def name(self, subject: Subject) -> str:
-        """For sentences and for ``watermark.held_back_by``."""
+        """Return the subject's name for sentences and for ``watermark.held_back_by``."""
         if subject.index is None:
             return "the watermark"
         description = self.descriptions[subject.index]
@@ -101,26 +101,26 @@ class View:
 
 
 def idle(view: View, subject: Subject, at: int, holders: Sequence[Subject]) -> Draft:
-    """The edge to IDLE.
+    """Return the event for a change to IDLE.
 
     Args:
-        at: when its time was up.
-        holders: the sources that hold the watermark back.
+        at: when the idle timeout passed.
+        holders: the sources that hold back the watermark.
     """
     query, name = f"query '{view.run.title}'", view.name(subject)
     waited = f"for {_seconds(at - subject.last_moved)}"
     if subject.kind == "query":
         stalled = subject.stalled > 0
         names = ", ".join(view.name(holder) for holder in holders) if stalled else ""
-        body = f"The watermark of {query} has stood still at {view.watermark} {waited}"
+        body = f"The watermark of {query} has not moved from {view.watermark} {waited}"
         body += f" while {counted(subject.rows, 'row', _WAS)} read" if stalled else ""
         body += f", held back by {names}" if names else ""
     else:
-        # One silent partition of a source that brings rows does not hold anything back.
+        # A silent partition holds nothing back while its source delivers rows.
         stalled = subject in holders
         names = name if stalled else ""
-        body = f"{_capital(name)} of {query} has brought nothing {waited}"
-        body += f" and holds the watermark back at {view.watermark}" if stalled else ""
+        body = f"{_capital(name)} of {query} has had no new data {waited}"
+        body += f" and holds back the watermark at {view.watermark}" if stalled else ""
     body += f", {_seconds(view.lag)} behind the newest event" if stalled and view.lag else ""
     details: dict[str, AttributeValue | None] = {
         "idle.since_millis": subject.last_moved,
@@ -132,7 +132,7 @@ def idle(view: View, subject: Subject, at: int, holders: Sequence[Subject]) -> D
 
 
 def active(view: View, subject: Subject, at: int) -> Draft:
-    """The edge to ACTIVE, with what was lost because it was away."""
+    """Return the event for a change to ACTIVE, with the number of rows dropped as late."""
     query, name = f"query '{view.run.title}'", view.name(subject)
     waited = f"after {_seconds(at - subject.idle_since)}"
     if subject.kind != "query":
@@ -140,7 +140,7 @@ def active(view: View, subject: Subject, at: int) -> Draft:
     elif subject.last_moved == at:
         body = f"The watermark of {query} moves again {waited}"
     else:
-        body = f"The watermark of {query} is active again {waited}: rows come, it is still at {view.watermark}"
+        body = f"The watermark of {query} is active again {waited}: rows arrive, but it is still at {view.watermark}"
     body += f"; {counted(view.rows_late, 'row', _WAS)} dropped as late" if view.rows_late else ""
     details: dict[str, AttributeValue | None] = {
         "idle.since_millis": subject.idle_since,
@@ -192,7 +192,7 @@ def _capital(text: str) -> str:
 
 
 def _seconds(millis: int) -> str:
-    """``0.5 s``, ``60 s``, ``1 h 30 min``: as people say it."""
+    """Format a duration for people: ``0.5 s``, ``60 s``, ``1 h 30 min``."""
     if millis < 10_000:
         return f"{millis / 1000:.1f}".removesuffix(".0") + " s"
     if millis < 120_000:

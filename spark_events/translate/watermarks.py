@@ -1,16 +1,15 @@
-"""Who is idle, and who holds the watermark back.
+"""Idle watermarks, sources and partitions, and the sources that hold back a watermark.
 
-The meaning is that of Flink's watermark status (FLIP-180): IDLE and ACTIVE are about watermarks. A
-query is IDLE when its watermark has stood still for ``idle-timeout``, and ACTIVE when it moves, or when
-one of its idle sources brings rows again. Spark tells nothing of a source's own watermark, so a source,
-or one partition of it, is IDLE when it has brought nothing new for that long. Only edges are events.
+The meaning is that of Flink's watermark status (FLIP-180). A query is IDLE when its watermark has not moved for
+``idle-timeout``; it is ACTIVE when the watermark moves, or when one of its idle sources delivers rows again. Spark
+does not report the watermark of a source, so a source, or one of its partitions, is IDLE when it has had no new data
+for that time. Only changes are events.
 
-Standing still counts only as far as Spark has looked for data: the time of a batch that runs is nobody's
-idleness, nor is the pause before a trigger that fires seldom. Where Spark says nothing at all, time itself
-decides, but with more patience.
+A pause counts only up to the last time that Spark looked for data: neither a long batch nor the pause before a rare
+trigger makes a subject idle. If Spark reports nothing, only the clock decides, after a longer timeout.
 
-Time is what the records say and what :meth:`WatermarkTracker.tick` is told, so a replay of an event log
-sees the same edges at the same moments as a live run.
+Time is read from the records and passed to :meth:`WatermarkTracker.tick`, so a replay of an event log makes the same
+events with the same times as a live run.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from spark_events.translate.watermark_events import Subject, View, active, idle
 
 __all__ = ["WatermarkTracker"]
 
-#: Without a word of Spark so many periods of the trigger must pass as well.
+#: Without reports of Spark, this many trigger periods must also pass.
 _PERIODS = 3
-#: Until the period is known, patience is so much longer, and at least ten minutes.
+#: While the period is unknown, the timeout is longer by this factor, and at least ten minutes.
 _UNKNOWN_PERIOD = 10
 _UNKNOWN_MILLIS = 600_000
-#: Clocks are put right by less all the time.
+#: Smaller steps back are common corrections of a clock and are ignored.
 _SET_BACK_MILLIS = 1_000
 
 
@@ -39,8 +38,8 @@ class WatermarkTracker:
     """The watermark of one run of one query, its sources and their partitions.
 
     Args:
-        run: whose it is; its policy of several watermarks decides who can hold it back.
-        idle_timeout_millis: how long something must stand still to be IDLE.
+        run: the run; its policy for several watermarks decides which source can hold back the watermark.
+        idle_timeout_millis: time without a change after which a subject is IDLE.
     """
 
     def __init__(self, run: Run, idle_timeout_millis: int) -> None:
@@ -49,7 +48,7 @@ class WatermarkTracker:
         self._period = TriggerPeriod()
         self._view = View(run)
         self._batch = -1
-        # Edges never go back in time, whatever order the records come in; unless the clock itself does.
+        # Time of the last change; later changes are not dated earlier unless the clock was set back.
         self._now = 0
         self._heard = 0
         self._batch_ended = 0
@@ -63,29 +62,29 @@ class WatermarkTracker:
 
     @property
     def next_deadline(self) -> int | None:
-        """When the next subject will be IDLE, if nothing moves; milliseconds since the epoch."""
+        """Time at which the next subject becomes IDLE if nothing changes, in milliseconds since the epoch."""
         return None if self._run.batch_runs else self._deadline
 
     def close(self) -> None:
-        """The run is over, or another one has taken its place."""
+        """Stop tracking: the run is over, or a new run has replaced it."""
         self._closed, self._deadline = True, None
 
     def progress(self, progress: Progress, at: int) -> Iterator[Draft]:
-        """What a trigger says: everything that has moved, what it makes ACTIVE and what it shows to be IDLE.
+        """Apply a batch; yield the events of subjects that became IDLE or ACTIVE.
 
         Args:
-            progress: of a batch that was executed.
-            at: when it was committed, in milliseconds since the epoch.
+            progress: the progress of a committed batch.
+            at: when the batch was committed, in milliseconds since the epoch.
         """
         watermark = progress.event_time.get("watermark")
         if watermark is None or self._closed or progress.batch_id <= self._batch:
-            # Idleness is about watermarks: a query without one has none. What is told late is no news.
+            # A query without a watermark has no idle status. A late progress is ignored.
             return
         self._batch = progress.batch_id
         began = iso_millis(progress.timestamp, at)
         self._hear(began, at)
         at = max(at, self._now)
-        self._period.word(began)
+        self._period.note(began)
         self._batch_ended = at
         moved = self._own is None or watermark != self._own.position
         if moved:
@@ -98,31 +97,31 @@ class WatermarkTracker:
             woken += self._source(index, source, at, rows, pushing, moved)
         awake = any(subject.kind == "source" for subject in woken)
         woken += self._query(watermark, at, rows, moved, awake)
-        # Spark looked when the batch began; what arrived while it ran is in the next one.
+        # Spark looked for data when the batch began; later arrivals are in the next batch.
         yield from self._fall_idle(began, self._timeout)
         for subject in woken:
             yield active(self._view, subject, at)
 
     def idle(self, at: int) -> Iterator[Draft]:
-        """Spark says that it has looked and there was nothing to do; it is no edge by itself."""
+        """Apply a trigger without data; yield the events of subjects that became IDLE."""
         if not self._closed:
             self._hear(at, at)
-            self._period.word(at)
+            self._period.note(at)
             yield from self._fall_idle(at, self._timeout)
 
     def tick(self, now: int) -> Iterator[Draft]:
-        """Time has passed: what has stood still for long enough is IDLE."""
+        """Yield the events of subjects whose timeout has passed."""
         deadline = self.next_deadline
         if deadline is not None and now >= deadline:
             yield from self._fall_idle(now, self._patience())
 
     def lives_until(self, moment: int) -> bool:
-        """Whether the query may have run until then, though it said nothing more: less than two triggers passed."""
+        """Return whether the query may have run until then: fewer than two triggers were missed."""
         period = self._period.millis
         return period is not None and moment - self._heard <= 2 * period
 
     def _hear(self, began: int, ended: int) -> None:
-        """What a query says comes in the order in which it happened: where its times do not, the clock was set back."""
+        """Detect a clock that was set back: a query's reports arrive in order, so times must not decrease."""
         if began < self._heard - _SET_BACK_MILLIS:
             self._view.clocks += 1
             self._now, self._batch_ended = min(self._now, began), min(self._batch_ended, began)
@@ -133,13 +132,13 @@ class WatermarkTracker:
     def _source(
         self, index: int, source: SourceProgress, at: int, rows: int, pushing: int, moved: bool
     ) -> Iterator[Subject]:
-        """Takes in what a source has brought; yields what is thereby ACTIVE again."""
+        """Apply the data of a source; yield the subjects that became ACTIVE."""
         self._view.descriptions[index] = source.description
         end = bytes(source.end_offset)
         subject = self._sources.get(index)
         if subject is None:
             subject = self._sources[index] = Subject("source", at, end, index)
-        # Where Spark cannot tell which source the rows are from, the offsets still tell who moved.
+        # If Spark cannot attribute rows to a source, the offsets show which source moved.
         if source.num_input_rows > 0 or (rows == 0 and end != subject.position):
             if subject.moves(at, end):
                 yield subject
@@ -166,7 +165,7 @@ class WatermarkTracker:
         if moved:
             edge = own.moves(at, watermark)
         elif awake and own.status == "IDLE":
-            # Its sources are back, its watermark is where it was: the wait begins anew.
+            # Its sources are active again but the watermark has not moved: restart its timeout.
             edge = own.wakes(at)
         else:
             own.stands_still(rows, rows, False)
@@ -176,14 +175,14 @@ class WatermarkTracker:
             yield own
 
     def _learn_lag(self, watermark: str) -> None:
-        """The watermark's delay is at most what it lags behind when it has just moved."""
+        """Update the bound of the watermark's delay: its lag right after a move."""
         now = iso_millis(watermark, 0)
         if self._own is not None and self._newest is not None and now > 0:
             lag = max(0, self._newest - now)
             self._least_lag = lag if self._least_lag is None else min(self._least_lag, lag)
 
     def _pushing(self, progress: Progress, rows: int, watermark: str) -> int:
-        """How many rows of a batch must move the watermark, unless somebody holds it back."""
+        """Return how many rows of a batch should advance the watermark, unless a source holds it back."""
         newest = iso_millis(progress.event_time.get("max", ""), -1)
         if newest < 0:
             return rows if self._newest is None else 0
@@ -191,14 +190,14 @@ class WatermarkTracker:
         return rows if newest > iso_millis(watermark, 0) + (self._least_lag or 0) else 0
 
     def _fall_idle(self, now: int, timeout: int) -> Iterator[Draft]:
-        """What has stood still until now, for so long, is IDLE since its time was up."""
+        """Make subjects IDLE whose timeout passed before now; date each event at the end of its timeout."""
         due = [s for s in self._subjects() if s.status == "ACTIVE" and now >= s.quiet_since + timeout]
         for subject in due:
             subject.status = "IDLE"
             self._now = max(self._now, subject.quiet_since + timeout)
         holders = [s for s in self._sources.values() if s.stalled > 0 and self._run.watermark_policy == "min"]
         due.sort(key=lambda subject: subject.quiet_since)
-        # A batch that has just ended is given the time to be followed by the next, which tells more.
+        # After a batch, wait long enough for the next one, which gives more information.
         pause = self._batch_ended + 2 * (self._period.millis or 0)
         waiting = [s.quiet_since for s in self._subjects() if s.status == "ACTIVE"]
         self._deadline = max(min(waiting) + self._patience(), pause) if waiting else None
@@ -213,7 +212,7 @@ class WatermarkTracker:
             yield self._own
 
     def _patience(self) -> int:
-        """How long silence must last, where nothing but the clock tells."""
+        """Return the timeout that applies when only the clock decides."""
         period = self._period.millis
         if period is None:
             return max(_UNKNOWN_PERIOD * self._timeout, _UNKNOWN_MILLIS)
@@ -221,5 +220,5 @@ class WatermarkTracker:
 
 
 def rows_late(progress: Progress) -> int:
-    """Rows that a batch has dropped because the watermark had passed them."""
+    """Return the number of rows that a batch dropped because they were older than the watermark."""
     return sum(operator.num_rows_dropped_by_watermark for operator in progress.state_operators)

@@ -94,7 +94,7 @@ def test_the_report_counts_records_that_made_no_event(driver: FakeDriver, path: 
     counted = {key: value for key, value in report["attributes"].items() if key.startswith("records.")}
     wrong = dict.fromkeys(["records.illegal", "records.without_start", "records.unknown"], 1)
     assert counted == {**wrong, "records.defective": 0, "records.dropped": 0}
-    assert report["body"].endswith("; 1 job finished without an event, because the start was not seen")
+    assert report["body"].endswith("; 1 job finished but not reported: start not seen")
 
 
 def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: Path) -> None:
@@ -118,7 +118,7 @@ def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: 
     }
     assert (attributes["lost"], attributes["records.dropped"], report["severity"]) == (1_010, 1_007, "WARN")
     assert report["body"] == (
-        "Events by reporter: audit 41 of 44 delivered, 3 lost; 1,007 records were lost on the way to them"
+        "Events by reporter: audit 41 of 44 delivered, 3 lost; 1,007 records were lost before they reached a reporter"
     )
 
 

@@ -86,14 +86,14 @@ def test_an_enricher_that_raises_costs_its_own_labels_only(caplog: pytest.LogCap
     """The failure is reported whatever an enricher does, and the log says what it did."""
     attributes = Diagnostics([Broken(), Team()]).of_text("java.lang.Error: x").attributes
     assert attributes["failure.label.team"] == "shop"
-    assert "failure enricher Broken failed: RuntimeError('no database')" in caplog.text
+    assert "failure enricher Broken failed; its labels are missing: RuntimeError('no database')" in caplog.text
 
 
 def test_an_enricher_that_exits_ends_nobody(caplog: pytest.LogCaptureFixture) -> None:
     """All events of the application would end with it."""
     attributes = Diagnostics([Exits(), Team()]).of_text("java.lang.Error: x").attributes
     assert attributes["failure.label.team"] == "shop"
-    assert "failure enricher Exits failed: SystemExit('no licence')" in caplog.text
+    assert "failure enricher Exits failed; its labels are missing: SystemExit('no licence')" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_an_enricher_that_cannot_be_made_is_a_problem(name: str, reason: str) ->
     given = f"{__name__}:{name}"
     settings = Settings.of({"events.failure.enrichers": given})
     read(settings)
-    with pytest.raises(ConfigError, match=rf"events\.failure\.enrichers: .*\({given} cannot be made: {reason}\)"):
+    with pytest.raises(ConfigError, match=rf"events\.failure\.enrichers: .*\({given} cannot be created: {reason}\)"):
         settings.check()
 
 

@@ -134,7 +134,7 @@ def test_a_failed_attempt_says_whether_spark_tries_it_again(reason: str, severit
     (event,) = translate(stage("stage_submitted"), over)
     assert (event.name, event.severity) == ("JobFailureEvent", severity)
     assert (event.attributes["spark.entity"], event.attributes["failure.will_retry"]) == ("stage", will_retry)
-    assert ("Spark tries it again" in event.body) is will_retry
+    assert ("will be retried by Spark" in event.body) is will_retry
 
 
 @pytest.mark.parametrize("reason", [None, "Stage cancelled because SparkContext was shut down", "Job 4 cancelled"])

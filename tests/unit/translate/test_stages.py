@@ -158,7 +158,7 @@ def test_a_fetch_failure_says_which_executor_was_lost() -> None:
     missed = completed(MISSING, lost_executor="1", lost_host="10.0.0.9")
     (event,) = translate(gone, submitted(), other, missed)
     lost = "the shuffle output of executor 1 on 10.0.0.9 is lost: Command exited with code 137"
-    assert event.body == f"Stage 3 [s] failed, Spark tries it again: {lost}"
+    assert event.body == f"Stage 3 [s] failed and will be retried by Spark: {lost}"
     kind = "org.apache.spark.shuffle.FetchFailedException"
     assert event.attributes["failure.root_cause"] == f"{kind}: {lost}"
     assert event.attributes["error.type"] == kind

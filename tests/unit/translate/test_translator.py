@@ -110,11 +110,15 @@ def test_drops_are_told_with_their_count() -> None:
     ("where", "reason", "said"),
     [
         ("handoff", "queue-full", "the handoff queue was full (2 job_end)"),
-        ("sidecar", "sidecar-died", "were lost with a sidecar that died (2 job_end)"),
-        ("unwritable", "unwritable", "an object of the application raised an error, see the driver's log (2 job_end)"),
+        ("sidecar", "sidecar-died", "were lost: the sidecar died before it acknowledged them (2 job_end)"),
+        (
+            "unwritable",
+            "unwritable",
+            "reading an object of the application raised an error; see the driver's log (2 job_end)",
+        ),
         ("spark-listener-queue", "queue-full", "its listener queue was full"),
-        ("earlier-run", "sidecar-died", "whose sidecar had died too often (2 job_end)"),
-        ("elsewhere", "unknown", "2 records were lost (2 job_end)"),
+        ("earlier-run", "sidecar-died", "its sidecar died too often (2 job_end)"),
+        ("elsewhere", "unknown", "2 records were lost for an unknown reason (2 job_end)"),
     ],
 )
 def test_drops_are_told_with_their_cause(where: str, reason: str, said: str) -> None:

@@ -154,9 +154,9 @@ def test_what_moves_again_is_active(query: Query) -> None:
 def test_a_sentence_says_it_without_the_attributes(query: Query) -> None:
     """Who, of which query, for how long."""
     told = query.tick(12)
-    assert about(told, "source", 0).body == "Source 0 (S0) of query 'clicks' has brought nothing for 10 s"
+    assert about(told, "source", 0).body == "Source 0 (S0) of query 'clicks' has had no new data for 10 s"
     assert about(told, "query").body == (
-        "The watermark of query 'clicks' has stood still at 2026-11-21T11:59:51.000Z for 10 s"
+        "The watermark of query 'clicks' has not moved from 2026-11-21T11:59:51.000Z for 10 s"
     )
     told = query.batch(20, 10, 5, late=3)
     assert about(told, "source", 0).body == (
@@ -233,12 +233,12 @@ def test_a_silent_source_that_holds_the_watermark_back_is_a_warning(policy: str 
     assert own.attributes["idle.since_millis"] == NOON + 3000
     assert own.attributes["watermark.lag_ms"] == 21_000
     assert own.body == (
-        "The watermark of query 'clicks' has stood still at 2026-11-21T11:59:52.000Z for 10 s"
+        "The watermark of query 'clicks' has not moved from 2026-11-21T11:59:52.000Z for 10 s"
         " while 50 rows were read, held back by source 1 (S1), 21 s behind the newest event"
     )
     assert source.body == (
-        "Source 1 (S1) of query 'clicks' has brought nothing for 10 s"
-        " and holds the watermark back at 2026-11-21T11:59:52.000Z, 20 s behind the newest event"
+        "Source 1 (S1) of query 'clicks' has had no new data for 10 s"
+        " and holds back the watermark at 2026-11-21T11:59:52.000Z, 20 s behind the newest event"
     )
     assert len(told) == 2
 
@@ -330,8 +330,8 @@ def test_after_a_silent_night_the_one_that_stays_away_is_named() -> None:
     told = query.batch(3600, -8, 5, 0, newest=3600)
     assert sorted(edges(told), key=str) == [("query", None, "ACTIVE"), ("source", 0, "ACTIVE")]
     assert about(told, "query").body == (
-        "The watermark of query 'clicks' is active again after 59 min: rows come,"
-        " it is still at 2026-11-21T11:59:52.000Z"
+        "The watermark of query 'clicks' is active again after 59 min: rows arrive,"
+        " but it is still at 2026-11-21T11:59:52.000Z"
     )
     told = [e for s in range(3601, 3630) for e in query.batch(s, -8, 5, 0, newest=s)]
     assert edges(told) == [("query", None, "IDLE")]
@@ -382,7 +382,7 @@ def test_partitions_go_silent_one_by_one() -> None:
     ]
     assert [e.observed_ts_millis - NOON for e in told] == [20_000, 35_000]
     assert {e.severity for e in told} == {Severity.INFO}
-    assert told[0].body == "Partition t-1 of source 0 (S0) of query 'clicks' has brought nothing for 10 s"
+    assert told[0].body == "Partition t-1 of source 0 (S0) of query 'clicks' has had no new data for 10 s"
     (back,) = query.batch(60, 50, 5, newest=60, offsets=[kafka(60, 11, 25)])
     assert (back.attributes["source.partition"], back.attributes["status.new"]) == ("t-1", "ACTIVE")
 
