@@ -40,14 +40,20 @@ def is_sidecar(process):
 (sidecar,) = filter(is_sidecar, driver.children())
 def used(process):
     return sum(process.cpu_times()[:2])
-def own():
-    # The processor time of the shim's threads and of the queue that the listener is alone in; names have 15 letters.
-    total = 0.0
+def threads():
+    # The processor time of threads that may be the listener's, by number, in seconds; names have 15 letters here.
+    found = {}
     for one in os.scandir(f"/proc/{driver.pid}/task"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            if open(one.path + "/comm").read().startswith(("spark-events", "spark-listener")):
-                total += int(open(one.path + "/schedstat").read().split()[0]) / 1e9
-    return total
+            name = open(one.path + "/comm").read()
+            if name.startswith(("spark-listener", "spark-events")):
+                seconds = int(open(one.path + "/schedstat").read().split()[0]) / 1e9
+                found[one.name] = name.startswith("spark-events"), seconds
+    return found
+sparks_own = {number for number, (is_ours, _) in threads().items() if not is_ours}
+def own():
+    # Spark starts a thread for the shared listener queue when the first listener is added, and ends it with the last.
+    return sum(seconds for number, (_, seconds) in threads().items() if number not in sparks_own)
 def stream(number, count):
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).option("numPartitions", 1).load()
     writer = source.writeStream.format("noop").queryName(f"round {number}")
