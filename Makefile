@@ -1,6 +1,6 @@
 # One command per task; .ci/run calls only these. `make test ARGS="-k spool -x"` passes arguments to pytest.
 .DEFAULT_GOAL := help
-.PHONY: help setup environments jar broker collector connect check lint types spelling test test-matrix demo bench wheel clean
+.PHONY: help setup environments jar broker collector junit connect check lint types spelling test test-matrix demo bench wheel clean
 
 MATRIX ?= 3.5 4.0 newest
 export PYTHON
@@ -29,6 +29,9 @@ broker: setup ## fetch the Kafka broker for the Kafka tests, which are skipped w
 
 collector: setup ## build the OpenTelemetry Collector for the OTLP tests that are skipped without it
 	@bash .ci/collector
+
+junit: setup ## fetch JUnit for the shim's own tests, which are skipped without it
+	@bash .ci/jars junit
 
 connect: setup ## fetch the Connect server for the Spark 3.5 tests that are skipped without it
 	@bash .ci/jars connect-3.5

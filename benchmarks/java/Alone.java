@@ -1,5 +1,15 @@
 package io.sparkevents;
 
+import io.sparkevents.config.Settings;
+import io.sparkevents.listener.ApplicationEnd;
+import io.sparkevents.listener.RecordSink;
+import io.sparkevents.metrics.Statistics;
+import io.sparkevents.queue.HandoffQueue;
+import io.sparkevents.queue.Record;
+import io.sparkevents.queue.SyncBarrier;
+import io.sparkevents.sidecar.Connection;
+import io.sparkevents.sidecar.Interpreter;
+import io.sparkevents.sidecar.Sidecar;
 import java.io.IOException;
 import java.util.Set;
 import java.util.stream.Collectors;
@@ -9,17 +19,17 @@ import org.apache.spark.SparkConf;
  * A listener with its own queue and sidecar; a JVM can have several. A {@link Connection} does not allow that: it closes
  * the previous one, because a JVM has one SparkContext at a time.
  */
-final class Alone implements Destination, AutoCloseable {
+final class Alone implements RecordSink, AutoCloseable {
   final HandoffQueue queue;
   final EventsListener listener;
-  private final SyncGate gate;
+  private final SyncBarrier gate;
   private final Sidecar sidecar;
   private final ProcessHandle process;
 
   Alone(SparkConf conf) throws Exception {
     Settings settings = Settings.read(conf, System.getenv());
     queue = new HandoffQueue(settings.queueSize(), settings.synchronous());
-    gate = SyncGate.of(settings, queue, () -> false);
+    gate = SyncBarrier.of(settings, queue, () -> false);
     sidecar =
         new Sidecar(
             settings, "benchmark", Interpreter.candidates(settings, conf, System.getenv()), queue, gate, new Statistics());

@@ -1,5 +1,6 @@
 package io.sparkevents;
 
+import io.sparkevents.sidecar.Connection;
 import java.io.BufferedOutputStream;
 import java.io.File;
 import java.io.IOException;

@@ -1,5 +1,9 @@
 package io.sparkevents;
 
+import io.sparkevents.listener.JobProperties;
+import io.sparkevents.listener.Records;
+import io.sparkevents.listener.Redaction;
+import io.sparkevents.queue.Record;
 import java.util.Properties;
 import org.apache.spark.SparkConf;
 import org.apache.spark.scheduler.JobSucceeded$;

@@ -1,5 +1,9 @@
 package io.sparkevents;
 
+import io.sparkevents.listener.JobProperties;
+import io.sparkevents.listener.Records;
+import io.sparkevents.listener.Redaction;
+import io.sparkevents.queue.Record;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;

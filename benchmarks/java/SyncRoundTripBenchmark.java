@@ -1,5 +1,6 @@
 package io.sparkevents;
 
+import io.sparkevents.sidecar.Connection;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.OutputStream;

@@ -25,7 +25,7 @@ class DriverRecords:
     """Lines that are fetched from the JVM.
 
     Args:
-        shim: its ``io.sparkevents.InProcess``.
+        shim: its ``io.sparkevents.inprocess.InProcess``.
     """
 
     def __init__(self, shim: Any) -> None:
@@ -57,7 +57,7 @@ class DriverAnswers(Answers):
     """Lines to the JVM, sent by one thread, so that whoever answers never waits for the JVM.
 
     Args:
-        shim: its ``io.sparkevents.InProcess``.
+        shim: its ``io.sparkevents.inprocess.InProcess``.
     """
 
     def __init__(self, shim: Any) -> None:
@@ -104,7 +104,7 @@ class DriverBridge:
     """Both ways between the shim and this process.
 
     Args:
-        shim: the ``io.sparkevents.InProcess`` that was opened for it.
+        shim: the ``io.sparkevents.inprocess.InProcess`` that was opened for it.
 
     Attributes:
         records: what it tells.

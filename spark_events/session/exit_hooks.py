@@ -60,7 +60,7 @@ class _Program:
             return
         # A JVM that is gone already has nothing more to learn.
         with contextlib.suppress(Exception):
-            gateway.jvm.io.sparkevents.PythonProgram.ends(json.dumps(self._account()))
+            gateway.jvm.io.sparkevents.listener.PythonProgram.ends(json.dumps(self._account()))
 
     def _account(self) -> dict[str, Any]:
         error = self._last
@@ -131,4 +131,4 @@ def install() -> None:
 def install_for(jvm: Any) -> None:
     """Install the hooks and announce them to a JVM that runs already."""
     install()
-    jvm.io.sparkevents.PythonProgram.willTell()
+    jvm.io.sparkevents.listener.PythonProgram.willTell()

@@ -60,4 +60,4 @@ def knows_shim(jvm: Any) -> bool:
     from py4j.java_gateway import JavaClass
 
     # What py4j does not find as a class, it takes for a package.
-    return isinstance(jvm.io.sparkevents.InProcess, JavaClass)
+    return isinstance(jvm.io.sparkevents.inprocess.InProcess, JavaClass)

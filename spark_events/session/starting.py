@@ -142,7 +142,7 @@ def _open(session: Any, values: dict[str, str], patience: float) -> DriverBridge
     exit_hooks.install_for(session._jvm)
     queries = [{"id": str(q.id), "run_id": str(q.runId), "name": q.name} for q in session.streams.active]
     request = json.dumps({"settings": values, "queries": queries})
-    return DriverBridge(session._jvm.io.sparkevents.InProcess.open(context, request))
+    return DriverBridge(session._jvm.io.sparkevents.inprocess.InProcess.open(context, request))
 
 
 def _application_of(session: Any) -> str:

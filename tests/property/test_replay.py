@@ -67,7 +67,7 @@ def test_records_that_are_sent_again_give_the_same_identifiers(
     acknowledged = data.draw(st.integers(0, len(story)))
     whole = translate(Translator(), story)
     successor = Translator()
-    # The driver remembers what a successor needs to know: of jobs, those that run (`Context.java`).
+    # The driver remembers what a successor needs to know: of jobs, those that run (`RestoreState.java`).
     over = [record["job_id"] for record in story[:acknowledged] if record["kind"] == "job_end"]
     for record in story[:acknowledged]:
         if record.get("job_id") in over:

@@ -1,11 +1,9 @@
 package io.sparkevents;
 
-import java.lang.reflect.InvocationTargetException;
-import java.lang.reflect.Method;
 import java.util.concurrent.ConcurrentLinkedQueue;
 
-/** Runs the checks of the other classes, each a method of the name check…; test_shim.py starts it. */
-public final class Checks {
+/** What several tests need: comparison by text, threads, and bounds of time. */
+final class Checks {
   static void is(Object actual, Object expected) {
     if (!String.valueOf(actual).equals(String.valueOf(expected))) {
       throw new AssertionError("expected " + expected + ", got " + actual);
@@ -57,22 +55,6 @@ public final class Checks {
       work.run();
     } finally {
       none.remove();
-    }
-  }
-
-  /** Prints for each check of the classes that are named how it went. */
-  public static void main(String[] classes) throws Exception {
-    for (String name : classes) {
-      for (Method method : Class.forName("io.sparkevents." + name).getDeclaredMethods()) {
-        if (method.getName().startsWith("check")) {
-          try {
-            method.invoke(null);
-            System.out.println(method.getName() + "\tok");
-          } catch (InvocationTargetException failed) {
-            System.out.println(method.getName() + "\t" + failed.getCause());
-          }
-        }
-      }
     }
   }
 }

@@ -1,19 +1,26 @@
-"""The shim's parts in a JVM of their own, without Spark running: what each check says is in the files beside this."""
+"""The shim's parts in a JVM of their own, without Spark running: JUnit tests, which lie beside this file."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import tempfile
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from reporters.peers.processes import missing
 from spark.harness import pyspark_home, spark_version
 
 from spark_events.jars import jar_path
 
-SOURCES = sorted(Path(__file__).parent.glob("*Checks.java"))
-CHECKS = [check for source in SOURCES for check in re.findall(r"void (check\w+)", source.read_text(encoding="utf-8"))]
+SOURCES = sorted(Path(__file__).parent.glob("*.java"))
+TESTS = [
+    f"{source.stem}.{name}"
+    for source in SOURCES
+    for name in re.findall(r"@Test\s+void (\w+)", source.read_text(encoding="utf-8"))
+]
+JUNIT = Path(__file__).parents[3] / ".tools" / "junit" / "jars"
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -22,23 +29,40 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def results() -> dict[str, str]:
-    """What each check has said."""
-    path = f"{jar_path()}:{pyspark_home() / 'jars'}/*"
-    with tempfile.TemporaryDirectory() as classes:
+def failures() -> dict[str, str | None]:
+    """By the name of each test that JUnit ran: how it failed, or None."""
+    junit = next(JUNIT.glob("junit-platform-console-standalone-*.jar"), None)
+    if junit is None:
+        missing("there is no JUnit in .tools/junit; make junit fetches it")
+    path = f"{jar_path()}:{pyspark_home() / 'jars'}/*:{junit}"
+    with tempfile.TemporaryDirectory() as folder:
+        classes, reports = Path(folder, "classes"), Path(folder, "reports")
         subprocess.run(["javac", "-encoding", "UTF-8", "-cp", path, "-d", classes, *SOURCES], check=True)
-        command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{classes}:{path}", "io.sparkevents.Checks"]
-        named = [source.stem for source in SOURCES if source.stem != "Checks"]
-        done = subprocess.run([*command, *named], capture_output=True, text=True, check=True, timeout=540)
-    return dict(line.split("\t", 1) for line in done.stdout.splitlines() if "\t" in line)
+        launcher = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{classes}:{path}"]
+        execute = ["org.junit.platform.console.ConsoleLauncher", "execute", "--details=none", "--disable-banner"]
+        what = [f"--scan-classpath={classes}", "--include-classname=.*Test", f"--reports-dir={reports}"]
+        # It exits with 1 where a test has failed, which the reports say.
+        subprocess.run([*launcher, *execute, *what], check=False, timeout=540)
+        cases = ElementTree.parse(reports / "TEST-junit-jupiter.xml").getroot().iter("testcase")
+        return {_name(case): _failure(case) for case in cases}
 
 
-def test_each_check_has_a_name_of_its_own() -> None:
-    """Or one would hide the other."""
-    assert len(CHECKS) == len(set(CHECKS)) > 20
+def _name(case: ElementTree.Element) -> str:
+    return f"{case.attrib['classname'].rpartition('.')[2]}.{case.attrib['name'].removesuffix('()')}"
 
 
-@pytest.mark.parametrize("check", CHECKS)
-def test_shim(results: dict[str, str], check: str) -> None:
-    """Each check holds."""
-    assert results[check] == "ok"
+def _failure(case: ElementTree.Element) -> str | None:
+    found = case.find("failure")
+    found = case.find("error") if found is None else found
+    return None if found is None else found.text or found.attrib.get("message", "failed")
+
+
+def test_the_tests_are_found() -> None:
+    """A pattern that finds none would let all of them pass."""
+    assert len(TESTS) == len(set(TESTS)) > 50
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_shim(failures: dict[str, str | None], test: str) -> None:
+    """Each test was run and has passed."""
+    assert failures.get(test, "JUnit did not run it") is None

@@ -1,5 +1,6 @@
 package io.sparkevents;
 
+import io.sparkevents.queue.Record;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;

@@ -1,8 +1,8 @@
 package io.sparkevents;
 
-import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
+import io.sparkevents.listener.AddedEvent;
 import java.io.IOException;
 import org.apache.spark.SparkContext;
 import scala.Option;
@@ -13,8 +13,6 @@ import scala.Option;
  * <p>They go over Spark's listener bus, so each is reported in its place among what Spark itself tells.
  */
 public final class Events {
-  static final JsonFactory JSON = new JsonFactory();
-
   private Events() {}
 
   /**
@@ -48,7 +46,7 @@ public final class Events {
 
   /** On the caller's thread: what cannot be read must be told to whom it belongs. */
   private static void check(String event) {
-    try (JsonParser parser = JSON.createParser(event)) {
+    try (JsonParser parser = AddedEvent.JSON.createParser(event)) {
       if (parser.nextToken() != JsonToken.START_OBJECT) {
         throw new IllegalArgumentException("an event is a JSON object");
       }

@@ -1,5 +1,19 @@
 package io.sparkevents;
 
+import io.sparkevents.listener.AddedEvent;
+import io.sparkevents.listener.ApplicationEnd;
+import io.sparkevents.listener.JobProperties;
+import io.sparkevents.listener.Marker;
+import io.sparkevents.listener.MicroBatchWork;
+import io.sparkevents.listener.RecordSink;
+import io.sparkevents.listener.Records;
+import io.sparkevents.listener.Redaction;
+import io.sparkevents.listener.SqlRecords;
+import io.sparkevents.listener.SqlShell;
+import io.sparkevents.listener.StageRecords;
+import io.sparkevents.listener.StreamingRecords;
+import io.sparkevents.queue.Record;
+import io.sparkevents.sidecar.Connection;
 import java.util.List;
 import java.util.Properties;
 import java.util.function.Supplier;
@@ -29,7 +43,7 @@ public final class EventsListener extends SparkListener {
   private static final Logger LOG = LoggerFactory.getLogger(EventsListener.class);
 
   /** Null where there is nothing to do. */
-  private final Destination destination;
+  private final RecordSink destination;
   private final Records records;
   private final StageRecords stages;
   private final SqlRecords sql;
@@ -41,7 +55,7 @@ public final class EventsListener extends SparkListener {
     this(conf, Connection.open(conf));
   }
 
-  EventsListener(SparkConf conf, Destination destination) {
+  public EventsListener(SparkConf conf, RecordSink destination) {
     Redaction redaction = new Redaction(conf.get("spark.redaction.regex", Redaction.SPARK_DEFAULT));
     JobProperties properties = new JobProperties(redaction);
     this.destination = destination;
@@ -60,7 +74,7 @@ public final class EventsListener extends SparkListener {
   }
 
   /** The application as it would have been told at its start, for one who came later. */
-  Record application(SparkContext context) {
+  public Record application(SparkContext context) {
     return records.application(context);
   }
 

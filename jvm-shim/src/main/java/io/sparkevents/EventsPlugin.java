@@ -1,5 +1,7 @@
 package io.sparkevents;
 
+import io.sparkevents.metrics.Metrics;
+import io.sparkevents.sidecar.Connection;
 import java.util.Collections;
 import java.util.Map;
 import org.apache.spark.SparkContext;
@@ -40,7 +42,7 @@ public final class EventsPlugin implements SparkPlugin {
       if (connection != null) {
         try {
           context.addSparkListener(new EventsListener(plugin.conf(), connection));
-          Metrics.register(plugin.metricRegistry(), connection.queue, connection.sidecar, connection.statistics);
+          Metrics.register(plugin.metricRegistry(), connection.queue, connection.sidecar::restarts, connection.statistics);
         } catch (Throwable defect) {
           LOG.error("spark-events: the plugin cannot do its work, the job goes on without", defect);
         }

@@ -1,0 +1,235 @@
+package io.sparkevents.inprocess;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.sparkevents.EventsListener;
+import io.sparkevents.config.Settings;
+import io.sparkevents.listener.ApplicationEnd;
+import io.sparkevents.listener.ApplicationOutcome;
+import io.sparkevents.listener.Marker;
+import io.sparkevents.listener.PythonProgram;
+import io.sparkevents.listener.RecordSink;
+import io.sparkevents.listener.StreamingRecords;
+import io.sparkevents.metrics.Statistics;
+import io.sparkevents.queue.Deadline;
+import io.sparkevents.queue.HandoffQueue;
+import io.sparkevents.queue.Record;
+import io.sparkevents.queue.SyncBarrier;
+import io.sparkevents.sidecar.EventLog;
+import io.sparkevents.sidecar.HelloMessage;
+import io.sparkevents.sidecar.RecordWriter;
+import io.sparkevents.sidecar.SidecarMessages;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.util.Collections;
+import java.util.Iterator;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
+
+/**
+ * The same conversation as with a sidecar, with the Python that drives this application: {@code
+ * spark_events.start}. That Python fetches the records, and says what it has to say, by py4j and on
+ * threads of its own; nothing is ever called in Python, least of all from a listener's thread.
+ */
+public final class InProcess implements RecordSink {
+  private static final ObjectMapper JSON = new ObjectMapper();
+  /** So much is fetched at once, if there is so much. */
+  private static final int FETCH_BYTES = 64 * 1024;
+  private static final long LOOK_MILLIS = 20;
+  /** Those that listen. */
+  private static final Set<InProcess> OPEN = ConcurrentHashMap.newKeySet();
+
+  private final SparkContext context;
+  private final Settings settings;
+  private final HandoffQueue queue;
+  private final SyncBarrier gate;
+  private final EventLog events = new EventLog();
+  private final SidecarMessages answers;
+  private final Deadline deadline = new Deadline();
+  private final RecordWriter feed;
+  private final EventsListener listener;
+  private final CountDownLatch ended = new CountDownLatch(1);
+  private boolean begun;
+  /** Null: the Python that drives the application goes on, or has not failed. */
+  private volatile ApplicationEnd pythonEnd;
+  private volatile boolean listening;
+  private volatile boolean goodbye;
+  /** Serves Python's connection, and ends with it. */
+  private volatile Thread fetcher;
+
+  private InProcess(SparkContext context, SparkConf conf, Settings settings) {
+    this.context = context;
+    this.settings = settings;
+    queue = new HandoffQueue(settings.queueSize(), settings.synchronous());
+    gate = SyncBarrier.of(settings, queue, () -> context.isStopped() || deadline.isSet());
+    answers = new SidecarMessages(queue, gate, new Statistics(), events);
+    feed = new RecordWriter(queue, settings.queueSize(), deadline);
+    listener = new EventsListener(conf, this);
+  }
+
+  /**
+   * Prepares the conversation; nothing is listened to before {@link #listen}.
+   *
+   * @param request a JSON object: {@code settings}, which win over those of the application, and {@code queries}, the
+   *     streaming queries that run already, each with {@code id}, {@code run_id} and {@code name}
+   * @throws IllegalStateException where the settings cannot be read
+   */
+  public static InProcess open(SparkContext context, String request) throws IOException {
+    JsonNode asked = JSON.readTree(request);
+    SparkConf conf = context.conf();
+    Settings settings = Settings.read(conf, System.getenv());
+    if (settings.problem() != null) {
+      throw new IllegalStateException(settings.problem());
+    }
+    Iterator<String> given = asked.path("settings").fieldNames();
+    while (given.hasNext()) {
+      String key = given.next();
+      settings.override(key, asked.path("settings").path(key).asText(), "spark_events.start");
+    }
+    InProcess made = new InProcess(context, conf, settings);
+    made.queue.know(made.listener.application(context));
+    for (JsonNode query : asked.path("queries")) {
+      String name = query.path("name").isTextual() ? query.path("name").asText() : null;
+      made.queue.know(StreamingRecords.running(query.path("id").asText(), query.path("run_id").asText(), name));
+    }
+    return made;
+  }
+
+  /** From now on, what happens in Spark is told. */
+  public void listen() {
+    listening = true;
+    OPEN.add(this);
+    context.addSparkListener(listener);
+  }
+
+  /**
+   * The next lines; waits for them at most {@code millis}. For one thread.
+   *
+   * @return no bytes when there was nothing, null when all has been said
+   */
+  public byte[] fetch(long millis) throws IOException, InterruptedException {
+    if (goodbye || ended.getCount() == 0) {
+      return null;
+    }
+    fetcher = Thread.currentThread();
+    ByteArrayOutputStream lines = new ByteArrayOutputStream();
+    if (!begun) {
+      begun = true;
+      lines.write(HelloMessage.line(settings, context.appName(), answers.nextSequence(), 0, Collections.emptyMap()));
+      feed.begin(lines::write);
+      return lines.toByteArray();
+    }
+    goodbye = feed.next(lines::write, millis);
+    while (!goodbye && lines.size() > 0 && lines.size() < FETCH_BYTES && queue.hasPending()) {
+      goodbye = feed.next(lines::write, 0);
+    }
+    return lines.toByteArray();
+  }
+
+  /** Takes answers, a JSON object each, one a line. */
+  public void answer(byte[] lines) throws IOException {
+    for (String line : new String(lines, StandardCharsets.UTF_8).split("\n")) {
+      answers.receive(JSON.readValue(line, Map.class));
+    }
+  }
+
+  @Override
+  public boolean takesMicroBatches() {
+    return settings.reportsMicroBatches();
+  }
+
+  @Override
+  public void hand(Record record) {
+    gate.pass(record);
+  }
+
+  /** On the listener's thread: the application is not over before its last events are delivered. */
+  @Override
+  public void end(ApplicationEnd end) {
+    queue.offer(end.record(false));
+    finish();
+    try {
+      awaitEnd();
+    } catch (InterruptedException stopped) {
+      Thread.currentThread().interrupt();
+    }
+    queue.close();
+  }
+
+  /**
+   * Nothing more is listened to; everything that has happened up to now is still told, then the goodbye. Called by the
+   * Python that wants to stop.
+   */
+  public void stop() throws InterruptedException {
+    if (listening && !context.isStopped()) {
+      // The time for the end begins here: who waits for answers from now on is waited for as at the application's end.
+      setDeadline();
+      awaitBus();
+      context.removeSparkListener(listener);
+      if (pythonEnd != null) {
+        queue.offer(pythonEnd.record(false));
+      }
+    }
+    finish();
+  }
+
+  private void finish() {
+    setDeadline();
+    queue.finish();
+  }
+
+  private void setDeadline() {
+    if (!deadline.isSet()) {
+      deadline.setAfter(settings.shutdownTimeoutMillis() - gate.spentAtTheEndMillis());
+    }
+  }
+
+  /** Until the bus has brought everything that happened before; a quarter of the time is left for its delivery. */
+  private void awaitBus() throws InterruptedException {
+    Marker marker = new Marker(listener);
+    Deadline patience = new Deadline();
+    patience.setAfter(settings.shutdownTimeoutMillis() * 3 / 4);
+    context.listenerBus().post(marker);
+    while (!marker.await(LOOK_MILLIS) && !patience.hasPassed() && !context.isStopped()) {
+      continue;
+    }
+  }
+
+  /** Waits for Python, as long as there is one: an interpreter that is killed ends without a word. */
+  private void awaitEnd() throws InterruptedException {
+    while (!ended.await(LOOK_MILLIS, TimeUnit.MILLISECONDS) && !deadline.hasPassed()) {
+      Thread last = fetcher;
+      if (last == null || !last.isAlive()) {
+        return;
+      }
+    }
+  }
+
+  /** The Python that fetches the records exits: an exit that is a failure is the end of the application. */
+  public static void pythonEnds(PythonProgram program) {
+    if (program.ending() != ApplicationOutcome.GATEWAY_CLOSED) {
+      for (InProcess stream : OPEN) {
+        // Not the goodbye: Python stops its streams next, and what Spark's bus still holds comes first.
+        stream.pythonEnd = ApplicationEnd.of(program);
+      }
+    }
+  }
+
+  /** Python has done its work, or cannot go on: whoever waits goes on. */
+  public void end() throws InterruptedException {
+    OPEN.remove(this);
+    // First of all: Spark takes a listener out when its thread has come back, which may wait for an answer here.
+    queue.close();
+    if (listening && !context.isStopped()) {
+      context.removeSparkListener(listener);
+    }
+    events.close(deadline.isSet() ? deadline.millisLeft() : 0);
+    ended.countDown();
+  }
+}

@@ -1,0 +1,158 @@
+package io.sparkevents.listener;
+
+import io.sparkevents.queue.Priority;
+import io.sparkevents.queue.Record;
+import org.apache.spark.scheduler.SparkListenerApplicationEnd;
+import scala.Option;
+import scala.Product;
+
+/**
+ * The evidence of how an application ended: Spark's event, the threads of the JVM, the exit code, the exception.
+ *
+ * <p>Code that stops its SparkContext may still fail afterwards. Such an end is provisional until the JVM exits, and is
+ * then observed again. {@code docs/decisions/0006} has the whole table.
+ */
+public final class ApplicationEnd {
+  private final long time;
+  /** What Spark says, or null. Spark says 0 where it does not know. */
+  private final Integer sparkExitCode;
+  private final ApplicationOutcome ending;
+  /** The program's exit code where it is known, or null. */
+  private final Integer programExitCode;
+  private final boolean stoppedBefore;
+  private final Throwable failure;
+  private final PythonProgram python;
+
+  private ApplicationEnd(
+      long time,
+      Integer sparkExitCode,
+      ApplicationOutcome ending,
+      Integer programExitCode,
+      boolean stoppedBefore,
+      Throwable failure,
+      PythonProgram python) {
+    this.time = time;
+    this.sparkExitCode = sparkExitCode;
+    this.ending = ending;
+    this.programExitCode = programExitCode;
+    this.stoppedBefore = stoppedBefore;
+    this.failure = failure;
+    this.python = python;
+  }
+
+  /** Observes the JVM while Spark posts the end of the application. */
+  public static ApplicationEnd of(SparkListenerApplicationEnd event) {
+    return observe(event.time(), sparkExitCode(event), false);
+  }
+
+  /** Nothing could be observed. */
+  public static ApplicationEnd unknown() {
+    return new ApplicationEnd(System.currentTimeMillis(), null, ApplicationOutcome.UNKNOWN, null, false, null, null);
+  }
+
+  /** The program that drives this JVM says how it ends, while its SparkContext still runs. */
+  public static ApplicationEnd of(PythonProgram python) {
+    Integer code = python.exitCode();
+    return new ApplicationEnd(System.currentTimeMillis(), null, python.ending(), code, false, null, python);
+  }
+
+  private static ApplicationEnd observe(long time, Integer sparkExitCode, boolean stoppedBefore) {
+    Throwable uncaught = MainThread.uncaught();
+    ApplicationOutcome ending = ApplicationOutcome.observe(uncaught != null);
+    Integer code = isExit(ending) ? ExitCode.known() : null;
+    Throwable failure = ending == ApplicationOutcome.UNCAUGHT_EXCEPTION ? uncaught : null;
+    PythonProgram python = null;
+    if (ending == ApplicationOutcome.GATEWAY_CLOSED || ending == ApplicationOutcome.PROGRAM_FAILED) {
+      python = PythonProgram.ended();
+      if (python != null) {
+        code = code == null || ending == ApplicationOutcome.GATEWAY_CLOSED ? python.exitCode() : code;
+        ending = python.ending();
+      } else if (ending == ApplicationOutcome.GATEWAY_CLOSED && PythonProgram.isExpectedToTell()) {
+        ending = ApplicationOutcome.PYTHON_DIED;
+      }
+    }
+    return new ApplicationEnd(time, sparkExitCode, ending, code, stoppedBefore, failure, python);
+  }
+
+  /** A Python gateway exits with 0, however its Python ended. */
+  private static boolean isExit(ApplicationOutcome ending) {
+    return ending == ApplicationOutcome.EXITED || ending == ApplicationOutcome.PROGRAM_FAILED || ending == ApplicationOutcome.SPARK_SQL;
+  }
+
+  /** Since 4.0 the event has an exit code; 3.5's has one field only. */
+  private static Integer sparkExitCode(Product event) {
+    Object code = event.productArity() > 1 ? event.productElement(1) : null;
+    if (code instanceof Option && ((Option<?>) code).isDefined()) {
+      Object value = ((Option<?>) code).get();
+      return value instanceof Integer ? (Integer) value : null;
+    }
+    return null;
+  }
+
+  /**
+   * Whether the program goes on behind {@code SparkContext.stop} and its outcome will show in this JVM. A plain {@code
+   * python app.py} does not wait for its JVM, so there its hooks must tell the outcome.
+   */
+  public boolean isProvisional() {
+    boolean isStopped = ending == ApplicationOutcome.STOPPED || ending == ApplicationOutcome.SUBMIT_STOPPED;
+    return isStopped && (PythonProgram.isExpectedToTell() || !ApplicationOutcome.isDrivenByPython());
+  }
+
+  /** The same end, observed again while the JVM exits: a failure replaces what {@code stop} seemed to say. */
+  public ApplicationEnd atExit() {
+    ApplicationEnd last = observe(System.currentTimeMillis(), sparkExitCode, true);
+    if (last.ending.isFailure() || last.hasFailed()) {
+      return last;
+    }
+    boolean isReturned = ending == ApplicationOutcome.SUBMIT_STOPPED && last.ending == ApplicationOutcome.RETURNED;
+    return new ApplicationEnd(
+        time, sparkExitCode, isReturned ? ApplicationOutcome.RETURNED : ending, last.programExitCode, false, null, null);
+  }
+
+  /** The same end, of a Python program that tells its outcome. */
+  public ApplicationEnd with(PythonProgram told) {
+    return told.ending() == ApplicationOutcome.PROGRAM_FAILED
+        ? new ApplicationEnd(
+            System.currentTimeMillis(), sparkExitCode, told.ending(), told.exitCode(), true, null, told)
+        : this;
+  }
+
+  private boolean hasFailed() {
+    return programExitCode != null && programExitCode != 0;
+  }
+
+  public Record record(boolean isProvisional) {
+    String shellError = ending == ApplicationOutcome.SPARK_SQL ? SqlShell.lastError() : null;
+    return new Record(
+        "application_end",
+        Priority.LIFECYCLE,
+        null,
+        json -> {
+          json.writeNumberField("time", time);
+          json.writeStringField("ending", ending.name());
+          if (sparkExitCode != null) {
+            json.writeNumberField("exit_code", sparkExitCode);
+          }
+          if (programExitCode != null) {
+            json.writeNumberField("program_exit_code", programExitCode);
+          }
+          if (isProvisional) {
+            json.writeBooleanField("provisional", true);
+          }
+          if (stoppedBefore) {
+            json.writeBooleanField("stopped_before", true);
+          }
+          if (shellError != null) {
+            json.writeStringField("shell_error", Text.cut(shellError));
+          }
+          if (python != null && python.failure() != null) {
+            json.writeFieldName("failure");
+            json.writeRawValue(python.failure());
+          } else if (failure != null) {
+            json.writeObjectFieldStart("failure");
+            Failures.write(json, failure);
+            json.writeEndObject();
+          }
+        });
+  }
+}

@@ -1,0 +1,30 @@
+package io.sparkevents.listener;
+
+import java.util.regex.Pattern;
+import java.util.regex.PatternSyntaxException;
+
+/** Spark's own redaction of properties: by {@code spark.redaction.regex}, on the key and on the value. */
+public final class Redaction {
+  public static final String SPARK_DEFAULT = "(?i)secret|password|token|access[.]?key";
+  private static final String REPLACEMENT = "*********(redacted)";
+
+  private final Pattern sensitive;
+
+  public Redaction(String regex) {
+    Pattern pattern;
+    try {
+      pattern = Pattern.compile(regex);
+    } catch (PatternSyntaxException wrong) {
+      // Spark itself fails on such a value where it needs it; here nothing may leak meanwhile.
+      pattern = Pattern.compile("");
+    }
+    sensitive = pattern;
+  }
+
+  String redact(String key, String value) {
+    if (value == null) {
+      return null;
+    }
+    return sensitive.matcher(key).find() || sensitive.matcher(value).find() ? REPLACEMENT : value;
+  }
+}

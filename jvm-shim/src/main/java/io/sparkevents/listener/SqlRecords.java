@@ -1,0 +1,97 @@
+package io.sparkevents.listener;
+
+import io.sparkevents.queue.Priority;
+import io.sparkevents.queue.Record;
+import io.sparkevents.queue.RestoreState;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
+import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
+import scala.Option;
+
+/**
+ * Records of SQL executions that fail, and of the first success after a failure.
+ *
+ * <p>A file of its own: a driver that has only Spark's core lacks the classes it names. For the listener's thread alone.
+ */
+public final class SqlRecords {
+  private static final String NAMES = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution";
+  /** More executions run at once only where Spark has dropped the ends of most. */
+  private static final int MOST_RUNNING = 4096;
+
+  private static final class Execution {
+    final long root;
+    final String description;
+
+    Execution(long root, String description) {
+      this.root = root;
+      this.description = description;
+    }
+  }
+
+  private final Redaction redaction;
+  private final Map<Long, Execution> running =
+      new LinkedHashMap<Long, Execution>() {
+        @Override
+        protected boolean removeEldestEntry(Map.Entry<Long, Execution> eldest) {
+          return size() > MOST_RUNNING;
+        }
+      };
+  private boolean failedLast;
+
+  public SqlRecords(Redaction redaction) {
+    this.redaction = redaction;
+  }
+
+  /** Whether {@link #of} knows the event; loads no class of Spark SQL. */
+  public static boolean isExecution(SparkListenerEvent event) {
+    return event.getClass().getName().startsWith(NAMES);
+  }
+
+  /** Returns the record of an execution's end, or null where there is nothing to report. */
+  public Record of(SparkListenerEvent event) {
+    if (event instanceof SparkListenerSQLExecutionStart) {
+      started((SparkListenerSQLExecutionStart) event);
+    } else if (event instanceof SparkListenerSQLExecutionEnd) {
+      return ended((SparkListenerSQLExecutionEnd) event);
+    }
+    return null;
+  }
+
+  private void started(SparkListenerSQLExecutionStart event) {
+    Option<Object> told = event.rootExecutionId();
+    long root = told.isDefined() && told.get() instanceof Long ? (Long) told.get() : event.executionId();
+    Execution outermost = running.get(root);
+    // What a micro-batch or a program's job description says of the whole statement holds for its parts.
+    String description = outermost == null ? event.description() : outermost.description;
+    running.put(event.executionId(), new Execution(root, description));
+  }
+
+  private Record ended(SparkListenerSQLExecutionEnd event) {
+    long id = event.executionId();
+    long time = event.time();
+    Execution known = running.remove(id);
+    Option<String> message = event.errorMessage();
+    // Spark gives a successful execution an empty message.
+    String error = message.isDefined() && !message.get().isEmpty() ? message.get() : null;
+    if (error == null && !failedLast) {
+      return null;
+    }
+    failedLast = error != null;
+    return new Record(
+        "sql_execution_end",
+        Priority.LIFECYCLE,
+        error == null ? RestoreState.Change.forget("sql") : RestoreState.Change.begin("sql", RestoreState.Rank.WORK),
+        json -> {
+          json.writeNumberField("execution_id", id);
+          json.writeNumberField("root_id", known == null ? id : known.root);
+          json.writeNumberField("time", time);
+          json.writeStringField(
+              "description",
+              known == null ? null : Text.cut(redaction.redact("spark.job.description", known.description)));
+          json.writeStringField("error", Text.cut(error));
+        },
+        error == null ? 0 : 2 * error.length());
+  }
+}

@@ -1,0 +1,105 @@
+package io.sparkevents.listener;
+
+import java.io.PrintStream;
+import java.io.UnsupportedEncodingException;
+import org.apache.hadoop.hive.ql.session.SessionState;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Remembers the last error that the spark-sql shell printed.
+ *
+ * <p>Spark posts no event for a statement that it cannot parse (3.5: nor for most that it cannot analyse), and logs
+ * neither. The shell prints the message to its session's error stream, a public field of Hive's session: that stream is
+ * replaced by one that keeps the last message and prints as before.
+ */
+public final class SqlShell {
+  private static final Logger LOG = LoggerFactory.getLogger(SqlShell.class);
+  private static final String MAIN = "org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver";
+  /** Spark replaces the session's streams in there, after it has made the SparkContext. */
+  private static final String STARTING = "org.apache.spark.sql.hive.thriftserver.SparkSQLEnv";
+  private static final long LOOK_MILLIS = 10;
+  private static final String SUCCESS = "Time taken: ";
+
+  private static volatile String lastError;
+
+  private SqlShell() {}
+
+  /** To be called on the thread that makes the SparkContext; does nothing where that is not the shell's. */
+  public static void watch() {
+    try {
+      if (isIn(Thread.currentThread(), MAIN)) {
+        Session.watch(Thread.currentThread());
+      }
+    } catch (Throwable notThisShell) {
+      giveUp(notThisShell);
+    }
+  }
+
+  /** Returns the last error that the shell printed, or null; null where its last statement succeeded. */
+  static String lastError() {
+    return lastError;
+  }
+
+  private static boolean isIn(Thread thread, String type) {
+    for (StackTraceElement frame : thread.getStackTrace()) {
+      if (frame.getClassName().startsWith(type)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  private static void giveUp(Throwable why) {
+    LOG.debug("spark-events: cannot watch the errors of the spark-sql shell", why);
+  }
+
+  /** Apart, because only the shell is sure to have Hive. */
+  private static final class Session {
+    private final SessionState session;
+    private final Thread main;
+
+    private Session(SessionState session, Thread main) {
+      this.session = session;
+      this.main = main;
+    }
+
+    static void watch(Thread main) {
+      SessionState session = SessionState.get();
+      if (session != null) {
+        Thread thread = new Thread(new Session(session, main)::attachUntilStarted, "spark-events-shell");
+        thread.setDaemon(true);
+        thread.start();
+      }
+    }
+
+    private void attachUntilStarted() {
+      try {
+        boolean starts;
+        do {
+          starts = isIn(main, STARTING);
+          if (session.err != null && !(session.err instanceof Watch)) {
+            session.err = new Watch(session.err);
+          }
+          Thread.sleep(LOOK_MILLIS);
+        } while (starts);
+      } catch (Throwable notThisShell) {
+        giveUp(notThisShell);
+      }
+    }
+  }
+
+  private static final class Watch extends PrintStream {
+    Watch(PrintStream next) throws UnsupportedEncodingException {
+      // The encoding that the shell gives its own stream.
+      super(next, true, "UTF-8");
+    }
+
+    /** The shell prints a message by this, and a stack trace by {@code println(Object)}. */
+    @Override
+    public void println(String text) {
+      lastError = text == null || text.startsWith(SUCCESS) ? null : text;
+      super.println(text);
+    }
+  }
+}

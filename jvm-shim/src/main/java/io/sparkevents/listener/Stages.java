@@ -1,0 +1,253 @@
+package io.sparkevents.listener;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.BitSet;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.TaskEndReason;
+
+/**
+ * Counts the tasks of every stage attempt, so that thousands of starts and ends become a handful of
+ * edges: all tasks run or have finished, no longer so, all have finished (FLIP-481's
+ * AllSubtasksStatusChange).
+ *
+ * <p>A task whose output went with its executor is resubmitted. Spark reports that with the time at which the
+ * task had finished, so the edge waits for an event that says when the executor was lost: the executor's removal,
+ * or the attempt's next task or end, whichever comes first. A replay follows the same rule ({@code tasks.py}).
+ *
+ * <p>Used by the listener's thread alone. A start or an end costs an array access; what is looked up is
+ * remembered, because tasks of one stage come in runs.
+ */
+public final class Stages {
+  /** So many removed executors are remembered, for resubmissions that Spark reports after the removal. */
+  private static final int REMEMBERED_EXECUTORS = 1_024;
+
+  /** Where a stage attempt stands. */
+  enum Status {
+    NOT_ALL_RUNNING_OR_FINISHED,
+    ALL_RUNNING_OR_FINISHED,
+    ALL_FINISHED
+  }
+
+  /** How an attempt of a task ended. */
+  public enum Outcome {
+    SUCCEEDED,
+    FAILED,
+    /** Spark ended it, or refused its output, because another attempt of the task won or the stage is over. */
+    KILLED
+  }
+
+  /** A change of a stage attempt's status, and its counts at that moment. */
+  public static final class Edge {
+    final Attempt attempt;
+    public final Status status;
+    public final long time;
+    public final int running;
+    public final int finished;
+    final int failed;
+
+    private Edge(Attempt attempt, long time) {
+      this.attempt = attempt;
+      this.status = attempt.status;
+      this.time = time;
+      this.running = attempt.runningTasks;
+      this.finished = attempt.finishedTasks;
+      this.failed = attempt.failedTasks;
+    }
+  }
+
+  /** One attempt of one stage. */
+  public static final class Attempt {
+    final int stageId;
+    final int number;
+    final int tasks;
+    public final TaskFailures failures = new TaskFailures();
+    public int failedTasks;
+
+    private Status status = Status.NOT_ALL_RUNNING_OR_FINISHED;
+    /** How many attempts of a task run, by its index: more than one where Spark speculates. */
+    private final byte[] running;
+    private final BitSet finished = new BitSet();
+    /** Tasks of which an attempt runs, and that have not finished. */
+    private int runningTasks;
+    private int finishedTasks;
+    /** The executor whose lost output has changed the counts at a time that is not known yet; null for none. */
+    private String lostExecutor;
+
+    private final boolean makesEdges;
+
+    private Attempt(int stageId, int number, int tasks, boolean makesEdges) {
+      this.makesEdges = makesEdges;
+      this.stageId = stageId;
+      this.number = number;
+      this.tasks = tasks;
+      this.running = new byte[tasks];
+    }
+
+    private void started(int index) {
+      if (running[index]++ == 0 && !finished.get(index)) {
+        runningTasks++;
+      }
+    }
+
+    /** Undoes a success; the resubmission itself is not the end of a task attempt. */
+    private void outputLost(int index) {
+      if (finished.get(index)) {
+        finished.clear(index);
+        finishedTasks--;
+        if (running[index] > 0) {
+          // A speculative copy still runs, and counts again.
+          runningTasks++;
+        }
+      }
+    }
+
+    private void ended(int index, Outcome outcome) {
+      if (running[index] > 0 && --running[index] == 0 && !finished.get(index)) {
+        runningTasks--;
+      }
+      if (outcome == Outcome.SUCCEEDED && !finished.get(index)) {
+        if (running[index] > 0) {
+          runningTasks--;
+        }
+        finished.set(index);
+        finishedTasks++;
+      } else if (outcome == Outcome.FAILED) {
+        failedTasks++;
+      }
+    }
+
+    /** Returns the edge when the status has changed, otherwise null. */
+    private Edge edge(long time) {
+      Status now =
+          finishedTasks == tasks
+              ? Status.ALL_FINISHED
+              : runningTasks + finishedTasks == tasks
+                  ? Status.ALL_RUNNING_OR_FINISHED
+                  : Status.NOT_ALL_RUNNING_OR_FINISHED;
+      boolean isSame = now == status;
+      status = now;
+      return isSame || !makesEdges ? null : new Edge(this, time);
+    }
+
+    /** Returns the edge that waits for a date, dated; null where none does. */
+    private Edge date(long time) {
+      if (lostExecutor == null) {
+        return null;
+      }
+      lostExecutor = null;
+      return edge(time);
+    }
+  }
+
+  private final Map<Long, Attempt> attempts = new HashMap<>();
+  private final Map<String, Long> removedExecutors =
+      new LinkedHashMap<String, Long>() {
+        @Override
+        protected boolean removeEldestEntry(Map.Entry<String, Long> eldest) {
+          return size() > REMEMBERED_EXECUTORS;
+        }
+      };
+  private Attempt last;
+
+  /** An attempt begins; without edges, its tasks are only counted. */
+  public void submitted(int stageId, int number, int tasks, boolean makesEdges) {
+    attempts.put(key(stageId, number), new Attempt(stageId, number, tasks, makesEdges));
+  }
+
+  /** Returns the edges that a task's start makes, mostly none. */
+  public List<Edge> taskStarted(int stageId, int number, int index, long time) {
+    Attempt attempt = find(stageId, number);
+    if (attempt == null || index >= attempt.tasks) {
+      return Collections.emptyList();
+    }
+    Edge lost = attempt.date(time);
+    attempt.started(index);
+    return edges(lost, attempt.edge(time));
+  }
+
+  /** Returns the edges that the end of a task's attempt makes, mostly none. */
+  public List<Edge> taskEnded(int stageId, int number, int index, Outcome outcome, long time) {
+    Attempt attempt = find(stageId, number);
+    if (attempt == null || index >= attempt.tasks) {
+      return Collections.emptyList();
+    }
+    Edge lost = attempt.date(time);
+    attempt.ended(index, outcome);
+    return edges(lost, attempt.edge(time));
+  }
+
+  /** Notes why an attempt of a task did not succeed. */
+  public void taskFailed(int stageId, int number, TaskEndReason reason) {
+    Attempt attempt = find(stageId, number);
+    if (attempt != null) {
+      attempt.failures.note(reason);
+    }
+  }
+
+  /** A finished task's output went with its executor; returns the edge where the time of the loss is known. */
+  public List<Edge> outputLost(int stageId, int number, int index, String executor) {
+    Attempt attempt = find(stageId, number);
+    if (attempt == null || index >= attempt.tasks) {
+      return Collections.emptyList();
+    }
+    attempt.outputLost(index);
+    if (attempt.lostExecutor == null) {
+      Long time = removedExecutors.get(executor);
+      if (time != null) {
+        return edges(null, attempt.edge(time));
+      }
+      attempt.lostExecutor = executor;
+    }
+    return Collections.emptyList();
+  }
+
+  /** Returns the edges of which it is now known when they happened. */
+  public List<Edge> executorRemoved(String executor, long time) {
+    removedExecutors.put(executor, time);
+    List<Edge> edges = new ArrayList<>();
+    for (Attempt attempt : attempts.values()) {
+      if (executor.equals(attempt.lostExecutor)) {
+        Edge lost = attempt.date(time);
+        if (lost != null) {
+          edges.add(lost);
+        }
+      }
+    }
+    return edges;
+  }
+
+  /** Returns the edge that still waits for a date when the attempt is over. */
+  public List<Edge> ending(int stageId, int number, long time) {
+    Attempt attempt = find(stageId, number);
+    return edges(null, attempt == null ? null : attempt.date(time));
+  }
+
+  private static List<Edge> edges(Edge lost, Edge own) {
+    if (lost == null) {
+      return own == null ? Collections.emptyList() : Collections.singletonList(own);
+    }
+    return own == null ? Collections.singletonList(lost) : Arrays.asList(lost, own);
+  }
+
+  /** Returns what is known of the attempt, for the last time; null where nothing is. */
+  public Attempt completed(int stageId, int number) {
+    last = null;
+    return attempts.remove(key(stageId, number));
+  }
+
+  private Attempt find(int stageId, int number) {
+    if (last == null || last.stageId != stageId || last.number != number) {
+      last = attempts.get(key(stageId, number));
+    }
+    return last;
+  }
+
+  private static Long key(int stageId, int number) {
+    return ((long) stageId << 32) | number;
+  }
+}

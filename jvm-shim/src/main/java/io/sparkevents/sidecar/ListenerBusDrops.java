@@ -1,0 +1,47 @@
+package io.sparkevents.sidecar;
+
+import io.sparkevents.queue.DropCounters;
+import io.sparkevents.queue.HandoffQueue;
+import java.lang.management.ManagementFactory;
+import java.util.concurrent.TimeUnit;
+import javax.management.JMException;
+import javax.management.MBeanServer;
+import javax.management.ObjectName;
+
+/**
+ * Counts events that Spark's listener bus dropped before its listeners saw them. Spark has no public call for that number;
+ * it is known only where a JmxSink publishes Spark's metrics. For one thread at a time.
+ */
+final class ListenerBusDrops {
+  private static final String BEANS = "metrics:name=*.LiveListenerBus.queue.shared.numDroppedEvents,*";
+  private static final long INTERVAL_NANOS = TimeUnit.SECONDS.toNanos(5);
+
+  private long known;
+  private long lookedNanos = System.nanoTime();
+
+  /** Looks every few seconds, and at the {@code last} chance. */
+  void look(HandoffQueue queue, boolean last) {
+    long now = System.nanoTime();
+    if (!last && now - lookedNanos < INTERVAL_NANOS) {
+      return;
+    }
+    lookedNanos = now;
+    long dropped = dropped();
+    if (dropped > known) {
+      queue.countDropped(DropCounters.LISTENER_QUEUE, "event", dropped - known);
+      known = dropped;
+    }
+  }
+
+  private static long dropped() {
+    try {
+      MBeanServer server = ManagementFactory.getPlatformMBeanServer();
+      for (ObjectName bean : server.queryNames(new ObjectName(BEANS), null)) {
+        return ((Number) server.getAttribute(bean, "Count")).longValue();
+      }
+    } catch (JMException | RuntimeException unknown) {
+      return 0;
+    }
+    return 0;
+  }
+}

@@ -1,0 +1,75 @@
+package io.sparkevents;
+
+import static io.sparkevents.Checks.is;
+
+import io.sparkevents.listener.ApplicationOutcome;
+import java.util.ArrayDeque;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import org.junit.jupiter.api.Test;
+
+/** Who ends an application, told from threads as they were recorded. */
+final class ApplicationOutcomeTest {
+  /** Who ends the application is told from frames. */
+  @Test
+  void endings() {
+    String submit = "org.apache.spark.deploy.SparkSubmit.runMain org.apache.spark.deploy.SparkSubmit$.main";
+    String hooks = "java.lang.ApplicationShutdownHooks.runHooks ";
+    is(ending("Thread-4", "org.apache.spark.SparkContext.stop py4j.GatewayConnection.run"), "STOPPED");
+    is(ending("DestroyJavaVM", hooks + "java.lang.Shutdown.shutdown"), "RETURNED");
+    is(ending("main", hooks + "java.lang.Shutdown.exit " + "org.apache.spark.deploy.SparkSubmit.doSubmit"), "PROGRAM_FAILED");
+    is(ending("main", hooks + "java.lang.Shutdown.exit App.main " + submit), "EXITED");
+    is(ending("main", hooks + "java.lang.Shutdown.exit java.lang.System.exit org.apache.spark.deploy.yarn.ApplicationMaster$.main"), "UNKNOWN");
+    is(ending("main", hooks + "java.lang.Shutdown.exit scala.sys.package$.exit App.main " + submit), "EXITED");
+    is(ending("SIGTERM handler", hooks + "java.lang.Shutdown.exit java.lang.Terminator$1.handle jdk.internal.misc.Signal$1.run"), "SIGTERM");
+    is(ending("main", "java.lang.Thread.sleep"), "UNKNOWN");
+    is(ending("main", hooks + "java.lang.Shutdown.exit org.apache.spark.api.python.PythonGatewayServer$.main"), "GATEWAY_CLOSED");
+    is(ending("main", "org.apache.spark.SparkContext.stop " + submit), "SUBMIT_STOPPED");
+    is(ending("main", "org.apache.spark.SparkContext.stop App.main org.apache.spark.deploy.JavaMainApplication.start " + submit), "STOPPED");
+  }
+
+  /** Spark stops itself, too: in a thread for that, in those of a cluster's backend, and where it cannot start. */
+  @Test
+  void endingsThatAreSparksOwn() {
+    String backend = "org.apache.spark.scheduler.cluster.";
+    String stop = "org.apache.spark.SparkContext.stop ";
+    is(ending("stop-spark-context", stop + "org.apache.spark.SparkContext$$anon$3.run"), "SPARK_STOPPED");
+    is(ending("yarn", stop + backend + "YarnClientSchedulerBackend$MonitorThread.run"), "SPARK_STOPPED");
+    is(ending("main", stop + "org.apache.spark.SparkContext.<init> App.main"), "START_FAILED");
+    String stopped = backend + "CoarseGrainedSchedulerBackend.stop " + stop;
+    is(ending("main", stopped + "org.apache.spark.SparkContext.stop App.main"), "STOPPED");
+    is(ending("bus", stop + "Mine.onJobEnd org.apache.spark.scheduler.SparkListenerBus.doPostEvent"), "STOPPED");
+  }
+
+  /** A hook of the program's stops the context whatever it is that ends the JVM; Spark stops itself for a reason. */
+  @Test
+  void endingsWhileTheJvmEnds() {
+    String hooks = "java.lang.ApplicationShutdownHooks.runHooks java.lang.Shutdown.";
+    String stop = "org.apache.spark.SparkContext.stop java.lang.Thread.run";
+    is(ending(false, "Thread-9", stop, "DestroyJavaVM", hooks + "shutdown"), "RETURNED");
+    is(ending(true, "Thread-9", stop, "DestroyJavaVM", hooks + "shutdown"), "UNCAUGHT_EXCEPTION");
+    is(ending(false, "Thread-9", stop, "main", hooks + "exit App.main"), "EXITED");
+    is(ending(false, "stop-spark-context", stop, "DestroyJavaVM", hooks + "shutdown"), "SPARK_STOPPED");
+    is(ending(true, "stop-spark-context", stop, "DestroyJavaVM", hooks + "shutdown"), "UNCAUGHT_EXCEPTION");
+    is(ending(false, "stop-spark-context", stop, "main", stop), "SPARK_STOPPED");
+    is(ending(false, "main", stop, "stop-spark-context", stop), "SPARK_STOPPED");
+  }
+
+  private static ApplicationOutcome ending(String thread, String frames) {
+    return ending(false, thread, frames);
+  }
+
+  /** Threads and their frames, in turns; the topmost frame is the first. */
+  private static ApplicationOutcome ending(boolean mainThrew, String... threads) {
+    Map<Thread, StackTraceElement[]> seen = new LinkedHashMap<>();
+    for (int i = 0; i < threads.length; i += 2) {
+      ArrayDeque<StackTraceElement> stack = new ArrayDeque<>();
+      for (String frame : threads[i + 1].split(" ")) {
+        int dot = frame.lastIndexOf('.');
+        stack.add(new StackTraceElement(frame.substring(0, dot), frame.substring(dot + 1), null, 1));
+      }
+      seen.put(new Thread(threads[i]), stack.toArray(new StackTraceElement[0]));
+    }
+    return ApplicationOutcome.of(seen, mainThrew);
+  }
+}

@@ -1,0 +1,196 @@
+package io.sparkevents;
+
+import static io.sparkevents.Checks.is;
+import static io.sparkevents.SidecarTest.SILENT;
+import static io.sparkevents.SidecarTest.SLOW;
+import static io.sparkevents.SidecarTest.await;
+import static io.sparkevents.SidecarTest.withDouble;
+
+import io.sparkevents.sidecar.Connection;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
+import org.apache.spark.launcher.JavaModuleOptions;
+import org.junit.jupiter.api.Test;
+
+/** An application's way to its sidecar: from its opening to its end, however that comes. */
+final class ConnectionTest {
+  private static SparkConf conf(Path script) {
+    return new SparkConf(false).set("spark.events.python", script.toString());
+  }
+
+  private static String kinds(List<String> diary) {
+    StringBuilder kinds = new StringBuilder();
+    for (String line : diary) {
+      kinds.append(line.replaceAll(".*\"kind\":\"(\\w+)\".*", "$1")).append(' ');
+    }
+    return kinds.toString().trim();
+  }
+
+  /** A context of whose end Spark does not tell is over when there is another: its sidecar ends, and says so. */
+  @Test
+  void theNextContextEndsTheOneBefore() throws Exception {
+    withDouble(
+        first -> withDouble(
+            second -> withDouble(
+                third -> {
+                  Connection before = Connection.open(conf(first));
+                  before.queue.offer(RestoreStateTest.application());
+                  await(first, "application_start");
+                  Connection unused = Connection.open(conf(second)); // its context cannot be made
+                  List<String> told = await(first, "goodbye");
+                  is(kinds(told), "start application_start application_end goodbye");
+                  is(told.get(2).contains("\"ending\":\"UNKNOWN\""), true);
+                  await(second, "start");
+                  SparkConf conf = conf(third);
+                  Connection last = Connection.open(conf);
+                  is(Connection.open(conf), null);
+                  is(kinds(await(second, "goodbye")), "start goodbye");
+                  await(third, "start");
+                  last.close();
+                  is(kinds(await(third, "goodbye")), "start goodbye");
+                  is(before.queue.dropped() + unused.queue.dropped() + last.queue.dropped(), 0);
+                })));
+  }
+
+  /** An application that makes a second listener by itself, with a copy of its configuration. */
+  public static final class ListensTwice {
+    public static void main(String[] script) {
+      SparkConf conf = conf(Paths.get(script[0])).setMaster("local[1]").setAppName("twice");
+      conf.set("spark.ui.enabled", "false").set("spark.extraListeners", EventsListener.class.getName());
+      SparkContext context = new SparkContext(conf.set("spark.events.shutdown.outcome-timeout", "0ms"));
+      new EventsListener(context.getConf());
+      context.stop();
+    }
+  }
+
+  /** A program that makes a second context when it has stopped the first one, and fails at last. */
+  public static final class StopsTwice {
+    public static void main(String[] scripts) {
+      for (String script : scripts) {
+        SparkConf conf = conf(Paths.get(script)).setMaster("local[1]").setAppName("twice");
+        conf.set("spark.ui.enabled", "false").set("spark.extraListeners", EventsListener.class.getName());
+        new SparkContext(conf.set("spark.events.shutdown.outcome-timeout", "1h")).stop();
+      }
+      throw new IllegalStateException("behind stop");
+    }
+  }
+
+  /** The next context settles the end of the one before; the JVM's exit settles the last one's, by its outcome. */
+  @Test
+  void aStoppedApplicationIsHeldUntilItsOutcomeIsKnown() throws Exception {
+    withDouble(
+        first -> withDouble(
+            second -> {
+              String[] options = JavaModuleOptions.defaultModuleOptions().split(" ");
+              java(StopsTwice.class, options, first.toString(), second.toString());
+              List<String> stopped = await(first, "goodbye");
+              List<String> failed = await(second, "goodbye");
+              String kinds = "start application_start application_end application_end";
+              is(kinds(stopped), kinds + " goodbye");
+              is(kinds(failed.subList(0, 4)), kinds);
+              is(stopped.get(2).contains("\"provisional\":true"), true);
+              is(stopped.get(3).contains("\"ending\":\"STOPPED\""), true);
+              is(stopped.get(3).contains("provisional"), false);
+              is(failed.get(3).contains("\"ending\":\"UNCAUGHT_EXCEPTION\""), true);
+              is(failed.get(3).contains("\"stopped_before\":true"), true);
+              is(failed.get(3).contains("behind stop"), true);
+            }));
+  }
+
+  /** A second listener of the same application does not end it. */
+  @Test
+  void aSecondListenerEndsNothing() throws Exception {
+    withDouble(
+        script -> {
+          java(ListensTwice.class, JavaModuleOptions.defaultModuleOptions().split(" "), script.toString());
+          is(kinds(await(script, "goodbye")), "start application_start application_end goodbye");
+        });
+  }
+
+  /** An application that stops when its listener has been told little of what has happened. */
+  public static final class StopsInTheMiddle {
+    public static void main(String[] script) {
+      SparkConf conf = conf(Paths.get(script[0])).setMaster("local[1]").setAppName("in the middle");
+      conf.set("spark.ui.enabled", "false").set("spark.extraListeners", EventsListener.class.getName());
+      conf.set("spark.events.shutdown.timeout", "2s").set("spark.events.dispatcher.sync.timeout", "30s");
+      SparkContext context = new SparkContext(conf);
+      for (int i = 0; i < 100; i++) {
+        Events.builder("checks", "Happened").add();
+      }
+      long began = System.nanoTime();
+      context.stop();
+      System.out.println(TimeUnit.NANOSECONDS.toSeconds(System.nanoTime() - began));
+    }
+  }
+
+  private static void theEndIsInTimeWith(String sidecar) throws Exception {
+    withDouble(
+        sidecar,
+        script -> {
+          String took = java(StopsInTheMiddle.class, JavaModuleOptions.defaultModuleOptions().split(" "), script.toString());
+          is(Integer.parseInt(took) < 15, true);
+        });
+  }
+
+  /** With a reporter that is slow, not every record is waited for that Spark's queue still has: that would be 25 s. */
+  @Test
+  void theEndDoesNotWaitForEachRecord() throws Exception {
+    theEndIsInTimeWith(SLOW);
+  }
+
+  /** Also where it begins while an answer is waited for that does not come. */
+  @Test
+  void theEndDoesNotWaitForALateAnswer() throws Exception {
+    theEndIsInTimeWith(SILENT);
+  }
+
+  /** Runs a class in a JVM of its own, and returns what it has printed. */
+  private static String java(Class<?> main, String[] options, String... arguments) throws Exception {
+    List<String> command = new ArrayList<>();
+    command.add(System.getProperty("java.home") + "/bin/java");
+    command.addAll(Arrays.asList(options));
+    command.add(main.getName());
+    command.addAll(Arrays.asList(arguments));
+    ProcessBuilder java = new ProcessBuilder(command);
+    java.environment().put("CLASSPATH", System.getProperty("java.class.path"));
+    Process process = java.redirectError(ProcessBuilder.Redirect.INHERIT).start();
+    String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+    is(process.waitFor(60, TimeUnit.SECONDS), true);
+    return said.trim();
+  }
+
+  /** Who is interrupted while it waits for the start is still interrupted afterwards. */
+  @Test
+  void anInterruptionIsKept() {
+    Thread.currentThread().interrupt();
+    try {
+      Connection.open(conf(Paths.get("/nowhere/python")).set("spark.events.required", "true"));
+      throw new AssertionError("it was opened");
+    } catch (IllegalStateException required) {
+      is(Thread.interrupted(), true);
+    } finally {
+      Thread.interrupted();
+    }
+  }
+
+  /** Opens a connection while the JVM goes down, when no hook can be added any more. */
+  public static final class AtShutdown {
+    public static void main(String[] none) {
+      SparkConf conf = new SparkConf(false).set("spark.events.python", "/nowhere/python");
+      Runtime.getRuntime().addShutdownHook(new Thread(() -> System.out.println("opened " + Connection.open(conf))));
+    }
+  }
+
+  /** Where it cannot start, nobody is given a connection that nobody else knows of. */
+  @Test
+  void aFailedStartOpensNothing() throws Exception {
+    is(java(AtShutdown.class, new String[0]), "opened null");
+  }
+}

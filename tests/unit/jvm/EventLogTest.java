@@ -1,0 +1,155 @@
+package io.sparkevents;
+
+import static io.sparkevents.Checks.is;
+
+import io.sparkevents.sidecar.EventLog;
+import java.lang.reflect.Proxy;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.Test;
+import org.slf4j.Logger;
+
+/** What is written into the driver's log. */
+final class EventLogTest {
+  /** A logger of which only what it is told is known: "level text"; each call passes through the gate. */
+  static Logger logger(ConcurrentLinkedQueue<String> told, Semaphore gate) {
+    return (Logger)
+        Proxy.newProxyInstance(
+            EventLogTest.class.getClassLoader(),
+            new Class<?>[] {Logger.class},
+            (self, method, arguments) -> {
+              gate.acquire();
+              told.add(method.getName() + " " + arguments[arguments.length - 1]);
+              return null;
+            });
+  }
+
+  private static Map<String, String> event(String level, String message) {
+    Map<String, String> answer = new HashMap<>();
+    answer.put("level", level);
+    answer.put("message", message);
+    return answer;
+  }
+
+  /** Events are logged in their order, at their level, before the log is closed. */
+  @Test
+  void eventsAreLogged() throws Exception {
+    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
+    EventLog events = new EventLog(logger(told, new Semaphore(100)));
+    for (String level : Arrays.asList("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "NEWER")) {
+      events.receive(event(level, "{} " + level));
+    }
+    is(events.close(10_000), 0);
+    is(
+        told,
+        "[trace {} TRACE, debug {} DEBUG, info {} INFO, warn {} WARN, error {} ERROR, error {} FATAL, info {} NEWER]");
+  }
+
+  /** An appender that hangs holds nobody up, neither while events come nor at the end; what is missing is told. */
+  @Test
+  void aHangingLogHoldsNobodyUp() throws Exception {
+    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
+    Semaphore gate = new Semaphore(0);
+    EventLog events = new EventLog(logger(told, gate));
+    int more = 500;
+    for (int n = 0; n < EventLog.CAPACITY + more; n++) {
+      events.receive(event("INFO", "event " + n));
+    }
+    long start = System.nanoTime();
+    long missing = events.close(100);
+    long took = (System.nanoTime() - start) / 1_000_000;
+    if (took > 30_000) {
+      throw new AssertionError("the end took " + took + " ms");
+    }
+    // One of them may be with the appender.
+    if (missing < EventLog.CAPACITY + more - 1) {
+      throw new AssertionError("only " + missing + " are said to be missing");
+    }
+  }
+
+  /** What did not fit while the log was slow is told in the log itself, once it goes on. */
+  @Test
+  void aLogThatWasSlowSaysSo() throws Exception {
+    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
+    Semaphore gate = new Semaphore(0);
+    EventLog events = new EventLog(logger(told, gate));
+    for (int n = 0; n < EventLog.CAPACITY + 500; n++) {
+      events.receive(event("INFO", "event " + n));
+    }
+    gate.release(1_000_000);
+    is(events.close(10_000), 0);
+    int written = 0;
+    long dropped = 0;
+    for (String one : told) {
+      if (one.startsWith("info event")) {
+        written++;
+      } else {
+        dropped += Long.parseLong(one.substring("warn ".length()));
+      }
+    }
+    is(written + dropped, EventLog.CAPACITY + 500);
+    is(dropped > 0, true);
+  }
+
+  /** A logger that throws {@code times} times. */
+  private static Logger broken(ConcurrentLinkedQueue<String> told, AtomicInteger times) {
+    return (Logger)
+        Proxy.newProxyInstance(
+            EventLogTest.class.getClassLoader(),
+            new Class<?>[] {Logger.class},
+            (self, method, arguments) -> {
+              if (times.getAndDecrement() > 0) {
+                throw new StackOverflowError("an appender");
+              }
+              told.add(method.getName() + " " + arguments[arguments.length - 1]);
+              return null;
+            });
+  }
+
+  /** An appender that throws loses that event; the log says so as soon as the appender works again. */
+  @Test
+  void anAppenderThatThrowsEndsNothing() throws Exception {
+    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
+    EventLog events = new EventLog(broken(told, new AtomicInteger(2)));
+    for (int n = 1; n <= 3; n++) {
+      events.receive(event("INFO", "event " + n));
+    }
+    is(events.close(10_000), 0);
+    // The first, and that it is missing.
+    is(told, "[info event 2, warn 1, info event 3]");
+  }
+
+  /** The writer thread ends when it has written all events, however late. */
+  @Test
+  void aSlowLogLeavesNoThread() throws Exception {
+    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
+    Semaphore gate = new Semaphore(0);
+    Set<Thread> before = Thread.getAllStackTraces().keySet();
+    for (int waiting : new int[] {1, EventLog.CAPACITY + 100}) {
+      EventLog events = new EventLog(logger(told, gate));
+      for (int n = 0; n < waiting; n++) {
+        events.receive(event("INFO", "event " + n));
+      }
+      is(events.close(10) > 0 || waiting == 1, true);
+    }
+    List<Thread> writers = new ArrayList<>();
+    for (Thread thread : Thread.getAllStackTraces().keySet()) {
+      if (thread.getName().equals("spark-events-log") && !before.contains(thread)) {
+        writers.add(thread);
+      }
+    }
+    gate.release(1_000_000);
+    for (Thread writer : writers) {
+      writer.join(60_000);
+      is(writer.isAlive(), false);
+    }
+    is(writers.size(), 2);
+  }
+}

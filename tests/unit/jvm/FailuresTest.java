@@ -1,0 +1,110 @@
+package io.sparkevents;
+
+import static io.sparkevents.Checks.is;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.sparkevents.listener.Failures;
+import io.sparkevents.listener.Text;
+import io.sparkevents.queue.Record;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.util.Arrays;
+import java.util.Random;
+import org.apache.spark.SparkThrowable;
+import org.junit.jupiter.api.Test;
+
+/** Exceptions, as records carry them: whatever a user's own may do. */
+final class FailuresTest {
+  private static JsonNode written(Throwable failure) throws Exception {
+    return new ObjectMapper().readTree(Record.json(json -> Failures.write(json, failure)));
+  }
+
+  /** What it is asked for, it throws. */
+  private static final class Awkward extends RuntimeException implements SparkThrowable {
+    private final transient Error answer;
+
+    Awkward(Error answer, Throwable cause) {
+      super("unseen", cause);
+      this.answer = answer;
+    }
+
+    @Override
+    public String getMessage() {
+      throw answer;
+    }
+
+    @Override
+    public String getErrorClass() {
+      throw answer;
+    }
+
+    @Override
+    public String getCondition() {
+      throw answer;
+    }
+  }
+
+  /** An exception that cannot even tell its message is told by its class, and the others of its chain as ever. */
+  @Test
+  void anExceptionThatThrowsIsTold() throws Exception {
+    for (Error answer : Arrays.asList(new scala.NotImplementedError(), new AssertionError("x"), new StackOverflowError())) {
+      JsonNode told = written(new IllegalStateException("outer", new Awkward(answer, new java.io.IOException("inner"))));
+      JsonNode chain = told.path("chain");
+      is(chain.size(), 3);
+      is(chain.path(0).path("message").asText(), "outer");
+      is(chain.path(1).path("type").asText(), Awkward.class.getName());
+      is(chain.path(1).path("message").asText().contains(answer.getClass().getName()), true);
+      is(chain.path(1).path("error_class"), "null");
+      is(chain.path(2).path("message").asText(), "inner");
+      is(told.path("trace").asText().startsWith("java.lang.IllegalStateException: outer"), true);
+    }
+    is(Failures.describe(new Awkward(new AssertionError("x"), null)).startsWith(Awkward.class.getName() + " ("), true);
+  }
+
+  /** One that does not tell its cause ends the chain. */
+  @Test
+  void aCauseThatThrowsEndsTheChain() throws Exception {
+    Throwable awkward =
+        new Exception("outer") {
+          @Override
+          public synchronized Throwable getCause() {
+            throw new UnsupportedOperationException();
+          }
+        };
+    JsonNode told = written(awkward);
+    is(told.path("chain").size(), 1);
+    is(told.path("trace").asText().contains("outer"), true);
+  }
+
+  /** However long a trace is, no more is held of it than is kept, and that is what would be kept of all of it. */
+  @Test
+  void tracesAreCutAsTheyAreWritten() throws Exception {
+    Random random = new Random(1);
+    for (int[] lengths : new int[][] {{}, {5}, {Text.LIMIT}, {Text.LIMIT + 1}, {10, Text.LIMIT, 7}, {300_000}, {40_000, 20_000, 9_000}}) {
+      Text.Cutting cutting = new Text.Cutting();
+      StringBuilder all = new StringBuilder();
+      for (int length : lengths) {
+        char[] part = new char[length];
+        for (int i = 0; i < length; i++) {
+          part[i] = (char) ('a' + random.nextInt(26));
+        }
+        all.append(part);
+        cutting.write(part, 0, length);
+      }
+      for (int i = 0; i < 1_000; i++) {
+        String line = "line " + random.nextInt() + "\n";
+        all.append(line);
+        cutting.write(line);
+      }
+      is(cutting, Text.cut(all.toString()));
+    }
+    Throwable deep = new Exception("0");
+    for (int i = 1; i < 500; i++) {
+      deep = new Exception("link " + i, deep);
+    }
+    StringWriter whole = new StringWriter();
+    deep.printStackTrace(new PrintWriter(whole));
+    is(written(deep).path("trace").asText(), Text.cut(whole.toString()));
+  }
+}

@@ -1,0 +1,439 @@
+package io.sparkevents;
+
+import static io.sparkevents.Checks.is;
+import static io.sparkevents.Checks.start;
+import static io.sparkevents.Checks.takesAtMost;
+
+import io.sparkevents.listener.AddedEvent;
+import io.sparkevents.listener.Records;
+import io.sparkevents.queue.Deadline;
+import io.sparkevents.queue.HandoffQueue;
+import io.sparkevents.queue.Priority;
+import io.sparkevents.queue.Record;
+import io.sparkevents.sidecar.RecordWriter;
+import java.lang.ref.WeakReference;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.List;
+import java.util.Random;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicLong;
+import org.junit.jupiter.api.Test;
+
+/** The queue between Spark's threads and the one that writes. */
+final class HandoffQueueTest {
+  static Record routine() {
+    return new Record("routine", Priority.ROUTINE, null, json -> {});
+  }
+
+  static Record lifecycle() {
+    return new Record("lifecycle", Priority.LIFECYCLE, null, json -> {});
+  }
+
+  static List<Record> take(HandoffQueue queue) throws InterruptedException {
+    List<Record> taken = new ArrayList<>();
+    queue.take(taken, 0);
+    return taken;
+  }
+
+  static List<Record> takeAll(HandoffQueue queue) throws InterruptedException {
+    List<Record> all = new ArrayList<>();
+    for (List<Record> some = take(queue); !some.isEmpty(); some = take(queue)) {
+      all.addAll(some);
+    }
+    return all;
+  }
+
+  static String kinds(List<Record> records) {
+    StringBuilder text = new StringBuilder();
+    for (Record record : records) {
+      text.append(record.kind.charAt(0)).append(record.seq()).append(' ');
+    }
+    return text.toString().trim();
+  }
+
+  /** Producers, a writer, an acknowledger, deaths: never too many, none unaccounted for, all in order. */
+  @Test
+  void queueUnderThreads() throws Exception {
+    int capacity = 50;
+    HandoffQueue queue = new HandoffQueue(capacity, false);
+    AtomicBoolean running = new AtomicBoolean(true);
+    AtomicBoolean writing = new AtomicBoolean(true);
+    AtomicLong offered = new AtomicLong();
+    ConcurrentLinkedQueue<Throwable> wrong = new ConcurrentLinkedQueue<>();
+    ConcurrentLinkedQueue<Long> written = new ConcurrentLinkedQueue<>();
+    Set<Long> delivered = Collections.synchronizedSet(new TreeSet<>());
+    List<Thread> producers = new ArrayList<>();
+    for (int i = 0; i < 2; i++) {
+      Random random = new Random(i);
+      producers.add(
+          start(
+              wrong,
+              () -> {
+                for (int n = 0; n < 60_000; n++) {
+                  queue.offer(random.nextInt(4) == 0 ? lifecycle() : routine());
+                  offered.incrementAndGet();
+                  if (queue.size() > capacity) {
+                    throw new AssertionError("holds " + queue.size());
+                  }
+                }
+              }));
+    }
+    AtomicLong accounts = new AtomicLong();
+    Thread writer =
+        start(
+            wrong,
+            () -> {
+              Random random = new Random(7);
+              long last = 0;
+              while (running.get() || queue.hasPending()) {
+                List<Record> some = new ArrayList<>();
+                queue.take(some, 5);
+                for (Record record : some) {
+                  if (record.seq() <= last) {
+                    throw new AssertionError(record.seq() + " after " + last);
+                  }
+                  last = record.seq();
+                  if (record.priority == Priority.ACCOUNT) {
+                    accounts.incrementAndGet();
+                  }
+                  written.add(record.seq());
+                }
+                if (random.nextInt(200) == 0) {
+                  Thread.sleep(1);
+                }
+              }
+            });
+    Thread acknowledger =
+        start(
+            wrong,
+            () -> {
+              while (writing.get() || !written.isEmpty()) {
+                Long seq = written.poll();
+                if (seq == null) {
+                  Thread.yield();
+                } else {
+                  delivered.add(seq);
+                  queue.acknowledge(seq);
+                }
+              }
+            });
+    for (Thread producer : producers) {
+      producer.join();
+    }
+    queue.finish();
+    running.set(false);
+    writer.join();
+    // Only now: before that, what is written may be empty for a moment without being all.
+    writing.set(false);
+    acknowledger.join();
+    is(wrong, "[]");
+    is(queue.isAcknowledgedEntirely(), true);
+    is(delivered.size() - accounts.get() + queue.dropped(), offered.get());
+  }
+
+  /** A full queue gives up routine records first, the oldest first, and status changes only for status changes. */
+  @Test
+  void theLeastWorthyGoFirst() throws Exception {
+    HandoffQueue queue = new HandoffQueue(3, true);
+    queue.offer(lifecycle());
+    queue.offer(routine());
+    queue.offer(routine());
+    queue.offer(routine()); // 2 goes
+    queue.offer(lifecycle()); // 3 goes
+    queue.offer(lifecycle()); // 4 goes
+    is(queue.offer(routine()), 0); // itself
+    queue.offer(lifecycle()); // 1 goes
+    is(queue.dropped(), 5);
+    queue.finish();
+    is(kinds(takeAll(queue)), "l5 l6 l8 d9");
+  }
+
+  /** What was written makes room before anything is dropped; what is being written does not. */
+  @Test
+  void whatIsWrittenMakesRoom() throws Exception {
+    HandoffQueue queue = new HandoffQueue(2, true);
+    queue.offer(routine());
+    queue.offer(routine());
+    is(kinds(take(queue)), "r1");
+    is(kinds(take(queue)), "r2"); // so 1 is written
+    queue.offer(routine());
+    is(queue.dropped(), 0);
+    queue.offer(routine()); // 2 is being written, 3 goes
+    is(queue.dropped(), 1);
+    is(queue.size(), 2);
+  }
+
+  private static Record large(int bytes) {
+    char[] text = new char[bytes];
+    Arrays.fill(text, 'x');
+    return new AddedEvent("{\"t\":\"" + new String(text) + "\"}").record();
+  }
+
+  /** Few records may be much: what a sidecar was given makes room, and what waits is dropped, before the driver is short. */
+  @Test
+  void largeRecordsAreKeptWithinTheirShare() throws Exception {
+    HandoffQueue queue = new HandoffQueue(1_024, true, 10_000);
+    for (int i = 0; i < 30; i++) {
+      queue.offer(large(1_000)); // of 20,000, 19 have room
+    }
+    queue.offer(routine());
+    is(queue.dropped(), 11);
+    queue.offer(large(50_000)); // alone, but for what is worth more than room
+    is(queue.size(), 1);
+    for (int i = 0; i < 5; i++) {
+      queue.offer(routine());
+    }
+    is(queue.size(), 6);
+    for (Record record : takeAll(queue)) {
+      record.line();
+    }
+    take(queue);
+    is(queue.size() < 8, true);
+    queue.acknowledge(1_000);
+    long before = queue.dropped();
+    for (int i = 0; i < 40; i++) {
+      queue.offer(large(1_000));
+      for (Record record : take(queue)) {
+        record.line();
+      }
+    }
+    take(queue);
+    is(queue.size() <= 10, true);
+    is(queue.dropped(), before);
+    queue.rewind();
+    is(takeAll(queue).size() > 8, true);
+  }
+
+  /** What had made room and was not acknowledged is lost with the sidecar, and counted; the rest is sent again. */
+  @Test
+  void deathCostsOnlyWhatHadMadeRoom() throws Exception {
+    HandoffQueue queue = new HandoffQueue(2, true);
+    for (int i = 0; i < 4; i++) {
+      queue.offer(routine());
+      take(queue);
+      take(queue);
+    }
+    queue.acknowledge(1);
+    queue.rewind();
+    is(queue.dropped(), 1); // 2; 1 was acknowledged, 3 and 4 are here
+    queue.finish();
+    is(kinds(takeAll(queue)), "r3 r4 d5");
+  }
+
+  /** Accounts of drops are rare while it goes on, and the last comes before the end. */
+  @Test
+  void accounts() throws Exception {
+    HandoffQueue queue = new HandoffQueue(1, true);
+    for (int i = 0; i < 3; i++) {
+      queue.offer(routine());
+    }
+    is(kinds(takeAll(queue)), "r3 d4");
+    is(queue.takeDropNotice(), "handoff dropped {routine=2}");
+    is(queue.takeDropNotice(), null);
+    for (int i = 0; i < 3; i++) {
+      queue.offer(routine());
+    }
+    is(kinds(takeAll(queue)), "r7");
+    queue.countDropped("elsewhere", "thing", 5);
+    queue.finish();
+    is(kinds(takeAll(queue)), "d8 d9");
+    is(queue.dropped(), 9);
+    is(queue.untoldDrops(), "");
+  }
+
+  /** An account of drops that a sidecar died with is sent again. */
+  @Test
+  void anAccountSurvives() throws Exception {
+    HandoffQueue queue = new HandoffQueue(1, true);
+    queue.offer(routine());
+    queue.offer(routine());
+    is(kinds(takeAll(queue)), "r2 d3");
+    queue.rewind();
+    is(kinds(takeAll(queue)).endsWith("d3"), true);
+  }
+
+  /** Neither is what it tells, when no sidecar comes any more: it is in no event. */
+  @Test
+  void anAccountThatIsNotSentAgainIsUntold() throws Exception {
+    HandoffQueue queue = new HandoffQueue(1, true);
+    queue.offer(routine());
+    queue.offer(routine());
+    is(kinds(takeAll(queue)), "r2 d3");
+    queue.rewind();
+    queue.close();
+    is(queue.untoldDrops(), "sidecar dropped {routine=1}; handoff dropped {routine=1}");
+  }
+
+  /** A writer that was busy when it was woken does not wait; one that waits is woken by all there is. */
+  @Test
+  void noWakeUpIsLost() throws Exception {
+    for (boolean prompt : new boolean[] {true, false}) {
+      HandoffQueue queue = new HandoffQueue(10, prompt);
+      queue.wakeWriter();
+      takesAtMost(30_000, () -> queue.take(new ArrayList<>(), 60_000));
+      for (Checks.Work wake : Arrays.<Checks.Work>asList(queue::wakeWriter, () -> queue.offer(routine()), queue::finish)) {
+        Thread writer = start(new ConcurrentLinkedQueue<>(), () -> queue.take(new ArrayList<>(), 60_000));
+        while (writer.getState() != Thread.State.TIMED_WAITING && writer.isAlive()) {
+          Thread.yield();
+        }
+        wake.run();
+        takesAtMost(30_000, writer::join);
+      }
+    }
+  }
+
+  /** Whoever waits for an acknowledgement goes on when there will be none. */
+  @Test
+  void closeReleasesAll() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10, true);
+    long seq = queue.offer(routine());
+    ConcurrentLinkedQueue<Throwable> wrong = new ConcurrentLinkedQueue<>();
+    Thread one = start(wrong, () -> is(queue.awaitAnswered(seq, 60_000), false));
+    Thread other = start(wrong, () -> queue.awaitWritten(60_000));
+    queue.close();
+    takesAtMost(30_000, one::join);
+    takesAtMost(30_000, other::join);
+    is(wrong, "[]");
+    is(queue.offer(routine()), 0);
+    is(queue.untoldDrops(), "handoff dropped {routine=2}");
+  }
+
+  /** What Spark tells behind the end of the application is no loss; where the sidecar was given up before, it is. */
+  @Test
+  void whatComesBehindTheEndIsNotCounted() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10, true);
+    queue.offer(lifecycle());
+    queue.finish();
+    is(kinds(takeAll(queue)), "l1");
+    queue.acknowledge(1);
+    queue.close();
+    is(queue.offer(routine()), 0);
+    is(queue.dropped() + queue.untoldDrops(), "0");
+    HandoffQueue abandoned = new HandoffQueue(10, true);
+    abandoned.close();
+    abandoned.offer(lifecycle());
+    abandoned.finish();
+    is(abandoned.untoldDrops(), "handoff dropped {lifecycle=1}");
+  }
+
+  /** What comes while the sidecar does its last work is none of the application's: no other sidecar has to be told it. */
+  @Test
+  void nothingIsTakenBehindTheEnd() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10, true);
+    queue.offer(lifecycle());
+    queue.finish();
+    is(kinds(takeAll(queue)) + " " + queue.isFinished(), "l1 true"); // so the goodbye is written
+    is(queue.offer(Records.jvmShutdown()), 0);
+    queue.acknowledge(1);
+    is(queue.isAcknowledgedEntirely() + " " + queue.dropped(), "true 0");
+  }
+
+  /** An account that had made room, and was with a sidecar that died, is told again with all that it counted. */
+  @Test
+  void anAccountThatMadeRoomIsToldAgain() throws Exception {
+    HandoffQueue queue = new HandoffQueue(1, true);
+    for (int i = 0; i < 6; i++) {
+      queue.offer(routine());
+    }
+    is(kinds(takeAll(queue)), "r6 d7"); // five of them, and 6 has made room
+    queue.offer(routine()); // 7 makes room, too
+    is(kinds(takeAll(queue)), "r8");
+    queue.rewind();
+    is(queue.dropped(), 6);
+    queue.finish();
+    is(kinds(take(queue)), "r8");
+    is(kinds(take(queue)) + " " + queue.takeDropNotice(), "d9 sidecar dropped {routine=1}");
+    is(kinds(take(queue)) + " " + queue.takeDropNotice(), "d10 handoff dropped {routine=5}");
+  }
+
+  /** A record holds nothing of Spark's once its text is made, which stays the same. */
+  @Test
+  void aLineHoldsNothingOfSparks() throws Exception {
+    Object[] held = {new byte[1]};
+    WeakReference<Object> seen = new WeakReference<>(held[0]);
+    Record record = holding(held[0]);
+    byte[] line = record.line();
+    held[0] = null;
+    for (int i = 0; i < 100 && seen.get() != null; i++) {
+      System.gc();
+    }
+    is(seen.get(), null);
+    is(record.line() == line, true);
+  }
+
+  private static Record holding(Object one) {
+    return new Record("holding", Priority.ROUTINE, null, json -> json.writeStringField("one", one.getClass().getName()));
+  }
+
+  /** Every evicted record is counted when its sidecar dies, however many there were. */
+  @Test
+  void allEvictedRecordsAreCounted() throws Exception {
+    HandoffQueue queue = new HandoffQueue(2, true);
+    for (int i = 0; i < 3; i++) {
+      queue.offer(lifecycle());
+    }
+    takeAll(queue);
+    for (int i = 0; i < 3_000; i++) {
+      queue.offer(routine());
+      take(queue);
+    }
+    take(queue);
+    queue.rewind();
+    // One was dropped before, for want of room; the two that are held are sent again.
+    is(queue.dropped(), 1 + 2 + 3_000 - 2);
+    queue.close();
+    is(queue.unreported(), "{lifecycle=3, routine=3000}");
+  }
+
+  /** Evicted records are not lost once they are acknowledged. */
+  @Test
+  void acknowledgedRecordsAreNotCounted() throws Exception {
+    HandoffQueue queue = new HandoffQueue(2, true);
+    for (int i = 0; i < 3_000; i++) {
+      queue.offer(routine());
+      take(queue);
+    }
+    take(queue);
+    queue.acknowledge(2_990);
+    queue.rewind();
+    is(queue.dropped(), 8);
+  }
+
+  /** A sidecar stalls while a record waits or is unread and it reads none; a new one has the whole time again. */
+  @Test
+  void stall() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10, true);
+    is(queue.hasStalledFor(0), false);
+    queue.offer(routine());
+    is(queue.hasStalledFor(0) + " " + queue.hasStalledFor(600_000), "true false");
+    take(queue);
+    is(queue.hasStalledFor(0), true); // written, not read
+    queue.read(1);
+    is(queue.hasStalledFor(0), false); // read, not acknowledged: a reporter may be away for days
+    queue.rewind();
+    is(queue.hasStalledFor(0), true);
+    take(queue);
+    queue.acknowledge(1);
+    is(queue.hasStalledFor(0), false);
+  }
+
+  /** A record that a reporter waits for and that cannot be written is answered as any other. */
+  @Test
+  void anUnwritableRecordIsReportedInItsPlace() throws Exception {
+    HandoffQueue queue = new HandoffQueue(10, true);
+    RecordWriter writer = new RecordWriter(queue, 10, new Deadline());
+    queue.offer(new Record("bad", Priority.ROUTINE, null, json -> { throw new StackOverflowError(); }));
+    StringBuilder lines = new StringBuilder();
+    writer.next(line -> lines.append(new String(line, "UTF-8")), 0);
+    is(lines.toString().replaceAll("\"at\":\\d+,", ""),
+        "{\"seq\":1,\"kind\":\"dropped\",\"where\":\"unwritable\",\"records\":{\"bad\":1}}\n");
+    is(queue.dropped() + " " + queue.size() + " " + queue.unreported(), "1 1 {}");
+    queue.acknowledge(1);
+    is(queue.isAcknowledgedEntirely(), true);
+  }
+}

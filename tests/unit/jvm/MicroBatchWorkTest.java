@@ -1,0 +1,116 @@
+package io.sparkevents;
+
+import static io.sparkevents.Checks.is;
+
+import io.sparkevents.listener.ApplicationEnd;
+import io.sparkevents.listener.MicroBatchWork;
+import io.sparkevents.listener.RecordSink;
+import io.sparkevents.queue.Priority;
+import io.sparkevents.queue.Record;
+import io.sparkevents.queue.RestoreState;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Properties;
+import org.junit.jupiter.api.Test;
+
+/** Which records of jobs and stages of micro-batches are recorded, and when. */
+final class MicroBatchWorkTest {
+  /** What is recorded, by kind. */
+  private static final class Recorder {
+    final List<String> recorded = new ArrayList<>();
+    final MicroBatchWork work;
+
+    Recorder(boolean holdsBack) {
+      work =
+        new MicroBatchWork(
+            new RecordSink() {
+              @Override
+              public void hand(Record record) {
+                recorded.add(record.kind);
+              }
+
+              @Override
+              public void end(ApplicationEnd end) {}
+            },
+            holdsBack);
+    }
+
+    String take() {
+      String all = recorded.toString();
+      recorded.clear();
+      return all;
+    }
+  }
+
+  private static Properties batch(String query, int number) {
+    Properties local = new Properties();
+    local.setProperty("sql.streaming.queryId", query);
+    local.setProperty("streaming.sql.batchId", String.valueOf(number));
+    return local;
+  }
+
+  private static Record begin(String kind, String subject) {
+    return new Record(kind, Priority.ROUTINE, RestoreState.Change.begin(subject, RestoreState.Rank.WORK), json -> {});
+  }
+
+  private static Record end(String kind, String subject, boolean failed) {
+    Priority priority = failed ? Priority.LIFECYCLE : Priority.ROUTINE;
+    return new Record(kind, priority, RestoreState.Change.forget(subject), json -> {});
+  }
+
+  /** A batch whose jobs and stages succeed is one record, however many there are. */
+  @Test
+  void aBatchThatSucceedsIsOneRecord() {
+    Recorder checks = new Recorder(true);
+    for (int number = 0; number < 2; number++) {
+      for (int job = 0; job < 3; job++) {
+        checks.work.began(begin("job_start", "job:" + job), batch("q", number));
+        checks.work.began(begin("stage_submitted", "stage:" + job + ".0"), batch("q", number));
+        checks.work.stageEnded(Collections.singletonList(end("stage_completed", "stage:" + job + ".0", false)));
+        checks.work.jobEnded(end("job_end", "job:" + job, false));
+      }
+    }
+    is(checks.take(), "[batch_started, batch_started]");
+  }
+
+  /** A failure is recorded with its beginning, and the success that comes next as well. */
+  @Test
+  void aFailureIsRecordedFromItsBeginning() {
+    Recorder checks = new Recorder(true);
+    checks.work.began(begin("job_start", "job:1"), batch("q", 7));
+    checks.work.began(begin("stage_submitted", "stage:1.0"), batch("q", 7));
+    checks.take();
+    checks.work.stageEnded(Collections.singletonList(end("stage_completed", "stage:1.0", true)));
+    is(checks.take(), "[stage_submitted, stage_completed]");
+    checks.work.jobEnded(end("job_end", "job:1", true));
+    is(checks.take(), "[job_start, job_end]");
+    for (int job = 2; job < 4; job++) {
+      checks.work.began(begin("job_start", "job:" + job), batch("q", 7));
+      checks.work.jobEnded(end("job_end", "job:" + job, false));
+    }
+    is(checks.take(), "[job_start, job_end]");
+  }
+
+  /** Jobs outside of micro-batches, and all of them where the settings ask for it, are recorded at once. */
+  @Test
+  void otherJobsAreRecordedAtOnce() {
+    for (boolean holdsBack : new boolean[] {true, false}) {
+      Recorder checks = new Recorder(holdsBack);
+      checks.work.began(begin("job_start", "job:1"), holdsBack ? new Properties() : batch("q", 1));
+      checks.work.began(begin("stage_submitted", "stage:1.0"), holdsBack ? null : batch("q", 1));
+      checks.work.stageEnded(Collections.singletonList(end("stage_completed", "stage:1.0", false)));
+      checks.work.jobEnded(end("job_end", "job:1", false));
+      is(checks.take(), "[job_start, stage_submitted, stage_completed, job_end]");
+    }
+  }
+
+  /** What still runs at the application's end is recorded before it. */
+  @Test
+  void runningJobsAreRecordedAtTheEnd() {
+    Recorder checks = new Recorder(true);
+    checks.work.began(begin("job_start", "job:1"), batch("q", 1));
+    checks.work.end();
+    is(checks.take(), "[batch_started, job_start]");
+  }
+}

@@ -1,0 +1,362 @@
+package io.sparkevents;
+
+import static io.sparkevents.Checks.is;
+import static io.sparkevents.Checks.takesAtMost;
+
+import io.sparkevents.config.Settings;
+import io.sparkevents.listener.ApplicationEnd;
+import io.sparkevents.listener.JobProperties;
+import io.sparkevents.listener.RecordSink;
+import io.sparkevents.listener.Redaction;
+import io.sparkevents.listener.Stages;
+import io.sparkevents.listener.TaskFailures;
+import io.sparkevents.metrics.Statistics;
+import io.sparkevents.queue.Record;
+import io.sparkevents.sidecar.Interpreter;
+import io.sparkevents.sidecar.Restarts;
+import java.io.RandomAccessFile;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.stream.Collectors;
+import org.apache.spark.ExceptionFailure;
+import org.apache.spark.FetchFailed;
+import org.apache.spark.SparkConf;
+import org.apache.spark.storage.BlockManagerId;
+import org.junit.jupiter.api.Test;
+import scala.Option;
+
+/** The shim's smaller parts. */
+final class ShimTest {
+  /** Tasks that are speculated, fail and are resubmitted: each edge once, and the counts end where they began. */
+  @Test
+  void stages() {
+    Stages stages = new Stages();
+    stages.submitted(1, 0, 2, true);
+    is(said(stages.taskStarted(1, 0, 0, 10)), "");
+    is(said(stages.taskStarted(1, 0, 1, 11)), "ALL_RUNNING_OR_FINISHED@11 2+0");
+    is(said(stages.taskStarted(1, 0, 1, 12)), ""); // speculation
+    is(said(stages.taskEnded(1, 0, 1, Stages.Outcome.SUCCEEDED, 13)), "");
+    is(said(stages.taskEnded(1, 0, 1, Stages.Outcome.KILLED, 14)), ""); // the other attempt
+    is(said(stages.taskEnded(1, 0, 0, Stages.Outcome.SUCCEEDED, 15)), "ALL_FINISHED@15 0+2");
+    stages.executorRemoved("7", 20);
+    is(said(stages.outputLost(1, 0, 0, "7")), "NOT_ALL_RUNNING_OR_FINISHED@20 0+1");
+    is(said(stages.taskStarted(1, 0, 0, 21)), "ALL_RUNNING_OR_FINISHED@21 1+1");
+    is(said(stages.taskEnded(1, 0, 0, Stages.Outcome.SUCCEEDED, 22)), "ALL_FINISHED@22 0+2");
+    is(said(stages.taskStarted(1, 0, 2, 23)), ""); // no such task
+    is(said(stages.taskStarted(1, 1, 0, 24)), ""); // no such attempt
+    is(stages.completed(1, 0).failedTasks, 0);
+  }
+
+  /** A stage attempt knows the exceptions of the tasks that failed last, and whose output was missing. */
+  @Test
+  void taskFailures() {
+    Stages stages = new Stages();
+    stages.submitted(1, 0, 1, true);
+    for (int number = 0; number < 17; number++) {
+      stages.taskFailed(1, 0, failure("row " + number));
+    }
+    stages.taskFailed(1, 1, failure("row 17")); // no such attempt
+    stages.taskFailed(1, 0, new FetchFailed(BlockManagerId.apply("2", "host-2", 7337, Option.empty()), 0, 0, 0, 0, ""));
+    stages.taskFailed(1, 0, new FetchFailed(null, 0, 0, 0, 0, "")); // the map output itself is missing
+    TaskFailures failures = stages.completed(1, 0).failures;
+    is(failures.trace("row 0"), null);
+    is(failures.trace("row 1"), "a.B: row 1");
+    is(failures.trace("row 16"), "a.B: row 16");
+    is(failures.trace("row 17"), null);
+    is(failures.lostExecutor() + " on " + failures.lostHost(), "2 on host-2");
+  }
+
+  private static ExceptionFailure failure(String message) {
+    return new ExceptionFailure(
+        "a.B", message, new StackTraceElement[0], "a.B: " + message, Option.empty(), null, null, null);
+  }
+
+  /** Output that is lost changes the status when the executor was lost, not when the task had finished. */
+  @Test
+  void lostOutput() {
+    for (int rule = 0; rule < 4; rule++) {
+      Stages stages = new Stages();
+      stages.submitted(1, 0, 2, true);
+      stages.submitted(2, 0, 2, true);
+      stages.taskStarted(1, 0, 0, 10);
+      stages.taskStarted(1, 0, 1, 10);
+      stages.taskEnded(1, 0, 0, Stages.Outcome.SUCCEEDED, 11);
+      is(said(stages.outputLost(1, 0, 0, "7")), "");
+      is(said(stages.executorRemoved("8", 49)), ""); // another one
+      is(said(stages.taskStarted(2, 0, 0, 50)), ""); // another stage
+      String lost = "NOT_ALL_RUNNING_OR_FINISHED@60 1+0";
+      if (rule == 0) {
+        is(said(stages.executorRemoved("7", 60)), lost);
+        is(said(stages.outputLost(1, 0, 0, "7")), ""); // it was taken back already
+      } else if (rule == 1) {
+        is(said(stages.taskStarted(1, 0, 0, 60)), lost + ", ALL_RUNNING_OR_FINISHED@60 2+0");
+        is(said(stages.executorRemoved("7", 61)), "");
+      } else if (rule == 2) {
+        is(said(stages.taskEnded(1, 0, 1, Stages.Outcome.FAILED, 60)), lost);
+      } else {
+        is(said(stages.ending(1, 0, 60)), lost);
+      }
+      is(said(stages.ending(1, 0, 70)), "");
+    }
+  }
+
+  private static String said(List<Stages.Edge> edges) {
+    return edges.stream()
+        .map(edge -> edge.status + "@" + edge.time + " " + edge.running + "+" + edge.finished)
+        .collect(Collectors.joining(", "));
+  }
+
+  /** Properties are redacted as Spark does it: by key and by value, before they leave the driver. */
+  @Test
+  void redaction() throws Exception {
+    java.util.Properties local = new java.util.Properties();
+    local.setProperty("spark.job.description", "load with password=hunter2");
+    local.setProperty("spark.jobGroup.id", "nightly");
+    local.setProperty("spark.hadoop.fs.s3a.secret.key", "hunter3");
+    JobProperties properties = new JobProperties(new Redaction(Redaction.SPARK_DEFAULT));
+    String line = line(properties, local);
+    is(line.contains("hunter"), false);
+    is(line.contains("*********(redacted)"), true);
+    is(line.contains("nightly"), true);
+    // The user's own expression takes the place of Spark's, as in Spark.
+    is(line(new JobProperties(new Redaction("nightly")), local).contains("hunter2"), true);
+    is(line(new JobProperties(new Redaction("nightly")), local).contains("nightly"), false);
+    // One that cannot be compiled lets nothing through.
+    is(line(new JobProperties(new Redaction("[")), local).contains("nightly"), false);
+  }
+
+  private static String line(JobProperties properties, java.util.Properties local) throws Exception {
+    String[] selected = JobProperties.select(local);
+    return new String(Record.json(json -> properties.write(json, selected)), "UTF-8");
+  }
+
+  /** Pauses double up to 5 s; deaths beyond the limit end it; those before the window do not count. */
+  @Test
+  void restarts() {
+    Restarts restarts = new Restarts(10, 600_000);
+    List<Long> pauses = new ArrayList<>();
+    for (int i = 0; i < 11; i++) {
+      pauses.add(restarts.nextPauseMillis(i));
+    }
+    is(pauses, "[100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000, 5000, -1]");
+    is(restarts.nextPauseMillis(601_000_000_000L), 100);
+    is(restarts.count(), 11);
+    is(new Restarts(0, 1).nextPauseMillis(5), -1);
+    Restarts many = new Restarts(100, 600_000);
+    for (int i = 0; i < 99; i++) {
+      many.nextPauseMillis(i);
+    }
+    is(many.nextPauseMillis(99), 5_000);
+  }
+
+  /** What the driver needs of the settings is read leniently: the sidecar says what is wrong. */
+  @Test
+  void settings() {
+    SparkConf conf = new SparkConf(false);
+    conf.set("spark.events.sidecar.restarts.max", "3").set("spark.events.sidecar.restarts.window", "2 min");
+    conf.set("spark.events.shutdown.timeout", "soon").set("spark.events.dispatcher.queue.size", "-5");
+    Settings settings = Settings.read(conf, Collections.emptyMap());
+    is(settings.mostRestarts(), 3);
+    is(settings.restartsWindowMillis(), 120_000);
+    is(settings.shutdownTimeoutMillis(), 10_000);
+    is(settings.queueSize(), 1);
+    is(settings.synchronous(), true);
+    Settings none = Settings.read(new SparkConf(false), Collections.emptyMap());
+    is(none.mostRestarts() + " " + none.restartsWindowMillis() + " " + none.queueSize(), "10 600000 2048");
+  }
+
+  private static Settings settings(Map<String, String> environment, String... pairs) {
+    SparkConf conf = new SparkConf(false);
+    for (int i = 0; i < pairs.length; i += 2) {
+      conf.set("spark.events." + pairs[i], pairs[i + 1]);
+    }
+    return Settings.read(conf, environment);
+  }
+
+  /** What the driver itself needs may be given by reference, too, in the forms that the sidecar reads. */
+  @Test
+  void references() throws Exception {
+    Path file = Files.createTempFile("reference", "");
+    try {
+      Map<String, String> environment = new HashMap<>();
+      environment.put("GUARANTEE", "guaranteed");
+      environment.put("UNIT", "s");
+      environment.put("ODD", "$1\\${env:UNIT}");
+      String of = "${file:" + file + "}";
+      String guarantee = "reporter.audit.delivery.guarantee";
+      String type = "dispatcher.type";
+      is(settings(environment, guarantee, "${env:GUARANTEE}", type, "async-queued").waitsForAny(), true);
+      is(settings(environment, guarantee, "at-least-once", type, "async-queued").waitsForAny(), false);
+      // It may be guaranteed: the sidecar, which can perhaps read it, says so when it is ready.
+      is(settings(environment, guarantee, "${env:NONE}", type, "async-queued").waitsForAny(), true);
+      is(settings(environment, "shutdown.timeout", "2${env:UNIT}").shutdownTimeoutMillis(), 2_000);
+      is(settings(environment, "python", "/${env:ODD}/${env:UNIT}").python(), "/$1\\${env:UNIT}/s");
+      for (String text : new String[] {"async-queued", "async-queued\n", "async-queued\r\n"}) {
+        Files.writeString(file, text);
+        is(settings(environment, type, of).synchronous(), false);
+        is(settings(environment, type, of).all().iterator().next().value, of); // for the sidecar, as it was written
+      }
+      Files.writeString(file, "async-queued\n\n");
+      is(settings(environment, type, of).synchronous(), true);
+      Files.write(file, new byte[] {(byte) 0xff});
+      is(settings(environment, "required", of, "dispatcher.queue.size", of).required(), false);
+      is(settings(environment, "dispatcher.queue.size", "${file:/nowhere}").queueSize(), 2048);
+      is(settings(environment, "dispatcher.queue.size", "${file:" + file.getParent() + "}").queueSize(), 2048);
+      SparkConf conf = new SparkConf(false).set("spark.events.python", "${env:GUARANTEE}/python");
+      String named = Interpreter.candidates(Settings.read(conf, environment), conf, environment).get(0).toString();
+      is(named, "${env:GUARANTEE}/python (from spark.events.python)");
+    } finally {
+      Files.delete(file);
+    }
+  }
+
+  /** A value is that of the time when the settings were read: what it refers to may change, or be out of reach later. */
+  @Test
+  void referencesAreReadOnce() throws Exception {
+    Path file = Files.createTempFile("reference", "");
+    try {
+      Files.writeString(file, "2s");
+      String of = "${file:" + file + "}";
+      Settings settings = settings(Collections.emptyMap(), "shutdown.timeout", of, "dispatcher.sync.timeout", of);
+      Files.writeString(file, "3s");
+      is(settings.shutdownTimeoutMillis(), 2_000);
+      settings.override("events.shutdown.timeout", of, "here");
+      is(settings.shutdownTimeoutMillis() + " " + settings.syncTimeoutMillis(), "3000 2000");
+      settings.override("events.shutdown.timeout", "${env:NONE}", "here");
+      is(settings.shutdownTimeoutMillis(), 10_000);
+    } finally {
+      Files.delete(file);
+    }
+  }
+
+  /** Everything that the driver itself needs may be given by reference. */
+  @Test
+  void allThatTheDriverNeedsIsResolved() {
+    Map<String, String> environment = new HashMap<>();
+    environment.put("NUMBER", "7");
+    environment.put("TRUE", "true");
+    environment.put("FALSE", "false");
+    environment.put("QUEUED", "async-queued");
+    Settings settings =
+        settings(
+            environment,
+            "required", "${env:TRUE}",
+            "sidecar.enabled", "${env:FALSE}",
+            "python", "/p${env:NUMBER}",
+            "dispatcher.type", "${env:QUEUED}",
+            "dispatcher.queue.size", "${env:NUMBER}",
+            "sidecar.restarts.max", "${env:NUMBER}",
+            "sidecar.restarts.window", "${env:NUMBER}ms",
+            "dispatcher.sync.timeout", "${env:NUMBER}ms",
+            "shutdown.timeout", "${env:NUMBER}ms",
+            "sidecar.start-timeout", "${env:NUMBER}ms");
+    is(settings.required() + " " + settings.sidecarEnabled() + " " + settings.synchronous(), "true false false");
+    is(settings.python() + " " + settings.queueSize() + " " + settings.mostRestarts(), "/p7 7 7");
+    is(settings.restartsWindowMillis() + " " + settings.syncTimeoutMillis(), "7 7");
+    is(settings.shutdownTimeoutMillis() + " " + settings.startTimeoutMillis(), "7 7");
+  }
+
+  /** A file that no memory can hold is one that cannot be read. */
+  @Test
+  void aFileThatIsTooLarge() throws Exception {
+    Path file = Files.createTempFile("large", "");
+    try {
+      try (RandomAccessFile large = new RandomAccessFile(file.toFile(), "rw")) {
+        large.setLength(3L << 30); // without any content, so on no disk
+      }
+      is(settings(Collections.emptyMap(), "required", "${file:" + file + "}").required(), false);
+    } finally {
+      Files.delete(file);
+    }
+  }
+
+  /** A reference to a pipe is left to the sidecar: it can be read only once, and nobody may ever write to it. */
+  @Test
+  void aPipeIsNotRead() throws Exception {
+    Path pipe = Files.createTempDirectory("pipes").resolve("pipe");
+    try {
+      is(new ProcessBuilder("mkfifo", pipe.toString()).start().waitFor(), 0);
+      String of = "${file:" + pipe + "}";
+      takesAtMost(10_000, () -> is(settings(new HashMap<>(), "required", of).required(), false));
+      String guarantee = "reporter.audit.delivery.guarantee";
+      takesAtMost(10_000, () -> is(settings(new HashMap<>(), guarantee, of).guaranteesAny(), true));
+    } finally {
+      Files.delete(pipe);
+      Files.delete(pipe.getParent());
+    }
+  }
+
+  /** A Python that the user has named is the only one; what is no Python is not tried. */
+  @Test
+  void interpreters() {
+    SparkConf conf = new SparkConf(false).set("spark.pyspark.python", "/env/bin/python3");
+    Map<String, String> environment = Collections.singletonMap("PYSPARK_DRIVER_PYTHON", "jupyter");
+    List<Interpreter> found =
+        Interpreter.candidates(Settings.read(conf, environment), conf, environment);
+    is(found.get(0).path + " " + found.get(0).objection(), "/env/bin/python3 null");
+    is(found.get(1).path + " " + found.get(1).objection(), "jupyter not a Python interpreter");
+    conf.set("spark.events.python", "/my/own");
+    found = Interpreter.candidates(Settings.read(conf, environment), conf, environment);
+    is(found.size() + " " + found.get(0).path + " " + found.get(0).objection(), "1 /my/own null");
+  }
+
+  /** Counters go on when a new sidecar counts from 0; levels do not; what is not a number is 0. */
+  @Test
+  void statistics() {
+    Statistics statistics = new Statistics();
+    List<String> seen = new ArrayList<>();
+    Map<String, Statistics.Reporter> reporters = new HashMap<>();
+    statistics.observe((name, reporter) -> { seen.add(name); reporters.put(name, reporter); });
+    statistics.receive(told("delivered", 5, "spooled", 2, "breaker", "half_open"));
+    statistics.receive(told("delivered", 6, "spooled", 3, "breaker", "open", "dropped.rejected", 2));
+    is(reporters.get("a").breakerState(), 2);
+    is(statistics.before(), "{a={}}");
+    statistics.sidecarStarted();
+    is(new TreeMap<>(statistics.before().get("a")), "{breaker=2, delivered=6, dropped.rejected=2}");
+    // One that ends before it tells a number has not said that it is closed now.
+    statistics.sidecarStarted();
+    is(statistics.before().get("a").get("breaker"), 2L);
+    is(reporters.get("a").count("delivered") + " " + reporters.get("a").level("spooled"), "6 0.0");
+    statistics.receive(told("delivered", 1, "spooled", "many", "dropped", 4));
+    is(reporters.get("a").count("delivered") + " " + reporters.get("a").level("spooled"), "7 0.0");
+    is(reporters.get("a").breakerState() + " " + statistics.dropped(), "0 4");
+    statistics.sidecarStarted();
+    is(new TreeMap<>(statistics.before().get("a")), "{breaker=0, delivered=7, dropped=4, dropped.rejected=2}");
+    statistics.receive(Collections.singletonMap("reporters", 7));
+    is(seen, "[a]");
+  }
+
+  private static Map<?, ?> told(Object... numbers) {
+    Map<Object, Object> one = new HashMap<>();
+    for (int i = 0; i < numbers.length; i += 2) {
+      one.put(numbers[i], numbers[i + 1]);
+    }
+    return Collections.singletonMap("reporters", Collections.singletonMap("a", one));
+  }
+
+  /** An application's end whose outcome cannot be read is still an end: the sidecar gets its last record. */
+  @Test
+  void anEndThatCannotBeDescribedIsOne() {
+    List<String> told = new ArrayList<>();
+    RecordSink destination =
+        new RecordSink() {
+          @Override
+          public void hand(Record record) {
+            told.add(record.kind);
+          }
+
+          @Override
+          public void end(ApplicationEnd end) {
+            told.add("closed with " + end.record(false).kind);
+          }
+        };
+    new EventsListener(new SparkConf(false), destination).onApplicationEnd(null);
+    is(told, "[closed with application_end]");
+  }
+}

@@ -1,0 +1,271 @@
+package io.sparkevents;
+
+import static io.sparkevents.Checks.is;
+
+import io.sparkevents.config.Settings;
+import io.sparkevents.metrics.Statistics;
+import io.sparkevents.queue.Deadline;
+import io.sparkevents.queue.HandoffQueue;
+import io.sparkevents.queue.Priority;
+import io.sparkevents.queue.Record;
+import io.sparkevents.queue.SyncBarrier;
+import io.sparkevents.sidecar.Interpreter;
+import io.sparkevents.sidecar.RecordWriter;
+import io.sparkevents.sidecar.Sidecar;
+import io.sparkevents.sidecar.SidecarProcess;
+import io.sparkevents.sidecar.StallMonitor;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Collections;
+import java.util.List;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.stream.Collectors;
+import org.apache.spark.SparkConf;
+import org.junit.jupiter.api.Test;
+
+/** The sidecar's supervisor, with a process that stands in for the sidecar. */
+final class SidecarTest {
+  /** Notes its start, and every line that it is sent; answers for each at once; ends with the goodbye. */
+  private static final String DOUBLE =
+      "#!/bin/sh\n"
+          + "echo start >> \"$0.diary\"\n"
+          + "read hello\n"
+          + "echo '{\"kind\":\"ready\"}'\n"
+          + "while read -r line; do\n"
+          + "  echo \"$line\" >> \"$0.diary\"\n"
+          + "  echo '{\"kind\":\"ack\",\"through\":1000000,\"sequence\":1}'\n"
+          + "  case \"$line\" in *goodbye*) exit 0;; esac\n"
+          + "done\n";
+
+  /** SidecarMessages for each record a quarter of a second after it has got it. */
+  static final String SLOW =
+      "#!/bin/sh\n"
+          + "read hello\n"
+          + "echo '{\"kind\":\"ready\"}'\n"
+          + "while read -r line; do\n"
+          + "  sleep 0.25\n"
+          + "  seq=\"${line#*\\\"seq\\\":}\"\n"
+          + "  echo \"{\\\"kind\\\":\\\"ack\\\",\\\"through\\\":${seq%%[!0-9]*},\\\"sequence\\\":1}\"\n"
+          + "done\n";
+
+  /** Takes everything, and answers for nothing. */
+  static final String SILENT = "#!/bin/sh\n" + "read hello\n" + "echo '{\"kind\":\"ready\"}'\n" + "cat > /dev/null\n";
+
+  /** Becomes ready, and dies. */
+  private static final String DYING = "#!/bin/sh\n" + "read hello\n" + "echo '{\"kind\":\"ready\"}'\n" + "exit 1\n";
+
+  /** A folder that is gone when the check is over, and in it a script that can be run instead of a sidecar. */
+  static void withDouble(Checks.Doing work) throws Exception {
+    withDouble(DOUBLE, work);
+  }
+
+  static void withDouble(String text, Checks.Doing work) throws Exception {
+    Path folder = Files.createTempDirectory("sidecar");
+    Path script = folder.resolve("double");
+    Files.writeString(script, text);
+    is(script.toFile().setExecutable(true), true);
+    try {
+      work.run(script);
+    } finally {
+      Files.deleteIfExists(diary(script));
+      Files.delete(script);
+      Files.delete(folder);
+    }
+  }
+
+  static Path diary(Path script) {
+    return script.resolveSibling("double.diary");
+  }
+
+  /** Until the diary has that. */
+  static List<String> await(Path script, String text) throws Exception {
+    long deadline = System.nanoTime() + 60_000_000_000L;
+    while (System.nanoTime() < deadline) {
+      if (Files.exists(diary(script)) && Files.readString(diary(script)).contains(text)) {
+        return Files.readAllLines(diary(script));
+      }
+      Thread.yield();
+    }
+    throw new AssertionError("there is no " + text + " in the diary");
+  }
+
+  /** A defect where records are written ends a sidecar, which is started again, and not the events. */
+  @Test
+  void aDefectCostsOneSidecar() throws Exception {
+    withDouble(
+        script -> {
+          HandoffQueue queue = new HandoffQueue(100, true);
+          Sidecar sidecar = sidecar(queue, new SparkConf(false).set("spark.events.python", script.toString()));
+          sidecar.start();
+          is(sidecar.awaitStarted(), null);
+          AtomicBoolean thrown = new AtomicBoolean();
+          queue.offer(
+              new Record("heavy", Priority.ROUTINE, null, json -> {}) {
+                @Override
+                public int size() {
+                  if (Thread.currentThread().getName().equals("spark-events-sidecar") && !thrown.getAndSet(true)) {
+                    throw new OutOfMemoryError("for a moment");
+                  }
+                  return super.size();
+                }
+              });
+          queue.offer(new Record("afterwards", Priority.ROUTINE, null, json -> {}));
+          List<String> lines = await(script, "afterwards");
+          is(Collections.frequency(lines, "start"), 2);
+          sidecar.finish();
+          is(sidecar.restarts() + " " + queue.unconfirmed() + " " + queue.dropped(), "1 0 0");
+        });
+  }
+
+  private static Sidecar sidecar(HandoffQueue queue, SparkConf conf) {
+    Settings settings = Settings.read(conf, Collections.emptyMap());
+    return sidecar(queue, settings, Interpreter.candidates(settings, conf, Collections.emptyMap()));
+  }
+
+  private static Sidecar sidecar(HandoffQueue queue, Settings settings, List<Interpreter> candidates) {
+    return new Sidecar(settings, "app", candidates, queue, SyncBarrier.of(settings, queue, () -> false), new Statistics());
+  }
+
+  /** A defect before the first sidecar is ready is not tried again, and who waits for the start is told of it at once. */
+  @Test
+  void aDefectBeforeTheFirstStartIsNamed() throws Exception {
+    HandoffQueue queue = new HandoffQueue(100, true);
+    SparkConf conf = new SparkConf(false).set("spark.events.sidecar.start-timeout", "5s");
+    // That a candidate is none is not foreseen.
+    Sidecar sidecar = sidecar(queue, Settings.read(conf, Collections.emptyMap()), Collections.singletonList(null));
+    sidecar.start();
+    is(String.valueOf(sidecar.awaitStarted()).startsWith("a defect in the shim: java.lang.NullPointerException"), true);
+    is(queue.isClosed() + " " + sidecar.restarts(), "true 0");
+    sidecar.finish();
+  }
+
+  /** Also when the application ends, one that dies again and again is not started again without a pause. */
+  @Test
+  void restartsPauseAtTheEnd() throws Exception {
+    withDouble(
+        DYING,
+        script -> {
+          HandoffQueue queue = new HandoffQueue(100, true);
+          SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
+          Sidecar sidecar = sidecar(queue, conf.set("spark.events.shutdown.timeout", "1s"));
+          sidecar.start();
+          is(sidecar.awaitStarted(), null);
+          queue.offer(HandoffQueueTest.lifecycle());
+          sidecar.finish();
+          is(sidecar.restarts() <= 5, true);
+        });
+  }
+
+  /** A Python that nobody can listen to does not live on. */
+  @Test
+  void aProcessWithoutAReaderIsEnded() throws Exception {
+    withDouble(
+        script -> {
+          SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
+          Settings settings = Settings.read(conf, Collections.emptyMap());
+          Interpreter python = Interpreter.candidates(settings, conf, Collections.emptyMap()).get(0);
+          List<ProcessHandle> before = ProcessHandle.current().children().collect(Collectors.toList());
+          try {
+            Checks.withoutThreads(() -> SidecarProcess.start(python, () -> {}));
+            throw new AssertionError("it was started");
+          } catch (OutOfMemoryError noThread) {
+            List<ProcessHandle> orphans = ProcessHandle.current().children().collect(Collectors.toList());
+            orphans.removeAll(before);
+            for (ProcessHandle orphan : orphans) {
+              orphan.onExit().get(10, TimeUnit.SECONDS);
+            }
+          }
+        });
+  }
+
+  /** Where the system has no thread left, stalls are not noticed, and that is all. */
+  @Test
+  void aStallMonitorWithoutAThread() throws Exception {
+    Checks.withoutThreads(
+        () -> {
+          StallMonitor monitor = new StallMonitor(new HandoffQueue(1, true), 1_000);
+          monitor.start();
+          monitor.stop();
+        });
+  }
+
+  /** Whatever is thrown while a record is written costs that record alone. */
+  @Test
+  void anErrorCostsOneRecord() throws Exception {
+    HandoffQueue queue = new HandoffQueue(100, true);
+    RecordWriter feed = new RecordWriter(queue, 10, new Deadline());
+    queue.offer(new Record("bad", Priority.ROUTINE, null, json -> { throw new StackOverflowError(); }), true);
+    queue.offer(new Record("good", Priority.ROUTINE, null, json -> {}));
+    StringBuilder told = new StringBuilder();
+    feed.next(line -> told.append(new String(line, "UTF-8")), 0);
+    is(told.toString().contains("\"good\"") + " " + queue.dropped(), "true 1");
+  }
+
+  /** A sidecar that reads nothing while records wait is killed once, and the log says so. */
+  @Test
+  void aStalledSidecarIsKilled() throws Exception {
+    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
+    AtomicInteger kills = new AtomicInteger();
+    HandoffQueue queue = new HandoffQueue(10, true);
+    StallMonitor monitor = new StallMonitor(queue, 60, EventLogTest.logger(told, new Semaphore(100)));
+    monitor.watch(kills::incrementAndGet);
+    monitor.look();
+    is(kills, 0);
+    queue.offer(HandoffQueueTest.routine());
+    monitor.start();
+    awaitSize(told, 1);
+    is(told.peek(), "warn 1");
+    monitor.look();
+    monitor.stop();
+    is(kills + " " + told.size(), "1 1");
+  }
+
+  /** Reads nothing behind its first line. */
+  private static final String FROZEN =
+      "#!/bin/sh\n" + "echo start >> \"$0.diary\"\n" + "read hello\n" + "echo '{\"kind\":\"ready\"}'\n" + "exec sleep 600\n";
+
+  /** A sidecar that freezes again and again is given up, and the next run of the application reports what was lost. */
+  @Test
+  void aFrozenSidecarIsRestartedAndItsLossesReportedByTheNextRun() throws Exception {
+    withDouble(
+        FROZEN,
+        script -> {
+          Path state = Files.createTempDirectory("state");
+          SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
+          conf.set("spark.events.sidecar.stall-timeout", "200ms").set("spark.events.sidecar.restarts.max", "1");
+          conf.set("spark.events.reporter.audit.spool.directory", state.toString());
+          HandoffQueue queue = new HandoffQueue(100, true);
+          Sidecar sidecar = sidecar(queue, conf);
+          sidecar.start();
+          is(sidecar.awaitStarted(), null);
+          queue.offer(HandoffQueueTest.lifecycle());
+          while (!queue.isClosed()) {
+            Thread.yield();
+          }
+          queue.offer(HandoffQueueTest.routine());
+          sidecar.finish();
+          is(sidecar.restarts() + " " + queue.unreported(), "1 {routine=1, unconfirmed=1}");
+          Files.writeString(script, DOUBLE);
+          HandoffQueue next = new HandoffQueue(100, true);
+          Sidecar successor = sidecar(next, conf);
+          successor.start();
+          String account = await(script, "earlier-run").stream().filter(line -> line.contains("earlier-run")).findFirst().get();
+          is(account.contains("\"records\":{\"routine\":1,\"unconfirmed\":1}"), true);
+          successor.finish();
+          is(next.dropped() + " " + next.unreported(), "0 {}");
+          Files.delete(state);
+        });
+  }
+
+  private static void awaitSize(ConcurrentLinkedQueue<String> told, int size) {
+    long deadline = System.nanoTime() + 60_000_000_000L;
+    while (told.size() < size && System.nanoTime() < deadline) {
+      Thread.yield();
+    }
+    is(told.size(), size);
+  }
+}

@@ -1,0 +1,63 @@
+package io.sparkevents;
+
+import static io.sparkevents.Checks.is;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.sparkevents.listener.Marker;
+import io.sparkevents.listener.Redaction;
+import io.sparkevents.listener.SqlRecords;
+import io.sparkevents.queue.Record;
+import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
+import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
+import org.junit.jupiter.api.Test;
+import scala.Option;
+
+/** Ends of SQL executions, as records carry them. */
+final class SqlRecordsTest {
+  private static SparkListenerEvent started(long id, long root, String description) {
+    return new SparkListenerSQLExecutionStart(
+        id,
+        Option.apply((Object) root),
+        description,
+        "details",
+        "plan",
+        null,
+        5,
+        scala.collection.immutable.Map$.MODULE$.empty(),
+        scala.collection.immutable.Set$.MODULE$.empty(),
+        Option.empty(),
+        Option.empty());
+  }
+
+  private static SparkListenerEvent ended(long id, String error) {
+    return new SparkListenerSQLExecutionEnd(id, 9, Option.apply(error), Option.empty());
+  }
+
+  private static JsonNode line(Record record) throws Exception {
+    return new ObjectMapper().readTree(record.line());
+  }
+
+  /** Successes make no record, but for the first after a failure; a failure has what its outermost execution says. */
+  @Test
+  void sqlExecutions() throws Exception {
+    SqlRecords records = new SqlRecords(new Redaction(Redaction.SPARK_DEFAULT));
+    is(SqlRecords.isExecution(started(1, 1, "x")), true);
+    is(SqlRecords.isExecution(new Marker(null)), false);
+    is(records.of(started(1, 1, "nightly")), null);
+    is(records.of(started(2, 1, "part")), null);
+    JsonNode failed = line(records.of(ended(2, "[X_Y] no")));
+    is(failed.path("execution_id").asLong() + " " + failed.path("root_id").asLong(), "2 1");
+    is(failed.path("description").asText() + " " + failed.path("error").asText(), "nightly [X_Y] no");
+    is(failed.path("time").asLong(), 9);
+    JsonNode again = line(records.of(ended(1, "")));
+    is(again.path("error").isNull(), true);
+    is(records.of(ended(3, "")), null);
+    // One whose start was not seen, and a Spark that tells no errors.
+    is(line(records.of(ended(7, "no"))).path("root_id").asLong(), 7);
+    is(line(records.of(ended(8, null))).path("error").isNull(), true);
+    records.of(started(9, 9, "password=hunter2"));
+    is(line(records.of(ended(9, "no"))).path("description").asText(), "*********(redacted)");
+  }
+}

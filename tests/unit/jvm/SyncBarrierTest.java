@@ -1,0 +1,50 @@
+package io.sparkevents;
+
+import static io.sparkevents.Checks.is;
+import static io.sparkevents.Checks.start;
+
+import io.sparkevents.config.Settings;
+import io.sparkevents.queue.HandoffQueue;
+import io.sparkevents.queue.Record;
+import io.sparkevents.queue.SyncBarrier;
+import java.util.Collections;
+import java.util.List;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.atomic.AtomicBoolean;
+import org.apache.spark.SparkConf;
+import org.junit.jupiter.api.Test;
+
+/** Who waits for answers, and how long. */
+final class SyncBarrierTest {
+  /** What Spark still has queued at the end is more than our queue holds: nothing of it is dropped while there is time. */
+  @Test
+  void theEndDoesNotOverrunTheQueue() throws Exception {
+    SparkConf conf = new SparkConf(false).set("spark.events.dispatcher.type", "sync");
+    conf.set("spark.events.shutdown.timeout", "2s");
+    HandoffQueue queue = new HandoffQueue(100, true);
+    SyncBarrier gate = SyncBarrier.of(Settings.read(conf, Collections.emptyMap()), queue, () -> true);
+    AtomicBoolean running = new AtomicBoolean(true);
+    ConcurrentLinkedQueue<Throwable> wrong = new ConcurrentLinkedQueue<>();
+    Thread reporter =
+        start(
+            wrong,
+            () -> {
+              // Takes its time for each batch, however large.
+              while (running.get()) {
+                List<Record> batch = HandoffQueueTest.takeAll(queue);
+                Thread.sleep(20);
+                if (!batch.isEmpty()) {
+                  queue.acknowledge(batch.get(batch.size() - 1).seq());
+                }
+              }
+            });
+    for (int i = 0; i < 500; i++) {
+      gate.pass(HandoffQueueTest.routine());
+    }
+    running.set(false);
+    reporter.join();
+    is(queue.dropped() + " " + wrong, "0 []");
+    // One by one that would be ten seconds.
+    is(gate.spentAtTheEndMillis() <= 1_500, true);
+  }
+}
