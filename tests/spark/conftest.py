@@ -1,4 +1,4 @@
-"""What tests of real Spark sessions share."""
+"""Fixtures for tests with real Spark sessions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark.enriching import by_value, session
 
 @pytest.fixture(scope="module")
 def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session for all tests of a module, whose functions its workers get by value: they cannot import them."""
+    """Session for all tests of a module; its functions are pickled by value, because workers cannot import them."""
     by_value(request.module.__name__)
     with session(tmp_path_factory.mktemp("spark")) as made:
         yield made
@@ -20,13 +20,13 @@ def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EnrichService]:
-    """A service that calls are made to, in a process of its own."""
+    """Running enrichment service in its own process."""
     with EnrichService(tmp_path_factory.mktemp("service") / "calls.jsonl") as started:
         yield started
 
 
 @pytest.fixture
 def service(running: EnrichService) -> EnrichService:
-    """With an empty log, answering at once, and where no worker of an earlier test can call it."""
+    """Service with an empty log and no script, on a port that workers of earlier tests do not know."""
     running.move()
     return running

@@ -1,4 +1,4 @@
-"""A Spark Connect server under test. PySpark 3.5 comes without its jar, which ``make connect`` fetches."""
+"""Spark Connect server under test. PySpark 3.5 does not include its jar; ``make connect`` fetches it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FOR_3_5 = ROOT / ".tools" / "connect-3.5" / "jars"
 def connect_server(
     lab: Lab, defaults: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None
 ) -> tuple[Run, str]:
-    """A server that listens, and its port."""
+    """Start a server and yield its port."""
     pytest.importorskip("grpc")
     program = ["spark-submit", *_SERVER]
     if spark_version() < (4,):

@@ -1,6 +1,6 @@
-"""A Spark session in this process, and functions that call the loopback service from its workers.
+"""Spark session in this process, and functions that call the loopback service from its workers.
 
-Functions of test modules are pickled by value, for the workers cannot import what pytest has.
+Functions of test modules are pickled by value, because workers cannot import pytest's modules.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 ONCE = Retry(attempts=1)
-#: The first call that finds the destination down is the last one.
+#: The circuit breaker gives up at the first call that finds the destination down.
 GIVES_UP: dict[str, Any] = {
     "max_in_flight": 1,
     "retry": ONCE,
@@ -44,16 +44,16 @@ GIVES_UP: dict[str, Any] = {
 
 
 class Client:
-    """HTTP over asyncio's streams, a connection a call: it needs nothing that a bare environment lacks."""
+    """HTTP client on asyncio streams with a connection per call; needs only the standard library."""
 
     def __init__(self, port: int) -> None:
         self.port = port
 
     async def get(self, key: Any, idempotency_key: str = "") -> dict[str, Any]:
-        """The service's JSON.
+        """Return the service's JSON.
 
         Raises:
-            OSError: any status but 200, and whatever happens to the connection.
+            OSError: for a status other than 200, and for connection errors.
         """
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
@@ -72,7 +72,7 @@ class Client:
 
 
 def opener(port: int) -> Callable[[], Any]:
-    """A resource."""
+    """Return a resource that opens a client."""
 
     @contextlib.asynccontextmanager
     async def open_client() -> AsyncIterator[Client]:
@@ -82,7 +82,7 @@ def opener(port: int) -> Callable[[], Any]:
 
 
 def logged_opener(port: int, path: str) -> Callable[[], Any]:
-    """A resource that writes down, a line each time, which process has opened it."""
+    """Return a resource that appends the process id to a file for each time it is opened."""
 
     @contextlib.asynccontextmanager
     async def open_client() -> AsyncIterator[Client]:
@@ -94,20 +94,20 @@ def logged_opener(port: int, path: str) -> Callable[[], Any]:
 
 
 async def lookup(row: Any, ctx: Any) -> Mapping[str, Any]:
-    """Calls the service for the row's ``id``."""
+    """Call the service for the row's ``id``."""
     await ctx.resource.get(row.id, ctx.idempotency_key)
     return {"name": f"n{row.id}", "score": row.id / 2}
 
 
 def by_value(module: str) -> None:
-    """Functions of this module, and of the caller's, travel as code."""
+    """Pickle functions of this module and of the caller's module by value."""
     for name in (__name__, module):
         cloudpickle.register_pickle_by_value(sys.modules[name])  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager
 def session(folder: Path, **settings: str) -> Iterator[SparkSession]:
-    """One small Spark; the variables that lead to it are put back afterwards."""
+    """Run a small Spark session; restore the changed environment variables afterwards."""
     names = ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_PYTHON", "SPARK_LOCAL_IP", "JAVA_HOME")
     before = {name: os.environ.get(name) for name in names}
     (folder / "conf").mkdir(parents=True)
@@ -135,7 +135,7 @@ def session(folder: Path, **settings: str) -> Iterator[SparkSession]:
 
 
 def first(df: DataFrame) -> Row:
-    """The first row, of a DataFrame that has one."""
+    """Return the first row of a DataFrame that is not empty."""
     row = df.first()
     assert row is not None
     return row
@@ -148,7 +148,7 @@ def stream(
     process: Callable[[DataFrame, int], None],
     schema: str = "id long",
 ) -> Any:
-    """Starts a query over files of JSON lines, one file a micro-batch, that ends when it has read them all."""
+    """Start a query over files of JSON lines, one file per micro-batch, that ends after the last file."""
     reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
     return (
         reader.json(str(source))
@@ -160,7 +160,7 @@ def stream(
 
 
 def at_ten_a_second(spark: SparkSession, port: int) -> DataFrame:
-    """Twenty rows in two partitions, each of which makes one call at a time, however long it takes."""
+    """Build twenty rows in two partitions, each of which makes one call at a time."""
     return enrich_batch(
         spark.range(0, 20, 1, 2),
         lookup,

@@ -1,7 +1,7 @@
-"""Real Spark under test: starts spark-submit, watches it, and leaves nothing of it behind.
+"""Real Spark under test: start spark-submit, watch it, and end all of its processes.
 
-Every process of a run inherits an environment variable with the run's own value. That is how the
-sidecar is found, and how whatever is left at the end is found, even after its parent is gone.
+Every process of a run inherits an environment variable with a unique value. It identifies the sidecar and all
+remaining processes, even after their parent has ended.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ T = TypeVar("T")
 JOBS = Path(__file__).parent / "jobs"
 REPORTERS = Path(__file__).parent / "reporters"
 MARK = "SPARK_EVENTS_TEST_RUN"
-#: For one spark-submit, from its start to its end, on a machine that is busy and slow.
+#: Limit for one spark-submit on a busy, slow machine.
 DEADLINE_SECONDS = 600
-#: A driver is gone; its sidecar may take `events.shutdown.timeout`, ten seconds, and a moment more.
+#: Limit for a sidecar after its driver's end: `events.shutdown.timeout` (10 s) and a margin.
 LEFTOVER_SECONDS = 30
 _POLL_SECONDS = 0.02
 
-# The C1 compiler alone and a simple collector: a short job is over sooner.
+# The C1 compiler alone and a simple collector shorten small jobs.
 _JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
-#: What makes any Spark small and quiet; nothing of it is ours.
+#: Settings for a small, quiet Spark; no setting of spark-events.
 SMALL_SPARK = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
@@ -52,7 +52,7 @@ SMALL_SPARK = {
     "spark.driver.extraJavaOptions": _JVM_OPTIONS,
     "spark.executor.extraJavaOptions": _JVM_OPTIONS,
 }
-#: For those who assert that nothing is said: how slow the machine is, is no fault that anybody should be told of.
+#: Longer timeouts for tests that expect no warnings, so that a slow machine causes none.
 PATIENT = {
     "events.sidecar.start-timeout": "2min",
     "events.dispatcher.sync.timeout": "3min",
@@ -61,7 +61,7 @@ PATIENT = {
 
 
 def pyspark_home() -> Path:
-    """Where this interpreter's PySpark is; found without importing it."""
+    """Return the folder of this interpreter's PySpark without importing it."""
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None, "no pyspark in this environment"
     assert spec.origin is not None
@@ -69,10 +69,9 @@ def pyspark_home() -> Path:
 
 
 def home_in(folder: Path) -> Path:
-    """The same PySpark with a place of its own for what is written below it.
+    """Return the same PySpark in a folder where a Spark Worker can write.
 
-    A Worker does so, and names its folders by the second in which the application came: two beside each other would
-    have the same.
+    A Worker names its folders by the second in which the application arrives: two workers in one folder could collide.
     """
     home = folder / "spark-home"
     home.mkdir()
@@ -83,13 +82,13 @@ def home_in(folder: Path) -> Path:
 
 
 def spark_version() -> tuple[int, ...]:
-    """Of this interpreter's PySpark, by the name of its core jar."""
+    """Return the version of this interpreter's PySpark, from the name of its core jar."""
     jar = next((pyspark_home() / "jars").glob("spark-core_*.jar"))
     return tuple(int(part) for part in re.findall(r"\d+", jar.stem.rpartition("-")[2]))
 
 
 def two_lines(jar: Path | None = None) -> dict[str, str]:
-    """What every user has in spark-defaults.conf."""
+    """Return the two lines that every user has in spark-defaults.conf."""
     return {
         "spark.extraListeners": "io.sparkevents.EventsListener",
         "spark.driver.extraClassPath": str(jar or jar_path()),
@@ -97,7 +96,7 @@ def two_lines(jar: Path | None = None) -> dict[str, str]:
 
 
 def file_reporter(path: Path, dispatcher: str = "sync") -> dict[str, str]:
-    """The lines for a ``file`` reporter named audit."""
+    """Return the settings of a ``file`` reporter named audit."""
     return {
         "events.dispatcher.type": dispatcher,
         "events.reporters": "audit",
@@ -107,13 +106,13 @@ def file_reporter(path: Path, dispatcher: str = "sync") -> dict[str, str]:
 
 
 def java_variables() -> dict[str, str]:
-    """Lets Spark start quickly, where that can be."""
+    """Return variables that speed up the start of Spark, where possible."""
     home = quick_java_home(pyspark_home())
     return {} if home is None else {"JAVA_HOME": str(home)}
 
 
 def environment(extra: Mapping[str, str | None] | None = None) -> dict[str, str]:
-    """The caller's, without anything about Spark or Python that is not this interpreter's."""
+    """Return the caller's environment with this interpreter's Spark and Python settings only."""
     inherited = {k: v for k, v in INHERITED.items() if not re.match(r"SPARK_|PYSPARK_|PYTHON|HADOOP_", k)}
     values: dict[str, str | None] = {
         **inherited,
@@ -128,10 +127,10 @@ def environment(extra: Mapping[str, str | None] | None = None) -> dict[str, str]
 
 
 def wait_for(what: str, probe: Callable[[], T | None], seconds: float = 120) -> T:
-    """The first result of ``probe`` that is true.
+    """Return the first true result of ``probe``.
 
     Raises:
-        TimeoutError: there was none in time; names ``what`` was waited for.
+        TimeoutError: when there is none in time; the message has ``what``.
     """
     deadline = time.monotonic() + seconds
     while not (found := probe()):
@@ -161,7 +160,7 @@ def _is_executor(process: psutil.Process) -> bool:
 
 @dataclass
 class Run:
-    """One started Spark. ``folder`` is its working directory; everything it writes is below."""
+    """One started Spark. ``folder`` is its working directory and contains everything that it writes."""
 
     folder: Path
     process: subprocess.Popen[bytes]
@@ -170,26 +169,26 @@ class Run:
 
     @property
     def events_path(self) -> Path:
-        """Where :meth:`Lab.start` lets the ``file`` reporter write unless it is told otherwise."""
+        """Return the default path of the ``file`` reporter that :meth:`Lab.start` configures."""
         return self.folder / "events.jsonl"
 
     @property
     def log(self) -> str:
-        """The driver's log: its standard error."""
+        """Return the driver's log (its standard error)."""
         return (self.folder / "stderr").read_text(encoding="utf-8", errors="replace")
 
     @property
     def output(self) -> str:
-        """What the job printed."""
+        """Return the job's standard output."""
         return (self.folder / "stdout").read_text(encoding="utf-8", errors="replace")
 
     @property
     def own_messages(self) -> list[str]:
-        """What spark-events itself has said in the driver's log, at WARN or above."""
+        """Return the messages of spark-events in the driver's log at WARN or above."""
         return [line for line in self.log.splitlines() if re.search(r" (WARN|ERROR) .*spark-events: ", line)]
 
     def events(self, path: Path | None = None) -> list[dict[str, Any]]:
-        """The whole lines of the events file; each must be an event."""
+        """Return the events of the file's complete lines; each must be a valid event."""
         path = path or self.events_path
         if not path.exists():
             return []
@@ -197,7 +196,7 @@ class Run:
         return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
     def named(self, name: str, **attributes: object) -> list[dict[str, Any]]:
-        """The events of a name; attributes are written with ``_`` for ``.``."""
+        """Return the events with a name and attributes; ``_`` in a keyword means ``.``."""
         wanted = {key.replace("_", "."): value for key, value in attributes.items()}
         return [
             event
@@ -206,29 +205,29 @@ class Run:
         ]
 
     def event_log(self) -> list[dict[str, Any]]:
-        """The lines of Spark's own event log."""
+        """Return the lines of Spark's event log."""
         files = [path for path in self.folder.rglob("*local-*") if path.is_file()]
         (path,) = [path for path in files if path.suffix != ".crc" and not path.name.startswith("appstatus")]
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
     def truth(self, name: str = "truth") -> Any:
-        """What the job itself has written down."""
+        """Return the results that the job wrote."""
         return json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
 
     def commits(self, checkpoint: str) -> list[int]:
-        """The batches that Spark has committed, by the checkpoint."""
+        """Return the batches that Spark committed, from the checkpoint."""
         return committed(self.folder / checkpoint)
 
     def tell(self, word: str) -> None:
-        """Says a word to the job, which waits for it."""
+        """Send a word that the job waits for."""
         (self.folder / word).touch()
 
     def wait_until_said(self, word: str, seconds: float = DEADLINE_SECONDS) -> None:
-        """Waits for a word of the job."""
+        """Wait for a word from the job."""
         self.wait_for(f"the job to say {word!r}", (self.folder / word).exists, seconds)
 
     def wait_for(self, what: str, probe: Callable[[], T | None], seconds: float = DEADLINE_SECONDS) -> T:
-        """Waits while the job runs; one that ends before is a failure."""
+        """Wait while the job runs; fail if it ends first."""
 
         def probe_while_running() -> T | None:
             found = probe()
@@ -239,7 +238,7 @@ class Run:
         return wait_for(what, probe_while_running, seconds)
 
     def processes(self) -> list[psutil.Process]:
-        """All that live and belong to this run."""
+        """Return all live processes of this run."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
@@ -248,36 +247,36 @@ class Run:
         return found
 
     def sidecars(self) -> list[int]:
-        """The pids of the sidecars that live."""
+        """Return the process ids of the live sidecars."""
         return [process.pid for process in self.processes() if _is_sidecar(process)]
 
     def executors(self) -> list[psutil.Process]:
-        """The executors' JVMs that live."""
+        """Return the JVMs of the live executors."""
         return [process for process in self.processes() if _is_executor(process)]
 
     def sidecar(self) -> int:
-        """Waits for the sidecar and returns its pid."""
+        """Wait for the sidecar and return its process id."""
         pid = self.wait_for("a sidecar", lambda: next(iter(self.sidecars()), None))
         return pid
 
     def next_sidecar(self, *known: int) -> int:
-        """Waits for a sidecar that is none of the known ones."""
+        """Wait for a sidecar with an unknown process id and return the id."""
         return self.wait_for("another sidecar", lambda: next((p for p in self.sidecars() if p not in known), None))
 
     def driver(self) -> int:
-        """The pid of the driver's JVM."""
+        """Return the process id of the driver's JVM."""
         return int(psutil.Process(self.sidecar()).ppid())
 
     def signal(self, pid: int, number: signal.Signals) -> None:
-        """To a process of this run only."""
+        """Send a signal to a process of this run."""
         assert pid in [process.pid for process in self.processes()]
         os.kill(pid, number)
 
     def wait(self, seconds: float = DEADLINE_SECONDS) -> int:
-        """Waits for the end of it all, and returns the exit code.
+        """Wait for the end of the run and return the exit code.
 
         Raises:
-            AssertionError: it did not end in time, or its sidecar outlived it.
+            AssertionError: when it does not end in time or its sidecar outlives it.
         """
         try:
             code = self.process.wait(seconds)
@@ -286,7 +285,7 @@ class Run:
             self.end()
             raise AssertionError(f"the job did not end within {seconds} s:\n{tail}") from None
         try:
-            # Where Python has started the JVM, it ends behind Python, and not before its sidecar.
+            # A JVM that Python started ends after Python and before the sidecar.
             wait_for("the driver's JVM to be gone", lambda: not any(map(_is_driver, self.processes())), seconds)
             wait_for("the sidecar to be gone", lambda: not self.sidecars(), LEFTOVER_SECONDS)
         except TimeoutError as error:
@@ -298,20 +297,20 @@ class Run:
         return code
 
     def end(self) -> None:
-        """Kills what is left of this run, process by process."""
+        """Kill the remaining processes of this run one by one."""
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
                 process.kill()
         self.process.wait(60)
 
     def tail(self, characters: int = 4_000) -> str:
-        """The end of the driver's log, for messages."""
+        """Return the end of the driver's log, for failure messages."""
         return f"{self.log[-characters:]}\n(all of it: {self.folder})"
 
 
 @dataclass
 class Lab:
-    """Starts runs, two at a time at most, and knows them all."""
+    """Launcher of runs, at most two at a time; tracks them all."""
 
     folder: Path
     runs: list[Run] = field(default_factory=list)
@@ -328,17 +327,17 @@ class Lab:
         program: Iterable[str] = ("spark-submit",),
         small: Mapping[str, str] | None = None,
     ) -> Run:
-        """Starts a job and returns at once.
+        """Start a job and return at once.
 
         Args:
-            job: a script of ``jobs/``, which gets the run's folder as its first argument; or nothing,
-                where ``program`` and ``arguments`` are all there is.
-            arguments: what follows; ``{folder}`` stands for the run's folder, here as in the settings.
-            defaults: spark-defaults.conf, besides what makes Spark small; a text is taken as it is.
-            conf: given as ``--conf``.
-            env: additions to the environment; None takes a variable away.
-            program: of PySpark's ``bin/``, with its options; or a path.
-            small: settings instead of :data:`SMALL_SPARK`.
+            job: script of ``jobs/``, which gets the run's folder as its first argument; empty if ``program`` and
+                ``arguments`` are the whole command.
+            arguments: further arguments; ``{folder}`` stands for the run's folder, as in the settings.
+            defaults: spark-defaults.conf in addition to the small Spark's settings; a string is used unchanged.
+            conf: settings for ``--conf``.
+            env: additions to the environment; None removes a variable.
+            program: program of PySpark's ``bin/`` with its options, or a path.
+            small: settings that replace :data:`SMALL_SPARK`.
         """
         with self._lock:
             folder = self.folder / f"{len(self.runs):02d}-{Path(job or 'sql').stem}"
@@ -358,7 +357,7 @@ class Lab:
             command += [argument.replace("{folder}", str(folder)) for argument in arguments]
             mark = uuid.uuid4().hex
             own = {"SPARK_HOME": str(home_in(folder)), "SPARK_CONF_DIR": str(conf_dir), MARK: mark}
-            # What a run leaves for the next one of its name must not reach the next test.
+            # A separate spool folder: events left by a run must not reach another test's run of the same name.
             own["XDG_STATE_HOME"] = str(folder / "state")
             variables = environment({**own, **(env or {})})
             with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
@@ -376,17 +375,17 @@ class Lab:
         return run
 
     def run(self, job: str, *arguments: str, **options: Any) -> Run:
-        """Starts a job and waits for its end; the exit code is ``run.process.returncode``."""
+        """Start a job and wait for its end; the exit code is ``run.process.returncode``."""
         run = self.start(job, *arguments, **options)
         run.wait()
         return run
 
     def background(self, work: Callable[..., T], *arguments: Any, **options: Any) -> Future[T]:
-        """Does it as soon as fewer than two others are at work."""
+        """Run a function in the background, at most two at a time."""
         return self._pool.submit(work, *arguments, **options)
 
     def close(self) -> None:
-        """Ends everything, and says so where there was something that should have ended by itself."""
+        """End all processes; fail if one should have ended by itself."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         left = [(run.folder.name, pid) for run in self.runs for pid in run.sidecars()]
         for run in self.runs:
@@ -396,12 +395,12 @@ class Lab:
 
 
 def committed(checkpoint: Path) -> list[int]:
-    """The batches in a checkpoint's ``commits/``, in order."""
+    """Return the batches in a checkpoint's ``commits/``, in order."""
     return sorted(int(entry.name) for entry in (checkpoint / "commits").glob("[0-9]*"))
 
 
 def line_of(job: str, marker: str) -> int:
-    """The number of the one line of a job that ends with the marker."""
+    """Return the number of the line of a job that ends with the marker."""
     lines = (JOBS / job).read_text(encoding="utf-8").splitlines()
     (found,) = [number for number, line in enumerate(lines, 1) if line.endswith(marker)]
     return found

@@ -1,9 +1,9 @@
-"""A Java that starts Spark in half the time, so that the tests, which start it a hundred times, can be run often.
+"""Wrapper of Java that starts Spark in half the time, because the tests start Spark about a hundred times.
 
-What Spark's JVM loads while it starts is read from an archive (JEP 350) that is made once for each Spark. A JVM takes
-an archive only if its class path begins as that of the JVM that made it. Spark puts the configuration's folder and
-the user's jars before its own, and they differ from test to test: so ``java`` is a script here, which puts them behind.
-A SPARK_HOME that is made of links has the same jars, and another path.
+A class data archive (JEP 350), created once per Spark, has the classes that Spark's JVM loads at its start. A JVM only
+uses an archive if its class path starts with the class path of the JVM that created the archive. Spark puts the
+configuration folder and the user's jars first, and they differ between tests. Therefore ``java`` is a script here that
+moves them to the end. A SPARK_HOME of links has the same jars under another path.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ exec "$java" "${archive[@]}" "${arguments[@]}"
 
 @functools.cache
 def quick_java_home(spark_home: Path) -> Path | None:
-    """What JAVA_HOME is to be, made when there is none yet; None without a JAVA_HOME, or where no archive can be made.
+    """Return a JAVA_HOME with the archive; None without a JAVA_HOME or if no archive can be created.
 
     Args:
-        spark_home: of the Spark that it is to start.
+        spark_home: Spark that the archive is for.
     """
     java = Path(INHERITED.get("JAVA_HOME", ""), "bin/java")
     if not INHERITED.get("JAVA_HOME") or not java.exists():
@@ -74,7 +74,7 @@ def quick_java_home(spark_home: Path) -> Path | None:
     home = _ROOT / ".tools" / "java" / hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     home.mkdir(parents=True, exist_ok=True)
     with (home / "lock").open("w") as lock:
-        # Other tests may run beside these.
+        # Other test processes may do the same at the same time.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (home / "made").exists():
             _make(home, spark_home, java)
@@ -109,7 +109,7 @@ def _make(home: Path, spark_home: Path, java: Path) -> None:
             why = done.stderr[-2000:]
             warnings.warn(f"Spark starts slowly: no archive of its classes could be made: {why}", stacklevel=2)
             return
-        # On the same file system first: who finds it finds it whole.
+        # Build on the same file system and rename, so that other processes only see the complete folder.
         target = home / "classes.new"
         target.write_bytes(made.read_bytes())
         target.replace(home / "classes.jsa")

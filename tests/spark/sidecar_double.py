@@ -1,7 +1,6 @@
-"""Stands in for the sidecar at the other end of the shim's pipe; ``spark.events.python`` names a script that runs it.
+"""Test double of the sidecar at the other end of the shim's pipe; ``spark.events.python`` names a script that runs it.
 
-``SIDECAR_DOUBLE`` says how it behaves, and it keeps a diary in the folder that it was made for: each start, and
-every record that it was sent.
+``SIDECAR_DOUBLE`` selects its behavior. In its folder it records each start and every record that it receives.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ STATS = {
 
 
 def make(folder: Path, how: str) -> dict[str, str]:
-    """Makes the script, and returns the settings that let the shim run it."""
+    """Create the script and return the settings with which the shim runs it."""
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / "double"
     paths = [str(Path(__file__).parent)]
@@ -47,13 +46,13 @@ def make(folder: Path, how: str) -> dict[str, str]:
 
 
 def starts(folder: Path) -> int:
-    """How many doubles were started."""
+    """Return the number of started doubles."""
     diary = folder / "starts"
     return len(diary.read_text().splitlines()) if diary.exists() else 0
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    """What they were sent; the last line may still be being written."""
+    """Return the received records, without an incomplete last line."""
     diary = folder / "records"
     return [json.loads(line) for line in diary.read_bytes().split(b"\n")[:-1]] if diary.exists() else []
 
@@ -68,7 +67,7 @@ def _note(folder: str, line: str) -> None:
 
 
 def play(folder: str, how: str) -> None:
-    """What the script does."""
+    """Run the double."""
     with open(os.path.join(folder, "starts"), "a") as diary:
         print(os.getpid(), file=diary)
     if how == "hangs":
@@ -103,7 +102,7 @@ def play(folder: str, how: str) -> None:
 
 
 def _start_badly(start: int, *, recovers: bool) -> None:
-    """Killed, at once and when it has been greeted; what is in order dies of a job; broken; then in order, or never."""
+    """Killed at once; killed after the greeting; dies at a job record; broken; then works, or stays broken."""
     if start == 1 or (start == 4 and recovers):
         if start == 4:
             sys.stdin.readline()

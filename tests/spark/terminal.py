@@ -1,4 +1,4 @@
-"""Runs a command in a terminal of its own, and presses Ctrl-C there when a file of the name ``press`` appears."""
+"""Run a command in its own terminal, and press Ctrl-C there when a file named ``press`` appears."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def main(command: list[str]) -> int:
-    """Passes on what the command prints; returns its exit code."""
+    """Forward the command's output and return its exit code."""
     child, terminal = pty.fork()
     if child == 0:
         os.execvp(command[0], command)
@@ -23,7 +23,7 @@ def main(command: list[str]) -> int:
         try:
             printed = os.read(terminal, 65536) if ready else None
         except OSError:
-            # The last process that had it open is gone.
+            # The last process with the terminal open has ended.
             break
         if printed is not None:
             os.write(2, printed)

@@ -1,4 +1,4 @@
-"""What is reported of a job that does everything, compared with what Spark itself says of it."""
+"""Compare the events of a job that does everything with Spark's own data about the job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROCKSDB = {
 
 
 class Batch(NamedTuple):
-    """One micro-batch: the query's run, Spark's progress, and the attributes and time of our event."""
+    """One micro-batch: the query's run, Spark's progress, and the attributes and time of its event."""
 
     query: dict[str, Any]
     progress: dict[str, Any]
@@ -39,7 +39,7 @@ class Batch(NamedTuple):
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """The job under both dispatchers, side by side."""
+    """The job with each dispatcher, in parallel."""
     settings = {
         dispatcher: {**two_lines(), **PATIENT, **EVENT_LOG, **file_reporter(Path("{folder}/events.jsonl"), dispatcher)}
         for dispatcher in DISPATCHERS
@@ -58,7 +58,7 @@ def run(request: pytest.FixtureRequest, runs: dict[str, Future[Run]]) -> Run:
 
 @pytest.fixture(scope="module")
 def truth(run: Run) -> dict[str, Any]:
-    """What the job has asked Spark for."""
+    """Data that the job got from Spark."""
     told: dict[str, Any] = run.truth()
     return told
 
@@ -71,7 +71,7 @@ def spark_log(run: Run) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def batches(run: Run, truth: dict[str, Any]) -> list[Batch]:
-    """Every batch that Spark reports as executed, with the one event there is of it."""
+    """Return every batch that Spark reports as executed, with its only event."""
     events = {}
     for event in run.named("BatchCommitEvent"):
         says = event["attributes"]
@@ -96,8 +96,8 @@ def millis(timestamp: str) -> int:
     return round(datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp() * 1000)
 
 
-def test_a_sound_run_is_not_commented_on(run: Run) -> None:
-    """Where all goes well, spark-events adds no warning to the driver's log."""
+def test_a_run_without_problems_logs_nothing(run: Run) -> None:
+    """Without problems, spark-events adds no warning to the driver's log."""
     assert run.own_messages == []
 
 
@@ -108,13 +108,13 @@ def test_sequences_have_no_gap(run: Run) -> None:
 
 
 def test_event_ids_are_unique(run: Run) -> None:
-    """No two facts share an identifier."""
+    """No two events have the same id."""
     ids = [event["event_id"] for event in run.events()]
     assert len(set(ids)) == len(ids)
 
 
 def test_only_known_events_are_reported(run: Run) -> None:
-    """Nothing is reported by a name that the catalogue does not have, and nothing was dropped."""
+    """Every name is in the catalogue, and nothing was dropped."""
     assert {event["name"] for event in run.events()} <= {
         "JobStatusChangeEvent",
         "JobFailureEvent",
@@ -126,7 +126,7 @@ def test_only_known_events_are_reported(run: Run) -> None:
 
 
 def test_every_event_names_its_application(run: Run, truth: dict[str, Any]) -> None:
-    """Identifier, name, user and version are on every event, and are Spark's."""
+    """Id, name, user and version are on every event and equal Spark's."""
     expected = {
         "spark.app.id": truth["app_id"],
         "spark.app.name": "catalogue",
@@ -138,16 +138,16 @@ def test_every_event_names_its_application(run: Run, truth: dict[str, Any]) -> N
         assert event["attributes"]["host.name"]
 
 
-def test_every_event_lies_within_the_application(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """The time of an event is when it happened, not when it was sent: within the application's life."""
+def test_event_times_lie_within_the_application(run: Run, spark_log: list[dict[str, Any]]) -> None:
+    """An event has the time at which it happened, within the application's life."""
     (start,), (end,) = of_kind(spark_log, "ListenerApplicationStart"), of_kind(spark_log, "ListenerApplicationEnd")
     for event in run.events():
-        if event["name"] != "DispatcherReportEvent":  # the sidecar's own last word
+        if event["name"] != "DispatcherReportEvent":  # the sidecar's final report
             assert start["Timestamp"] <= event["observed_ts_millis"] <= end["Timestamp"]
 
 
-def test_the_application_starts_and_finishes_when_spark_says_so(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """First event RUNNING, last event FINISHED, at the times of Spark's event log."""
+def test_the_application_s_times_equal_spark_s(run: Run, spark_log: list[dict[str, Any]]) -> None:
+    """The first event is RUNNING and the last is FINISHED, at the times of Spark's event log."""
     (start,), (end,) = of_kind(spark_log, "ListenerApplicationStart"), of_kind(spark_log, "ListenerApplicationEnd")
     changes = run.named("JobStatusChangeEvent", spark_entity="application")
     assert run.events()[0] == changes[0]
@@ -156,14 +156,14 @@ def test_the_application_starts_and_finishes_when_spark_says_so(run: Run, spark_
     assert [change["observed_ts_millis"] for change in changes] == [start["Timestamp"], end["Timestamp"]]
 
 
-def test_there_is_one_commit_event_for_every_commit_file(run: Run, truth: dict[str, Any]) -> None:
-    """Batch ids, over all runs of a query, are those in its checkpoint's commits/, each exactly once."""
+def test_every_commit_file_has_one_event(run: Run, truth: dict[str, Any]) -> None:
+    """Over all runs of a query, the batch ids are those in the checkpoint's commits/, each exactly once."""
     for query_id, checkpoint in {(query["id"], query["checkpoint"]) for query in truth["runs"]}:
         commits = run.named("BatchCommitEvent", spark_streaming_query_id=query_id)
         assert [event["attributes"]["spark.streaming.batch.id"] for event in commits] == run.commits(checkpoint)
 
 
-def test_commit_events_agree_with_recent_progress(batches: list[Batch]) -> None:
+def test_commit_events_match_recent_progress(batches: list[Batch]) -> None:
     """Every executed batch of query.recentProgress has an event of the same query, run and name."""
     assert len(batches) >= 12
     for batch in batches:
@@ -172,8 +172,8 @@ def test_commit_events_agree_with_recent_progress(batches: list[Batch]) -> None:
         assert batch.says["batches"] == 1
 
 
-def test_rows_are_spark_s(batches: list[Batch]) -> None:
-    """Rows in and out are the progress's; a sink that does not count rows (-1) has none."""
+def test_rows_equal_spark_s(batches: list[Batch]) -> None:
+    """Input and output rows equal the progress; a sink that does not count rows (-1) has no attribute."""
     for batch in batches:
         written = batch.progress["sink"].get("numOutputRows", -1)
         assert batch.says["rows.input"] == batch.progress["numInputRows"]
@@ -181,15 +181,15 @@ def test_rows_are_spark_s(batches: list[Batch]) -> None:
         assert batch.says["sink.description"] == batch.progress["sink"]["description"]
 
 
-def test_durations_are_spark_s(batches: list[Batch]) -> None:
-    """Every phase that Spark has timed is there, with its milliseconds, and no other."""
+def test_durations_equal_spark_s(batches: list[Batch]) -> None:
+    """The event has exactly the phases that Spark has timed, with their milliseconds."""
     for batch in batches:
         durations = {key: value for key, value in batch.says.items() if key.startswith("duration.")}
         assert durations == {f"duration.{phase}_ms": ms for phase, ms in batch.progress["durationMs"].items()}
 
 
-def test_event_times_are_spark_s(batches: list[Batch]) -> None:
-    """The watermark and the event times of a batch are the progress's; without a watermark there is none."""
+def test_event_times_equal_spark_s(batches: list[Batch]) -> None:
+    """Watermark and event times of a batch equal the progress; without a watermark there is no attribute."""
     watermarks = set()
     for batch in batches:
         times = batch.progress.get("eventTime", {})
@@ -200,8 +200,8 @@ def test_event_times_are_spark_s(batches: list[Batch]) -> None:
     assert len(watermarks) >= 5, "the job was to move the watermark"
 
 
-def test_offsets_are_spark_s(batches: list[Batch]) -> None:
-    """Where each source was read from and to is the progress's, as the JSON in the checkpoint."""
+def test_offsets_equal_spark_s(batches: list[Batch]) -> None:
+    """Start and end offsets of each source equal the progress, as the JSON in the checkpoint."""
     for batch in batches:
         (source,) = batch.progress["sources"]
         assert batch.says["source.0.description"] == source["description"]
@@ -211,8 +211,8 @@ def test_offsets_are_spark_s(batches: list[Batch]) -> None:
             assert (None if text is None else json.loads(text)) == source[theirs]
 
 
-def test_state_is_spark_s(batches: list[Batch]) -> None:
-    """State rows, and rows dropped as late, are the sums over the progress's operators."""
+def test_state_equals_spark_s(batches: list[Batch]) -> None:
+    """State rows and late rows are the sums over the progress's operators."""
     late = 0
     for batch in batches:
         operators = batch.progress["stateOperators"]
@@ -231,8 +231,8 @@ def test_state_is_spark_s(batches: list[Batch]) -> None:
     assert late > 0, "the job was to send late rows"
 
 
-def test_the_checkpointed_size_is_known_with_rocksdb_only(runs: dict[str, Future[Run]]) -> None:
-    """RocksDB measures what a batch copies to the checkpoint; Spark's default store does not."""
+def test_only_rocksdb_reports_the_checkpointed_size(runs: dict[str, Future[Run]]) -> None:
+    """RocksDB measures the bytes that a batch copies to the checkpoint; Spark's default store does not."""
     known = {
         name: [
             event["attributes"].get("state.checkpointed_bytes", 0) > 0
@@ -246,8 +246,8 @@ def test_the_checkpointed_size_is_known_with_rocksdb_only(runs: dict[str, Future
     assert not any(known["async-queued"])
 
 
-def test_observed_metrics_are_spark_s(batches: list[Batch]) -> None:
-    """df.observe() becomes attributes, one a metric; a metric that is null has none."""
+def test_observed_metrics_equal_spark_s(batches: list[Batch]) -> None:
+    """Each metric of df.observe() is an attribute; a null metric has none."""
     seen = 0
     for batch in batches:
         observed = {key: value for key, value in batch.says.items() if key.startswith("observed.")}
@@ -262,8 +262,8 @@ def test_observed_metrics_are_spark_s(batches: list[Batch]) -> None:
     assert seen >= 9
 
 
-def test_a_commit_is_reported_at_the_time_it_happened(run: Run, batches: list[Batch]) -> None:
-    """The event's time is the end of the trigger, which is when the commit file was written."""
+def test_a_commit_event_has_the_time_of_the_commit(run: Run, batches: list[Batch]) -> None:
+    """The event's time is the end of the trigger, when Spark wrote the commit file."""
     for batch in batches:
         took = batch.progress["durationMs"]["triggerExecution"]
         assert batch.observed == millis(batch.progress["timestamp"]) + took
@@ -271,8 +271,8 @@ def test_a_commit_is_reported_at_the_time_it_happened(run: Run, batches: list[Ba
         assert millis(batch.progress["timestamp"]) <= written * 1000 <= batch.observed + 1_000
 
 
-def test_runs_of_queries_are_told_from_start_to_end(run: Run, truth: dict[str, Any]) -> None:
-    """Each run has one RUNNING and one last status, FAILED where query.exception() is set, else FINISHED."""
+def test_query_runs_are_reported_from_start_to_end(run: Run, truth: dict[str, Any]) -> None:
+    """Each run has one RUNNING and one final status: FAILED if query.exception() is set, else FINISHED."""
     for query in truth["runs"]:
         changes = [
             change["attributes"]["status.new"]
@@ -282,8 +282,8 @@ def test_runs_of_queries_are_told_from_start_to_end(run: Run, truth: dict[str, A
         assert changes == ["RUNNING", "FAILED" if query["failed"] else "FINISHED"]
 
 
-def test_a_restart_continues_the_chain_of_statuses(run: Run, truth: dict[str, Any]) -> None:
-    """A query keeps its id over its runs, and each status names the one before it; the first has none before."""
+def test_statuses_are_chained_over_restarts(run: Run, truth: dict[str, Any]) -> None:
+    """A query keeps its id over its runs; each status names the previous one, and the first has none."""
     for query_id in {query["id"] for query in truth["runs"]}:
         changes = run.named("JobStatusChangeEvent", spark_entity="query", spark_streaming_query_id=query_id)
         old = [change["attributes"].get("status.old") for change in changes]
@@ -294,14 +294,14 @@ def test_a_restart_continues_the_chain_of_statuses(run: Run, truth: dict[str, An
 
 
 def test_a_restarted_query_has_a_new_run_id(run: Run, truth: dict[str, Any]) -> None:
-    """The run ids of the status changes are Spark's, in their order."""
+    """The run ids of the status changes equal Spark's, in order."""
     started = run.named("JobStatusChangeEvent", spark_entity="query", status_new="RUNNING")
     assert [event["attributes"]["spark.streaming.query.run_id"] for event in started] == [
         query["run_id"] for query in truth["runs"]
     ]
 
 
-def test_queries_start_when_spark_says_so(run: Run, spark_log: list[dict[str, Any]]) -> None:
+def test_query_start_times_equal_spark_s(run: Run, spark_log: list[dict[str, Any]]) -> None:
     """The time of a query's RUNNING is the timestamp of Spark's QueryStartedEvent."""
     started = run.named("JobStatusChangeEvent", spark_entity="query", status_new="RUNNING")
     says = {entry["runId"]: millis(entry["timestamp"]) for entry in of_kind(spark_log, "QueryStartedEvent")}
@@ -310,7 +310,7 @@ def test_queries_start_when_spark_says_so(run: Run, spark_log: list[dict[str, An
 
 
 def test_a_query_s_failure_names_the_user_s_error(run: Run, truth: dict[str, Any]) -> None:
-    """Of the trace through Python, py4j and the JVM, the root cause is the user's error and its line."""
+    """Of a trace through Python, py4j and the JVM, the root cause is the user's error and its line."""
     assert truth["careful_error"] == "StreamingQueryException"
     (failure,) = run.named("JobFailureEvent", spark_entity="query")
     says = failure["attributes"]
@@ -328,13 +328,13 @@ def test_a_query_s_failure_names_the_user_s_error(run: Run, truth: dict[str, Any
 
 
 def test_a_failing_query_is_an_error(run: Run) -> None:
-    """The status change to FAILED has severity ERROR, all others of queries have INFO."""
+    """The status change to FAILED has severity ERROR, all other changes of queries have INFO."""
     for change in run.named("JobStatusChangeEvent", spark_entity="query"):
         assert change["severity"] == ("ERROR" if change["attributes"]["status.new"] == "FAILED" else "INFO")
 
 
 def test_a_batch_job_s_failure_names_the_user_s_error(run: Run) -> None:
-    """A job that fails in a Python UDF is one event, with the error and line of the UDF."""
+    """A job that fails in a Python UDF is one event with the UDF's error and line."""
     (failure,) = run.named("JobFailureEvent", spark_entity="job")
     says = failure["attributes"]
     assert failure["severity"] == "ERROR"
@@ -344,16 +344,16 @@ def test_a_batch_job_s_failure_names_the_user_s_error(run: Run) -> None:
     assert "spark.streaming.query.id" not in says
 
 
-def test_failed_jobs_are_those_that_spark_says_failed(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """There is a failure event for each JobFailed in Spark's event log, at its time, and for no other job."""
+def test_failed_jobs_match_spark_s_event_log(run: Run, spark_log: list[dict[str, Any]]) -> None:
+    """Each JobFailed of Spark's event log has a failure event with the same time, and no other job has one."""
     failed = [end for end in of_kind(spark_log, "ListenerJobEnd") if end["Job Result"]["Result"] != "JobSucceeded"]
     events = run.named("JobFailureEvent", spark_entity="job")
     assert [event["attributes"]["spark.job.id"] for event in events] == [end["Job ID"] for end in failed]
     assert [event["observed_ts_millis"] for event in events] == [end["Completion Time"] for end in failed]
 
 
-def test_jobs_of_no_stream_are_told_from_start_to_end(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """A job's RUNNING and its end are at the times of Spark's event log; jobs of micro-batches are quiet."""
+def test_batch_jobs_are_reported_from_start_to_end(run: Run, spark_log: list[dict[str, Any]]) -> None:
+    """Start and end of a job have the times of Spark's event log; jobs of micro-batches are not reported."""
     ends = {end["Job ID"]: end for end in of_kind(spark_log, "ListenerJobEnd")}
     expected = []
     for start in of_kind(spark_log, "ListenerJobStart"):
@@ -372,8 +372,8 @@ def test_jobs_of_no_stream_are_told_from_start_to_end(run: Run, spark_log: list[
     assert len({outcome for _, outcome, _ in expected}) == 3
 
 
-def test_order_within_a_run_is_the_order_of_events(run: Run, truth: dict[str, Any]) -> None:
-    """A run's RUNNING comes before its commits, and its last status after them."""
+def test_events_of_a_run_are_in_order(run: Run, truth: dict[str, Any]) -> None:
+    """RUNNING comes before the run's commits, and its final status after them."""
     for query in truth["runs"]:
         kinds = [
             event["name"]

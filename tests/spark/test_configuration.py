@@ -1,4 +1,4 @@
-"""Where settings come from, and what a wrong one costs: one clear message, and never the job."""
+"""Tests of the origins of settings, and of wrong settings: one clear message, and the job continues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def only_two_lines(lab: Lab) -> Run:
 
 
 def three_sources(lab: Lab) -> Run:
-    """Paths of the reporters a to d, from the file, --conf and the program, in different combinations."""
+    """Set paths of the reporters a to d in the file, by --conf and in the program, in different combinations."""
     reporters = {f"events.reporter.{name}.type": "file" for name in "abcd"}
     defaults = {f"events.reporter.{name}.path": f"{{folder}}/{name}-defaults" for name in "abd"}
     conf = {f"spark.events.reporter.{name}.path": f"{{folder}}/{name}-conf" for name in "ac"}
@@ -39,7 +39,7 @@ def with_lines(lines: Mapping[str, str]) -> Callable[[Lab], Run]:
 
 
 def all_wrong(lab: Lab) -> Run:
-    """One mistake of every kind: an unknown key, a bad value, a missing one, a reporter that is not there."""
+    """One mistake of every kind: an unknown key, an invalid value, a missing value, an unknown reporter."""
     lines = {
         **FILE,
         "events.reporters": "audit, nobody",
@@ -52,7 +52,7 @@ def all_wrong(lab: Lab) -> Run:
 
 
 def one_broken(required: str) -> Callable[[Lab], Run]:
-    """Of three reporters, one lacks its secret, and one is not active."""
+    """Of three reporters, one has an unresolvable secret and one is not active."""
     lines = {
         **FILE,
         "events.required": required,
@@ -66,7 +66,7 @@ def one_broken(required: str) -> Callable[[Lab], Run]:
 
 
 def broken_file(required: str) -> Callable[[Lab], Run]:
-    """spark-submit itself fails on such a file, unless it is given another one."""
+    """spark-submit itself fails on such a file, so it gets another file."""
 
     def start(lab: Lab) -> Run:
         lines = {**SMALL_SPARK, **two_lines(), "spark.events.required": required}
@@ -79,7 +79,7 @@ def broken_file(required: str) -> Callable[[Lab], Run]:
 
 
 def bare_python(lab: Lab) -> Path:
-    """A Python that has no package but its own library."""
+    """Python with the standard library only."""
     environment = lab.folder / "bare"
     if not environment.exists():
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
@@ -95,7 +95,7 @@ def lonely_jar(lab: Lab) -> Run:
 
 
 class Mistake(NamedTuple):
-    """A mistake, and what the driver's log must say about it."""
+    """A mistake, and the text that the driver's log must have about it."""
 
     start: Callable[[Lab], Run]
     says: tuple[str, ...]
@@ -125,7 +125,7 @@ MISTAKES = {
     ),
 }
 
-#: What the driver's log says of the reporter of ``one_broken``, whether or not the others run.
+#: Log text about the reporter of ``one_broken``, with or without other reporters running.
 BROKEN = "events.reporter.alerts.url: given '${env:NO_SUCH_VARIABLE}' (the sidecar's environment has no variable"
 
 REQUIRED = {
@@ -136,7 +136,7 @@ REQUIRED = {
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """Every job of this module, two at a time."""
+    """All jobs of this module, two at a time."""
     jobs: dict[str, Callable[[Lab], Run]] = {
         "two-lines": only_two_lines,
         "three-sources": three_sources,
@@ -149,7 +149,7 @@ def runs(lab: Lab) -> dict[str, Future[Run]]:
 
 
 def test_two_lines_are_enough(runs: dict[str, Future[Run]]) -> None:
-    """With nothing but the listener and the class path, events stand in the driver's log, as its own lines do."""
+    """With only the listener and the class path set, events are in the driver's log in its own format."""
     run = runs["two-lines"].result()
     assert run.process.returncode == 0, run.tail()
     assert " INFO  JobStatusChangeEvent: Application 'ending' started\n" in run.log
@@ -157,16 +157,16 @@ def test_two_lines_are_enough(runs: dict[str, Future[Run]]) -> None:
     assert run.own_messages == []
 
 
-def test_the_command_line_goes_before_the_file(runs: dict[str, Future[Run]]) -> None:
-    """spark.events.* by --conf wins over events.* in spark-defaults.conf; what only the file has, counts."""
+def test_the_command_line_overrides_the_file(runs: dict[str, Future[Run]]) -> None:
+    """spark.events.* by --conf overrides events.* in spark-defaults.conf; other keys of the file apply."""
     folder = runs["three-sources"].result().folder
     assert (folder / "a-conf").exists()
     assert not (folder / "a-defaults").exists()
     assert (folder / "d-defaults").exists()
 
 
-def test_the_program_goes_before_both(runs: dict[str, Future[Run]]) -> None:
-    """spark.events.* by SparkSession.builder.config wins over --conf and over the file, as Spark's own keys do."""
+def test_the_program_overrides_file_and_command_line(runs: dict[str, Future[Run]]) -> None:
+    """spark.events.* by SparkSession.builder.config overrides --conf and the file, like Spark's own keys."""
     folder = runs["three-sources"].result().folder
     assert (folder / "b-builder").exists()
     assert not (folder / "b-defaults").exists()
@@ -175,7 +175,7 @@ def test_the_program_goes_before_both(runs: dict[str, Future[Run]]) -> None:
 
 
 def test_every_reporter_has_every_event(runs: dict[str, Future[Run]]) -> None:
-    """Without events.reporters all that are configured are active, and get the same."""
+    """Without events.reporters all configured reporters are active and get the same events."""
     run = runs["three-sources"].result()
     written = [run.events(run.folder / name) for name in ("a-conf", "b-builder", "c-builder", "d-defaults")]
     assert len(written[0]) >= 2
@@ -183,8 +183,8 @@ def test_every_reporter_has_every_event(runs: dict[str, Future[Run]]) -> None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_never_harms_the_job(runs: dict[str, Future[Run]], mistake: str) -> None:
-    """Whatever is wrong with our settings, the job does its work and succeeds."""
+def test_a_mistake_does_not_fail_the_job(runs: dict[str, Future[Run]], mistake: str) -> None:
+    """The job succeeds with any mistake in the settings of spark-events."""
     run = runs[mistake].result()
     assert run.process.returncode == 0, run.tail()
     assert (run.folder / "counted").exists()
@@ -192,8 +192,8 @@ def test_a_mistake_never_harms_the_job(runs: dict[str, Future[Run]], mistake: st
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_said_once(runs: dict[str, Future[Run]], mistake: str) -> None:
-    """One message in the driver's log has the full key, what was given, what is allowed, and where it was set."""
+def test_a_mistake_is_logged_once(runs: dict[str, Future[Run]], mistake: str) -> None:
+    """One message in the driver's log has the full key, the value, the allowed values and the origin."""
     (message,) = runs[mistake].result().own_messages
     assert " ERROR " in message
     assert NO_EVENTS in message
@@ -202,14 +202,14 @@ def test_a_mistake_is_said_once(runs: dict[str, Future[Run]], mistake: str) -> N
 
 
 def test_the_origin_of_a_mistake_is_named(runs: dict[str, Future[Run]]) -> None:
-    """A key from spark-defaults.conf is named as it stands there, with the path of the file."""
+    """A key from spark-defaults.conf is quoted as written, with the path of the file."""
     run = runs["all-wrong"].result()
     (message,) = run.own_messages
     assert f"set in {run.folder}/conf/spark-defaults.conf" in message
 
 
-def test_a_broken_reporter_never_silences_the_others(runs: dict[str, Future[Run]]) -> None:
-    """One error in the driver's log, one event at the reporter that runs, and every other event as well."""
+def test_a_broken_reporter_does_not_affect_others(runs: dict[str, Future[Run]]) -> None:
+    """One error in the driver's log, one event for the working reporter, which also gets all other events."""
     run = runs["one-broken"].result()
     assert run.process.returncode == 0, run.tail()
     (message,) = run.own_messages
@@ -224,8 +224,8 @@ def test_a_broken_reporter_never_silences_the_others(runs: dict[str, Future[Run]
     assert [one["name"] for one in events[:1] + events[-1:]] == ["JobStatusChangeEvent", "DispatcherReportEvent"]
 
 
-def test_a_broken_reporter_stops_an_application_whose_events_are_required(runs: dict[str, Future[Run]]) -> None:
-    """As any other mistake does."""
+def test_a_broken_reporter_fails_an_application_with_required_events(runs: dict[str, Future[Run]]) -> None:
+    """With spark.events.required=true, like any other mistake."""
     run = runs["required-one-broken"].result()
     assert run.process.returncode != 0
     assert not (run.folder / "counted").exists()
@@ -234,7 +234,7 @@ def test_a_broken_reporter_stops_an_application_whose_events_are_required(runs: 
 
 
 @pytest.mark.parametrize("mistake", REQUIRED)
-def test_required_events_stop_the_application(runs: dict[str, Future[Run]], mistake: str) -> None:
+def test_a_mistake_fails_an_application_with_required_events(runs: dict[str, Future[Run]], mistake: str) -> None:
     """With spark.events.required=true a mistake fails the application before its work, with the same message."""
     run = runs[f"required-{mistake}"].result()
     assert run.process.returncode != 0

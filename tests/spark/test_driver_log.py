@@ -1,4 +1,4 @@
-"""Events in the driver's own log, as its log4j2 is configured to show them."""
+"""Test of events in the driver's own log, as its log4j2 configuration formats them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from spark.harness import PATIENT, Lab, two_lines
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
 
-def test_events_stand_in_the_driver_s_own_log(lab: Lab) -> None:
-    """With its time, level and layout, under a logger of their own; the last one is there, too."""
+def test_events_are_in_the_driver_s_log(lab: Lab) -> None:
+    """Time, level and layout are the log's; events have their own logger, and the last event is included."""
     reporter = {"events.reporter.driver.type": "log", "events.reporter.driver.destination": "log4j"}
     run = lab.run("ending.py", defaults={**two_lines(), **PATIENT, **reporter})
     assert run.process.returncode == 0, run.tail()

@@ -1,4 +1,4 @@
-"""How an application ended, as far as that can be known, by every way in which one ends."""
+"""Tests of the reported outcome of an application for all ways in which one can end."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from spark.harness import PATIENT, Lab, Run, file_reporter, spark_version, two_l
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
-#: Since 4.0, the end of an application that spark-sql runs comes with its exit code.
+#: Since 4.0, spark-sql passes its exit code with the application's end.
 KNOWS_EXIT_CODES = spark_version() >= (4,)
 LINES = {**two_lines(), **PATIENT, **file_reporter(Path("{folder}/events.jsonl"))}
 ASYNC_LINES = {**two_lines(), **PATIENT, **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
 
 
 class Ending(NamedTuple):
-    """One way to end: how it is brought about, and what is to be said of it."""
+    """One way to end: how to cause it, and the expected status."""
 
     start: Callable[[Lab], Run]
     exit_code: int
@@ -55,12 +55,12 @@ def local_cluster(lab: Lab) -> Run:
     return lab.run("stream.py", "3", defaults=ASYNC_LINES, conf=conf)
 
 
-#: When that one is lost, so is the application.
+#: Losing this executor ends the application.
 ONE_EXECUTOR = {"spark.master": "local-cluster[1,1,1024]", "spark.deploy.maxExecutorRetries": "0"}
 
 
 def given_up(lab: Lab) -> Run:
-    """Its only executor is killed, and its cluster manager starts no other."""
+    """Kill the only executor while the cluster manager cannot start another one."""
     run = lab.start("ending.py", "be-stopped", defaults=ASYNC_LINES, conf=ONE_EXECUTOR)
     run.wait_until_said("counted")
     (executor,) = run.executors()
@@ -70,7 +70,7 @@ def given_up(lab: Lab) -> Run:
 
 
 def never_started(lab: Lab) -> Run:
-    """No executor can be started, and the context waits for one."""
+    """Start an application whose executors cannot start, so that its context waits for them."""
     conf = {
         **ONE_EXECUTOR,
         "spark.scheduler.minRegisteredResourcesRatio": "1",
@@ -98,30 +98,30 @@ ENDINGS = {
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """Every ending, two at a time."""
+    """All endings, two at a time."""
     return {how: lab.background(ending.start, lab) for how, ending in ENDINGS.items()}
 
 
 @pytest.fixture(scope="module", params=ENDINGS)
 def how(request: pytest.FixtureRequest) -> str:
-    """One of the endings."""
+    """Name of one ending."""
     name: str = request.param
     return name
 
 
 @pytest.fixture(scope="module")
 def run(how: str, runs: dict[str, Future[Run]]) -> Run:
-    """The job that has ended so."""
+    """Finished job with this ending."""
     return runs[how].result()
 
 
-def test_the_exit_code_is_not_ours(run: Run, how: str) -> None:
-    """The application ends with the exit code that it would have without us."""
+def test_the_exit_code_does_not_change(run: Run, how: str) -> None:
+    """The application has the exit code that it would have without spark-events."""
     assert run.process.returncode == ENDINGS[how].exit_code, run.tail()
 
 
-def test_the_application_s_statuses_are_true(run: Run, how: str) -> None:
-    """RUNNING, then once the status that is known; FAILED is an error, CANCELLED a warning."""
+def test_the_application_s_statuses_match_its_end(run: Run, how: str) -> None:
+    """RUNNING, then one final status; FAILED has severity ERROR and CANCELLED has WARN."""
     started, ended = run.named("JobStatusChangeEvent", spark_entity="application")
     assert started["attributes"]["status.new"] == "RUNNING"
     assert "status.old" not in started["attributes"]
@@ -135,50 +135,50 @@ def test_the_application_s_statuses_are_true(run: Run, how: str) -> None:
 
 
 def test_a_failed_application_has_a_failure_event(run: Run, how: str) -> None:
-    """FAILED comes with a JobFailureEvent of the application, any other end with none."""
+    """FAILED comes with a JobFailureEvent of the application, other endings come without one."""
     failures = run.named("JobFailureEvent", spark_entity="application")
     assert len(failures) == (ENDINGS[how].status == "FAILED")
     assert all(failure["severity"] == "ERROR" for failure in failures)
 
 
-def test_an_exit_code_that_is_said_is_the_real_one(run: Run, how: str) -> None:
-    """exit.code is there only where it is known, and then it is the process's."""
+def test_a_reported_exit_code_is_the_real_one(run: Run, how: str) -> None:
+    """exit.code is present only if it is known, and it equals the process's exit code."""
     (ended,) = [e for e in run.named("JobStatusChangeEvent", spark_entity="application") if e["sequence"] > 1]
     assert ended["attributes"].get("exit.code", run.process.returncode) == run.process.returncode
 
 
 def test_sequences_have_no_gap(run: Run) -> None:
-    """However it ends, the file has every event, in order."""
+    """The file has every event in order for each ending."""
     sequences = [event["sequence"] for event in run.events()]
     assert sequences == list(range(1, len(sequences) + 1))
 
 
-def test_an_ending_is_not_commented_on(run: Run) -> None:
-    """No way to end makes spark-events complain in the driver's log."""
+def test_no_ending_logs_a_warning(run: Run) -> None:
+    """No ending causes a warning of spark-events in the driver's log."""
     assert run.own_messages == []
 
 
 def test_failing_sql_names_spark_s_error(runs: dict[str, Future[Run]]) -> None:
-    """A statement that fails under spark-sql is a job's failure with Spark's message."""
+    """A statement that fails under spark-sql is a job failure with Spark's message."""
     (failure,) = runs["sql-that-fails"].result().named("JobFailureEvent", spark_entity="job")
     assert "boom" in failure["attributes"]["failure.root_cause"]
     assert failure["attributes"]["exception.type"].rpartition(".")[2] != "unknown"
     assert failure["severity"] == "ERROR"
 
 
-def test_what_points_to_failure_is_said(runs: dict[str, Future[Run]]) -> None:
-    """An application whose last job failed says so, also where the outcome of the whole is unknown."""
+def test_a_failed_last_job_is_mentioned(runs: dict[str, Future[Run]]) -> None:
+    """If the last job failed, the application's end has that hint, even with an unknown outcome."""
     ended = runs["sql-that-fails"].result().named("JobStatusChangeEvent", spark_entity="application")[-1]
     assert "failed" in ended["attributes"]["outcome.hint"]
 
 
 def test_good_sql_is_no_failure(runs: dict[str, Future[Run]]) -> None:
-    """A statement that works makes no event above INFO."""
+    """A successful statement makes no event above INFO."""
     assert {event["severity"] for event in runs["sql"].result().events()} == {"INFO"}
 
 
 def test_a_local_cluster_reports_its_stream(runs: dict[str, Future[Run]]) -> None:
-    """With executors in processes of their own, every commit is reported once, as in local mode."""
+    """With executors in their own processes, every commit is reported once, as in local mode."""
     run = runs["local-cluster"].result()
     commits = run.named("BatchCommitEvent", spark_streaming_query_name="steady")
     assert [event["attributes"]["spark.streaming.batch.id"] for event in commits] == run.commits("steady")

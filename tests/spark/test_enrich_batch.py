@@ -1,4 +1,4 @@
-"""Enriched batches in a real session, judged by a real service's log: what was called, how often, in what order."""
+"""Tests of enriched batches in a real session; a real service's log shows the calls, their number and order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OUTPUT = "name string, score double"
 
 
 def called(service: EnrichService) -> dict[str, int]:
-    """How often each key was called."""
+    """Return the number of calls per key."""
     return dict(Counter(call.key for call in service.calls()))
 
 
@@ -35,7 +35,7 @@ def once_each(rows: int) -> dict[str, int]:
     return {str(number): 1 for number in range(rows)}
 
 
-def test_however_often_the_result_is_used_each_row_is_called_once(
+def test_each_row_is_called_once_for_any_number_of_uses(
     spark: SparkSession, service: EnrichService, tmp_path: Path
 ) -> None:
     """Two sinks, a sort, a self-join, a count."""
@@ -52,10 +52,10 @@ def test_however_often_the_result_is_used_each_row_is_called_once(
     assert called(service) == once_each(60)
 
 
-def test_a_result_outlives_a_change_of_the_table_it_was_made_of(
+def test_a_result_survives_a_change_of_its_source_table(
     spark: SparkSession, service: EnrichService, tmp_path: Path
 ) -> None:
-    """A cached DataFrame would be computed, and called for, again."""
+    """A cached DataFrame would be recomputed, with new calls."""
     spark.range(0, 5).write.saveAsTable("reread")
     try:
         out = enrich_batch(spark.table("reread"), lookup, output=OUTPUT, resource=opener(service.port))
@@ -67,7 +67,7 @@ def test_a_result_outlives_a_change_of_the_table_it_was_made_of(
 
 
 def test_order_partitions_and_other_columns_are_kept(spark: SparkSession, service: EnrichService) -> None:
-    """Though answers come in any order."""
+    """Although answers arrive in any order."""
     service.script(delay=0.001, tail=[0.1, 0.05])
     df = spark.range(0, 200, 1, 3).selectExpr(
         "id", "struct(id as a, array(cast(id as string)) as b) as nested", "cast(id as decimal(20,3)) as d",
@@ -80,8 +80,8 @@ def test_order_partitions_and_other_columns_are_kept(spark: SparkSession, servic
     assert out.schema.fields[: len(df.columns)] == df.schema.fields
 
 
-def test_what_comes_back_is_of_the_types_that_were_said_also_where_spark_looks(spark: SparkSession) -> None:
-    """It does where it is told to, since 4.1: a column that is NOT NULL must not come back as one that may be null."""
+def test_results_have_the_declared_types_and_nullability(spark: SparkSession) -> None:
+    """Since 4.1 Spark can check this: a NOT NULL column must not come back as nullable."""
 
     async def twice(row: Any) -> dict[str, Any]:
         return {"x": 2 * row["i.d"], "y": {"z": "a"}}
@@ -99,7 +99,7 @@ def test_what_comes_back_is_of_the_types_that_were_said_also_where_spark_looks(s
 
 
 def test_values_of_every_type_arrive_and_return(spark: SparkSession, service: EnrichService) -> None:
-    """As Python has them: maps and structs are dictionaries, timestamps have a time zone."""
+    """As Python values: maps and structs are dictionaries, timestamps have a time zone."""
     zone = datetime.timezone.utc
     values = {
         "i": 7, "s": "é", "b": b"\x00\xff", "t": datetime.datetime(2026, 1, 31, 12, tzinfo=zone),
@@ -127,7 +127,7 @@ def test_values_of_every_type_arrive_and_return(spark: SparkSession, service: En
 def test_rows_without_an_answer_fail_the_batch_and_no_call_is_repeated(
     spark: SparkSession, service: EnrichService
 ) -> None:
-    """Raised in the task, the same would be called spark.task.maxFailures times."""
+    """An error in the task would repeat the calls spark.task.maxFailures times."""
     service.script(rules=[rule("[37]", forever={"status": 500})])
     with pytest.raises(EnrichmentError) as caught:
         enrich_batch(spark.range(0, 10, 1, 2), lookup, output=OUTPUT, resource=opener(service.port), retry=ONCE)
@@ -141,7 +141,7 @@ def test_rows_without_an_answer_fail_the_batch_and_no_call_is_repeated(
 
 
 def test_a_failed_batch_leaves_nothing_behind(spark: SparkSession, service: EnrichService) -> None:
-    """What was stored of it is released at once."""
+    """Its stored data is released at once."""
     before = set(spark.sparkContext._jsc.getPersistentRDDs())
     service.script(rules=[rule("3", forever={"status": 500})])
     with pytest.raises(EnrichmentError):
@@ -149,8 +149,8 @@ def test_a_failed_batch_leaves_nothing_behind(spark: SparkSession, service: Enri
     assert set(spark.sparkContext._jsc.getPersistentRDDs()) <= before
 
 
-def test_failures_as_null_as_a_column_and_as_dead_letters(spark: SparkSession, service: EnrichService) -> None:
-    """The same two rows, told in three ways."""
+def test_failures_become_nulls_a_column_or_dead_letters(spark: SparkSession, service: EnrichService) -> None:
+    """The same two failed rows in all three forms."""
     script = {"rules": [rule("[37]", forever={"status": 500})]}
     common: Any = {"output": OUTPUT, "resource": opener(service.port), "retry": ONCE}
     df = spark.range(0, 10, 1, 2)
@@ -177,10 +177,10 @@ def test_failures_as_null_as_a_column_and_as_dead_letters(spark: SparkSession, s
         (types.MapType(types.StringType(), types.IntegerType(), valueContainsNull=False), {"a": 1}, {"a": None}),
     ],
 )
-def test_a_null_where_a_nested_type_has_none_fails_its_row_and_no_call_is_repeated(
+def test_a_null_in_a_non_nullable_nested_type_fails_its_row(
     spark: SparkSession, service: EnrichService, ddl: Any, good: Any, bad: Any
 ) -> None:
-    """Spark's own complaint would come in the task, which calls for all of its rows again."""
+    """Spark's own check would fail the task, which would repeat the calls for all of its rows."""
 
     async def answer(row: Any, ctx: Any) -> dict[str, Any]:
         await lookup(row, ctx)
@@ -195,8 +195,8 @@ def test_a_null_where_a_nested_type_has_none_fails_its_row_and_no_call_is_repeat
     assert called(service) == once_each(3)
 
 
-def test_a_lone_surrogate_fails_its_row_and_no_call_is_repeated(spark: SparkSession, service: EnrichService) -> None:
-    """What an exception says, and what a function returns, may be no text that UTF-8 can hold."""
+def test_a_lone_surrogate_fails_its_row_without_repeated_calls(spark: SparkSession, service: EnrichService) -> None:
+    """In the message of an exception, and in the function's result."""
 
     async def answer(row: Any, ctx: Any) -> dict[str, Any]:
         await lookup(row, ctx)
@@ -212,8 +212,8 @@ def test_a_lone_surrogate_fails_its_row_and_no_call_is_repeated(spark: SparkSess
     assert called(service) == once_each(3)
 
 
-def test_too_many_failures_fail_the_batch_all_the_same(spark: SparkSession, service: EnrichService) -> None:
-    """max_failure_ratio is of the whole batch, and reached is not exceeded."""
+def test_too_many_failures_fail_the_batch(spark: SparkSession, service: EnrichService) -> None:
+    """max_failure_ratio applies to the whole batch, and the limit itself is allowed."""
     common: Any = {"output": OUTPUT, "resource": opener(service.port), "retry": ONCE, "on_failure": "null"}
     service.script(rules=[rule("[37]", forever={"status": 500})])
     assert enrich_batch(spark.range(10), lookup, max_failure_ratio=0.2, **common).count() == 10
@@ -221,10 +221,8 @@ def test_too_many_failures_fail_the_batch_all_the_same(spark: SparkSession, serv
         enrich_batch(spark.range(10), lookup, max_failure_ratio=0.1, **common)
 
 
-def test_the_lazy_form_calls_when_it_is_computed_and_raises_in_the_task(
-    spark: SparkSession, service: EnrichService
-) -> None:
-    """Every time anew."""
+def test_the_lazy_form_calls_on_computation_and_raises_in_the_task(spark: SparkSession, service: EnrichService) -> None:
+    """Each computation makes the calls again."""
     out = spark.range(0, 6, 1, 2).transform(enrich, lookup, output=OUTPUT, resource=opener(service.port))
     assert called(service) == {}
     assert [row.name for row in out.collect()] == [f"n{number}" for number in range(6)]
@@ -237,10 +235,8 @@ def test_the_lazy_form_calls_when_it_is_computed_and_raises_in_the_task(
         ).collect()
 
 
-def test_a_destination_that_was_down_is_called_again_when_the_lazy_form_is_computed_again(
-    spark: SparkSession, service: EnrichService
-) -> None:
-    """The tasks of one computation need not all find out that it is down; the next computation begins anew."""
+def test_recomputing_the_lazy_form_calls_a_recovered_destination(spark: SparkSession, service: EnrichService) -> None:
+    """Each computation starts with a closed circuit breaker, although each task detects the outage itself."""
     service.script(rules=[rule(".*", forever={"status": 503})])
     out = enrich(
         spark.range(0, 24, 1, 8),
@@ -258,10 +254,8 @@ def test_a_destination_that_was_down_is_called_again_when_the_lazy_form_is_compu
     assert called(service) == once_each(24)
 
 
-def test_rows_of_a_key_are_called_one_after_the_other_wherever_they_lie(
-    spark: SparkSession, service: EnrichService
-) -> None:
-    """By the service's log: no two calls of a key overlap, and they come in the order that was asked for."""
+def test_rows_of_a_key_are_called_in_order_across_partitions(spark: SparkSession, service: EnrichService) -> None:
+    """In the service's log, calls of a key do not overlap and have the requested order."""
     service.script(delay=0.01)
     df = spark.range(0, 60, 1, 4).selectExpr("id % 6 as k", "59 - id as n", "id")
 
@@ -280,8 +274,8 @@ def test_rows_of_a_key_are_called_one_after_the_other_wherever_they_lie(
     assert max(call.in_flight for call in calls) > 1
 
 
-def test_a_shuffle_that_would_lose_the_order_must_be_asked_for(spark: SparkSession, service: EnrichService) -> None:
-    """One partition, and one that is arranged by the key already, need none."""
+def test_a_shuffle_that_loses_the_order_must_be_requested(spark: SparkSession, service: EnrichService) -> None:
+    """A single partition, and a DataFrame partitioned by the key, need no shuffle."""
     common: Any = {"output": OUTPUT, "resource": opener(service.port)}
     with pytest.raises(InvalidPlanError, match="give sort_within_key"):
         enrich_batch(spark.range(0, 10, 1, 2), lookup, key="id", **common)
@@ -293,8 +287,8 @@ def test_a_shuffle_that_would_lose_the_order_must_be_asked_for(spark: SparkSessi
     assert set(called(service).values()) == {2}
 
 
-def test_a_shuffle_whose_partitions_spark_may_split_does_not_keep_a_key_together(spark: SparkSession) -> None:
-    """Nor one that Spark shuffles once more; what comes straight from a repartition by the key is together."""
+def test_a_shuffle_that_spark_may_split_is_not_sufficient_for_keys(spark: SparkSession) -> None:
+    """Nor does a shuffle that Spark repeats; the direct result of a repartition by the key does."""
 
     async def same(row: Any) -> dict[str, Any]:
         return {"name": None, "score": None}
@@ -302,7 +296,7 @@ def test_a_shuffle_whose_partitions_spark_may_split_does_not_keep_a_key_together
     df = spark.range(0, 10, 1, 2).selectExpr("id % 3 as k", "id % 5 as j", "id")
     by_key = df.repartition(3, "k")
     cached = df.repartition(4, "k").cache()
-    assert cached.count() == 10  # before that, Spark does not tell how it is partitioned
+    assert cached.count() == 10  # earlier versions do not expose the partitioning
     names = spark.range(3).selectExpr("id as j", "id as other").hint("merge")
     df.createOrReplaceTempView("scattered_rows")
     scattered = [
@@ -324,14 +318,14 @@ def test_a_shuffle_whose_partitions_spark_may_split_does_not_keep_a_key_together
         spark.catalog.clearCache()
 
 
-def test_a_batch_without_rows_is_settled_without_a_call(spark: SparkSession, service: EnrichService) -> None:
-    """The columns are there all the same."""
+def test_an_empty_batch_makes_no_call(spark: SparkSession, service: EnrichService) -> None:
+    """The result has the new columns."""
     out = enrich_batch(spark.range(0), lookup, output=OUTPUT, resource=opener(service.port))
     assert (out.columns, out.count()) == (["id", "name", "score"], 0)
     assert service.calls() == []
 
 
-def test_idempotency_keys_tell_rows_apart_and_survive_another_partitioning(
+def test_idempotency_keys_are_distinct_and_independent_of_partitions(
     spark: SparkSession, service: EnrichService
 ) -> None:
     """The same rows in other partitions have the same keys."""
@@ -348,10 +342,10 @@ def test_idempotency_keys_tell_rows_apart_and_survive_another_partitioning(
 
 
 @pytest.mark.parametrize("storage", ["replicated", "reliable"])
-def test_a_result_may_be_kept_in_safer_places(
+def test_a_result_can_be_stored_on_disk_or_in_checkpoints(
     spark: SparkSession, service: EnrichService, tmp_path: Path, storage: Any
 ) -> None:
-    """With one call a row all the same; what is in the checkpoint directory is deleted with the batch."""
+    """With one call per row; files in the checkpoint directory are deleted with the batch."""
     if storage == "replicated" and spark_version() < (4,):
         with pytest.raises(InvalidPlanError, match="needs Spark 4"):
             enrich_batch(spark.range(3), lookup, output=OUTPUT, storage=storage)
@@ -374,7 +368,7 @@ def test_a_result_may_be_kept_in_safer_places(
 def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
     spark: SparkSession, service: EnrichService, tmp_path: Path, how: str
 ) -> None:
-    """Though one of its partitions had been written; what others have put there stays."""
+    """Although a partition was written; files of other programs stay."""
     spark.sparkContext.setCheckpointDir(str(tmp_path))
     kept = spark.range(3).checkpoint()
     before = set(tmp_path.glob("*/*"))
@@ -393,7 +387,7 @@ def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
         context = TaskContext.get()
         assert context is not None
         for batch in batches:
-            # A task that has not begun to write would make its folder again, when that has been deleted.
+            # A task that starts to write later would create its deleted folder again.
             while context.partitionId() == 0 and not begun():
                 time.sleep(0.02)
             if context.partitionId() == 1:
@@ -417,11 +411,11 @@ def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
     assert kept.count() == 3
 
 
-def test_a_rate_is_the_whole_job_s(spark: SparkSession, service: EnrichService) -> None:
-    """Split over the tasks that run at the same time: here two slots, and four partitions."""
+def test_a_rate_applies_to_the_whole_job(spark: SparkSession, service: EnrichService) -> None:
+    """Concurrent tasks share the rate: two slots and four partitions in this test."""
 
     async def noted(row: Any, ctx: Any) -> dict[str, Any]:
-        # On a busy machine, calls come in later than they are made.
+        # On a busy machine calls arrive later than they are made.
         began = time.monotonic()
         await lookup(row, ctx)
         return {"part": row.id // 30, "began": began}
@@ -436,7 +430,7 @@ def test_a_rate_is_the_whole_job_s(spark: SparkSession, service: EnrichService) 
     )
     rows = out.collect()
     assert called(service) == once_each(120)
-    # Fifteen a second for each of two tasks: no sixteenth within any second.
+    # Fifteen per second for each of two tasks, so no sixteenth call within a second.
     for part in range(4):
         began = sorted(row.began for row in rows if row.part == part)
         assert len(began) == 30
@@ -445,7 +439,7 @@ def test_a_rate_is_the_whole_job_s(spark: SparkSession, service: EnrichService) 
 
 @pytest.mark.any_spark
 def test_a_million_rows_in_one_partition(spark: SparkSession) -> None:
-    """They go through in pieces."""
+    """The engine processes them in chunks."""
 
     async def double(row: Any) -> dict[str, Any]:
         return {"twice": 2 * row.id}
@@ -455,8 +449,8 @@ def test_a_million_rows_in_one_partition(spark: SparkSession) -> None:
     assert (total.total, total.rows) == (999_999 * 1_000_000, 1_000_000)
 
 
-def test_stored_answers_are_used_until_the_version_changes(spark: SparkSession, tmp_path: Path) -> None:
-    """A changed function is not looked into, so its user gives it another version. The output counts by itself."""
+def test_stored_answers_are_reused_until_the_version_changes(spark: SparkSession, tmp_path: Path) -> None:
+    """The function's code is not compared, so a change needs a new version; a changed output is detected."""
 
     def make(prefix: str) -> Any:
         async def name(row: Any) -> dict[str, Any]:
@@ -481,8 +475,8 @@ def test_stored_answers_are_used_until_the_version_changes(spark: SparkSession, 
         answer(make("new"), replay_version=2)
 
 
-def test_a_replay_store_gives_no_row_the_answer_of_another(spark: SparkSession, tmp_path: Path) -> None:
-    """Nor where the columns that tell rows apart are others than before, though their values are the same."""
+def test_a_replay_store_never_mixes_up_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """Nor after a change of the identifying columns, even if their values are equal."""
     df = spark.createDataFrame([(1, 2, "DE", "FR"), (2, 1, "IT", "ES")], "a long, b long, buyer string, seller string")
 
     async def named(row: Any) -> dict[str, Any]:
@@ -506,10 +500,10 @@ def test_a_replay_store_gives_no_row_the_answer_of_another(spark: SparkSession, 
         files = len(list(tmp_path.rglob("*.arrow")))
 
 
-def test_a_replay_store_that_is_damaged_costs_calls_and_nothing_else(
+def test_a_damaged_replay_store_only_costs_calls(
     spark: SparkSession, service: EnrichService, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The driver's log says what was ignored, and what was not kept, once for all tasks."""
+    """The driver's log says what was ignored and what was not stored, once for all tasks."""
     common: dict[str, Any] = {"output": OUTPUT, "resource": opener(service.port), "replay_store": tmp_path.as_uri()}
 
     def run(batch_id: int) -> tuple[int, int, list[str]]:
@@ -530,8 +524,8 @@ def test_a_replay_store_that_is_damaged_costs_calls_and_nothing_else(
     assert "cannot be written, so answers are not kept" in said
 
 
-def test_batch_jobs_of_one_query_leave_each_other_s_results(spark: SparkSession, service: EnrichService) -> None:
-    """They are no micro-batches, of which the next comes only when the one before is over."""
+def test_batch_jobs_of_one_query_keep_each_other_s_results(spark: SparkSession, service: EnrichService) -> None:
+    """Unlike micro-batches, they may run at the same time."""
     common: dict[str, Any] = {"output": OUTPUT, "resource": opener(service.port), "query": "nightly"}
     made = [enrich_batch(spark.range(3), lookup, batch_id=number, **common) for number in range(2)]
     assert [df.count() for df in made] == [3, 3]

@@ -1,4 +1,4 @@
-"""State that a worker process keeps between tasks: which rows and runs share it, and which do not."""
+"""Tests of the state that a worker process keeps between tasks: which rows and runs share it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     by_value(__name__)
-    # One task at a time is one worker, and so one cache.
+    # One task at a time means one worker and therefore one cache.
     with session(tmp_path_factory.mktemp("spark"), **{"spark.master": "local[1]"}) as made:
         yield made
 
 
 def opener(address: str) -> Callable[[], Any]:
-    """A resource."""
+    """Resource for the function."""
 
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[str]:
@@ -39,12 +39,12 @@ def opener(address: str) -> Callable[[], Any]:
 
 
 async def another(row: Any, ctx: Any) -> dict[str, str]:
-    """Never the same twice, so an equal answer has come out of the cache."""
+    """Return a new value for each call, so an equal answer comes from the cache."""
     return {"answer": uuid.uuid4().hex}
 
 
 def answer(spark: SparkSession, query: str, **options: Any) -> str:
-    """Of the query's only row."""
+    """Return the answer for the query's only row."""
     (row,) = enrich_batch(spark.sql(query), another, output="answer string", cache=Cache(), **options).collect()
     return str(row.answer)
 
@@ -73,20 +73,20 @@ ROW = "select 7 as id, 1 as home, 1 as work"
 def test_another_request_is_not_answered_from_the_cache(
     spark: SparkSession, one: dict[str, Any], other: dict[str, Any]
 ) -> None:
-    """Though its values are equal; what was asked before is still known."""
+    """Although the values are equal; earlier requests stay cached."""
     first = answer(spark, **one)
     assert answer(spark, **other) != first
     assert answer(spark, **one) == first
 
 
-def test_what_the_function_does_not_get_makes_no_other_request(spark: SparkSession) -> None:
-    """Nor does its place in the DataFrame, or whether it could be null."""
+def test_columns_outside_the_request_do_not_affect_the_cache(spark: SparkSession) -> None:
+    """Neither do the position and nullability of a column."""
     first = answer(spark, "select 3 as only_here, 4 as more", input_cols="only_here")
     assert answer(spark, "select 'x' as more, if(rand() < 2, 3, null) as only_here", input_cols="only_here") == first
 
 
 def test_equal_rows_share_a_call_within_a_partition(spark: SparkSession) -> None:
-    """Across partitions only where they have been brought together before."""
+    """Across partitions only after a shuffle by the columns."""
     equal = spark.range(0, 40, 1, 4).selectExpr("id", "'DE' as country")
     for df, calls in ((equal, 4), (equal.repartition(4, "country"), 1)):
         made = enrich_batch(df, another, output="answer string", coalesce_by="country")
@@ -104,10 +104,10 @@ def test_equal_rows_share_a_call_within_a_partition(spark: SparkSession) -> None
         ("map(1, 'a' collate de)", "de"),
     ],
 )
-def test_text_that_spark_compares_in_its_own_way_tells_no_rows_apart(
+def test_a_collated_column_cannot_identify_rows(
     spark: SparkSession, form: Callable[..., Any], text: str, collation: str
 ) -> None:
-    """To Spark `a` and `A` may be one value; what only travels along may be so."""
+    """With a collation, `a` and `A` may be equal for Spark; such a column is allowed only outside the request."""
     df = spark.sql(f"select 1 as id, {text} as name, 'b' collate UTF8_BINARY as plain")
     rows: dict[str, dict[str, Any]] = {
         "key": {"key": ["id", "name"]},
@@ -141,10 +141,10 @@ async def fetch(row: Any, ctx: Any) -> dict[str, int]:
     return {"answer": row.id}
 
 
-def test_a_service_that_says_retry_after_does_not_hold_back_another(
+def test_retry_after_of_one_service_does_not_delay_another(
     spark: SparkSession, service: EnrichService, tmp_path: Path
 ) -> None:
-    """The function is the same; the resource tells the services apart."""
+    """With the same function, because the resource identifies the service."""
     service.script(rules=[rule(".*", forever={"status": 429, "retry_after": 60})])
 
     def answered(url: str) -> int:
@@ -167,7 +167,7 @@ def test_a_service_that_says_retry_after_does_not_hold_back_another(
 
 @pytest.mark.parametrize("form", [enrich, enrich_batch])
 def test_an_accumulator_in_the_function_counts_every_call(spark: SparkSession, form: Callable[..., Any]) -> None:
-    """Spark registers an accumulator for the task that unpickles it; four tasks share one worker here."""
+    """Spark registers an accumulator for the task that unpickles it; in this test four tasks share one worker."""
     counter = spark.sparkContext.accumulator(0)
 
     async def counted(row: Any, ctx: Any) -> dict[str, int]:
@@ -178,8 +178,8 @@ def test_an_accumulator_in_the_function_counts_every_call(spark: SparkSession, f
     assert counter.value == 40
 
 
-def test_an_accumulator_in_the_resource_is_refused(spark: SparkSession) -> None:
-    """A resource outlives its task, and Spark reads an accumulator at the end of the task alone."""
+def test_an_accumulator_in_the_resource_is_rejected(spark: SparkSession) -> None:
+    """A resource outlives its task, but Spark reads an accumulator only at the end of the task."""
     counter = spark.sparkContext.accumulator(0)
 
     @contextlib.asynccontextmanager

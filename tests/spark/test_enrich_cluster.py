@@ -1,4 +1,4 @@
-"""Enrichment on executors of their own, with a bare Python, one of which is killed; judged by the service's log."""
+"""Tests of enrichment on separate executors with a bare Python, one of which is killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spark.harness import DEADLINE_SECONDS, Lab, Run, environment, file_reporter
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.mark.timeout(1800)]
 
 CLUSTER = {"spark.master": "local-cluster[2,1,1024]", "spark.executor.memory": "1g"}
-#: Both executors are there from the first task on, so each has something of every batch, and of every shuffle.
+#: Both executors run from the first task on, so each has a part of every batch and shuffle.
 BOTH = {
     "spark.scheduler.minRegisteredResourcesRatio": "1",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "10min",
@@ -33,14 +33,14 @@ BOTH = {
 }
 HELD = {"held": True}
 ROWS = 100
-#: Calls at a time of one task of the stream's, as the job has it.
+#: Concurrent calls per task in the stream job.
 IN_FLIGHT = 5
 BATCHES = range(3)
 
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment that has pyarrow and nothing else."""
+    """Python of an environment that has only pyarrow."""
     folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
@@ -62,7 +62,7 @@ def service(tmp_path: Path) -> Iterator[EnrichService]:
 def start(
     lab: Lab, service: EnrichService, bare: Path, *arguments: str, job: str = "enrich_cluster.py", **settings: str
 ) -> Run:
-    # The driver's own environment has everything; what it puts on the executors' path must not give it away.
+    # The driver's environment has all packages, and its path must not reach the executors.
     env = {"PYSPARK_PYTHON": str(bare), "PYSPARK_DRIVER_PYTHON": sys.executable}
     defaults = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"), "async-queued"), **CLUSTER, **settings}
     return lab.start(job, str(service.port), *arguments, defaults=defaults, env=env)
@@ -82,15 +82,13 @@ def rows_of(run: Run, batch: int) -> list[int]:
 
 
 def whole(run: Run) -> bool:
-    """Every batch is committed, with every row once."""
+    """Return whether every batch is committed with every row once."""
     assert run.commits("checkpoint") == list(BATCHES)
     return all(rows_of(run, batch) == list(range(ROWS * batch, ROWS * (batch + 1))) for batch in BATCHES)
 
 
-def test_executors_with_a_bare_python_enrich_and_keep_what_they_opened(
-    lab: Lab, service: EnrichService, bare: Path
-) -> None:
-    """The package ships itself, and a resource is opened once a worker process, over three micro-batches."""
+def test_executors_with_a_bare_python_enrich_and_reuse_resources(lab: Lab, service: EnrichService, bare: Path) -> None:
+    """The package ships itself, and each worker process opens the resource once for three micro-batches."""
     run = start(lab, service, bare, **BOTH)
     truth = finished(run)
     assert truth["there"] == [[["pyarrow"], os.path.realpath(bare.parent.parent)]] * 4
@@ -107,16 +105,14 @@ def test_executors_with_a_bare_python_enrich_and_keep_what_they_opened(
         assert (event["enrich.rows"], event["enrich.calls"], event["enrich.attempts"]) == (ROWS, ROWS, ROWS)
         assert event["enrich.failures"] == event["enrich.retries"] == 0
         assert 0 < event["enrich.latency.p50_ms"] <= event["enrich.latency.p99_ms"]
-    # On Spark's bus, an event is in its place: the batch's enrichment before its commit.
+    # The enrichment event of a batch comes before its commit.
     names = [e["name"] for e in run.events() if e["name"] in ("EnrichmentEvent", "BatchCommitEvent")]
     assert names == ["EnrichmentEvent", "BatchCommitEvent"] * len(BATCHES)
 
 
-def test_an_executor_that_is_killed_mid_batch_costs_its_own_calls_and_no_row(
-    lab: Lab, service: EnrichService, bare: Path
-) -> None:
-    """What is called again has the same key; the event counts each row once."""
-    # In the second batch each task comes to a standstill, when the first half of its rows has been answered.
+def test_an_executor_killed_during_a_batch_costs_only_calls(lab: Lab, service: EnrichService, bare: Path) -> None:
+    """Repeated calls have the same idempotency key; the event counts each row once."""
+    # In the second batch each task blocks after half of its rows.
     service.script(rules=[rule("1[5-9].", HELD)])
     run = start(lab, service, bare, **BOTH)
 
@@ -136,7 +132,7 @@ def test_an_executor_that_is_killed_mid_batch_costs_its_own_calls_and_no_row(
     counted = Counter(call.key for call in calls)
     assert set(counted) == {str(row) for row in range(ROWS * len(BATCHES))}
     again = [int(key) for key, number in counted.items() if number > 1]
-    # The first batch was committed, the third had not begun.
+    # The first batch was committed, the third had not started.
     assert all(ROWS <= row < 2 * ROWS for row in again)
     assert len(again) > IN_FLIGHT
     for key in map(str, again):
@@ -144,10 +140,10 @@ def test_an_executor_that_is_killed_mid_batch_costs_its_own_calls_and_no_row(
     assert [e["attributes"]["enrich.rows"] for e in run.named("EnrichmentEvent")] == [ROWS] * len(BATCHES)
 
 
-def test_an_executor_that_is_lost_after_its_batch_has_settled_fails_it_and_calls_nobody(
+def test_an_executor_lost_after_its_batch_settled_fails_the_batch_without_calls(
     lab: Lab, service: EnrichService, bare: Path
 ) -> None:
-    """What it held is gone; Spark could only have it by calling again, and must not."""
+    """Its stored rows are lost; Spark could only rebuild them with new calls and must not."""
     run = start(lab, service, bare, "wait")
     run.wait_until_said("settled-1", DEADLINE_SECONDS)
     called = Counter(call.key for call in service.calls())
@@ -160,15 +156,13 @@ def test_an_executor_that_is_lost_after_its_batch_has_settled_fails_it_and_calls
     assert Counter(call.key for call in service.calls()) == called == Counter(map(str, range(2 * ROWS)))
 
 
-def test_executors_that_come_and_go_exceed_no_rate_and_call_nobody_again(
-    lab: Lab, service: EnrichService, bare: Path
-) -> None:
-    """With dynamic allocation: there is none when the batch begins, and none any more when its result is used."""
+def test_dynamic_allocation_keeps_the_rate_and_repeats_no_call(lab: Lab, service: EnrichService, bare: Path) -> None:
+    """Dynamic allocation without executors at the start of the batch and at the use of its result."""
     dynamic = {
         "enabled": "true",
         "shuffleTracking.enabled": "true",
         "maxExecutors": "2",
-        # None may go before the batch has settled, however slow the machine is.
+        # No executor may be removed before the batch settles, even on a slow machine.
         "executorIdleTimeout": "1h",
         "cachedExecutorIdleTimeout": "1h",
     }
@@ -186,17 +180,17 @@ def test_executors_that_come_and_go_exceed_no_rate_and_call_nobody_again(
     assert run.wait() != 0
     assert re.search(r"Checkpoint block rdd_\d+_\d+ not found", run.log)
     assert run.output.count("spark.dynamicAllocation.cachedExecutorIdleTimeout is 1h: Spark removes an executor") == 1
-    # Ten a second, of which each of the two tasks has half, whichever of the executors has come first.
+    # Ten per second, half for each of the two tasks, in any order of the executors.
     check_halves_of_ten_a_second(service, let_go)
 
 
 @pytest.mark.parametrize("cluster", ["", "standalone"])
-def test_an_executor_in_the_place_of_one_that_was_lost_exceeds_no_rate(
+def test_a_replacement_executor_keeps_the_rate(
     lab: Lab, service: EnrichService, bare: Path, tmp_path: Path, cluster: str
 ) -> None:
-    """It comes in the middle of the batch; a standalone cluster does not tell that it will, but there were two."""
+    """It starts during the batch; a standalone cluster does not announce it, but there were two executors before."""
     service.script(rules=[rule("0|10", HELD)])
-    # Executors are started by a Java that can be held back.
+    # Executors use a Java whose start the test can delay.
     java = tmp_path / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     closed = tmp_path / "closed"
@@ -218,17 +212,17 @@ def test_an_executor_in_the_place_of_one_that_was_lost_exceeds_no_rate(
 
 
 def released(service: EnrichService) -> float:
-    """Lets go of the calls that are held; gives the moment before that."""
+    """Release the held calls; return the time before that."""
     moment = time.monotonic()
     service.release()
     return moment
 
 
 def check_halves_of_ten_a_second(service: EnrichService, let_go: float) -> None:
-    """Two tasks of ten rows have called once for each, and never sooner than they may.
+    """Verify that two tasks of ten rows called once per row and never faster than allowed.
 
-    Each makes one call at a time, and the first was held until then: the next one is made at that moment at the
-    soonest, and all after it a fifth of a second apart. On a slow machine they only come later.
+    Each task makes one call at a time, and its first call is held until ``let_go``: the second call starts at that time
+    or later, and each further one a fifth of a second later. On a slow machine calls only start later.
     """
     calls = service.calls()
     assert Counter(call.key for call in calls) == Counter(map(str, range(20)))
@@ -239,10 +233,10 @@ def check_halves_of_ten_a_second(service: EnrichService, let_go: float) -> None:
 
 
 def replaced(lab: Lab, service: EnrichService, bare: Path, *arguments: str) -> Run:
-    """Two tasks of partition 0 are at work, and each has a call of row 0 that is held; so will be others' calls.
+    """Start a run in which two tasks of partition 0 each have a held call of row 0.
 
-    The executor of partition 1 is killed, and with it what it had of the shuffle: so its stage is attempted anew, with
-    all that is not finished, and partition 0 is still at work on the other executor.
+    The executor of partition 1 is killed with its shuffle output. Spark attempts the stage again with all unfinished
+    partitions, while partition 0 still runs on the other executor.
     """
     run = start(lab, service, bare, *arguments, job="enrich_replaced.py", **BOTH, **{"spark.locality.wait": "0s"})
     run.wait_for(
@@ -264,11 +258,11 @@ REPLACED_ROWS = 12
 
 
 def test_of_two_results_of_a_partition_one_is_kept(lab: Lab, service: EnrichService, bare: Path) -> None:
-    """Both attempts end, one with a failure; every reader sees the same one."""
+    """Both attempts end, one with a failure; every reader sees the same result."""
     service.script(rules=[rule("0", HELD, {**HELD, "status": 500}), rule("1|2", forever=HELD)])
     run = replaced(lab, service, bare)
     service.release("0")
-    # Executors have one core each: where the other partitions are called, both tasks of this one are over.
+    # Executors have one core each: once the other partitions make calls, both tasks of partition 0 have ended.
     run.wait_for(
         "the ends of both",
         lambda: len(calls_of(service, "1")) == 2 and len(calls_of(service, "2")) == 1,
@@ -282,8 +276,8 @@ def test_of_two_results_of_a_partition_one_is_kept(lab: Lab, service: EnrichServ
     assert all(read == reads[0] for read in reads)
 
 
-def test_a_task_that_another_has_replaced_is_told(lab: Lab, service: EnrichService, bare: Path) -> None:
-    """It ends its calls while their answers are still to come, and Spark does not mind."""
+def test_a_replaced_task_cancels_its_calls(lab: Lab, service: EnrichService, bare: Path) -> None:
+    """It cancels its calls in flight, without a failure in Spark."""
     service.script(rules=[rule("[012]", forever=HELD)])
     run = replaced(lab, service, bare, "told")
     run.wait_for("the older to give up its call", lambda: calls_of(service, "0")[0].outcome == "gone")

@@ -1,4 +1,4 @@
-"""What cannot be is refused with one clear message, before a task runs where possible, else with the row's place."""
+"""Tests of invalid input: one clear message, before a task runs if possible, else with the row's position."""
 
 from __future__ import annotations
 
@@ -92,16 +92,16 @@ async def holds_a_lock(row: Any) -> dict[str, Any]:
         (holds_a_lock, {}, "fn holds_a_lock .* cannot be sent to the executors: it uses 'LOCK', of type lock"),
     ],
 )
-def test_what_cannot_be_is_refused_before_a_task_runs(
+def test_invalid_arguments_are_rejected_before_a_task_runs(
     df: DataFrame, fn: Callable[..., Any], arguments: dict[str, Any], message: str
 ) -> None:
-    """One sentence: what, what was given, what is allowed."""
+    """One sentence with the subject, the value and the allowed values."""
     with pytest.raises(InvalidPlanError, match=message):
         enrich_batch(df, fn, **{"output": "x long", **arguments})
 
 
-def test_a_column_called_as_the_one_for_failures_is_in_its_way_where_that_is_made(df: DataFrame) -> None:
-    """By default, it may be there: an earlier enrichment has left it."""
+def test_a_column_with_the_name_of_the_failure_column_is_rejected_if_it_is_added(df: DataFrame) -> None:
+    """With the default on_failure it is allowed; an earlier enrichment may have added it."""
     failed = df.withColumnRenamed("twice", "failure")
     for on_failure in ("fail", "null"):
         made = enrich_batch(failed, fine, output="x long", on_failure=on_failure)
@@ -113,8 +113,8 @@ def test_a_column_called_as_the_one_for_failures_is_in_its_way_where_that_is_mad
     assert made.columns == ["id", "failure", "x", "why"]
 
 
-def test_a_dataframe_without_columns_is_refused(spark: SparkSession) -> None:
-    """Spark would pass on batches of no columns, which have no rows: they would be gone without a word."""
+def test_a_dataframe_without_columns_is_rejected(spark: SparkSession) -> None:
+    """Spark would pass batches without columns and therefore without rows, which loses the rows silently."""
     for form in (enrich_batch, enrich):
         with pytest.raises(InvalidPlanError, match="the DataFrame has no columns, so Spark passes none of its rows on"):
             form(spark.range(3).select(), fine, output="x long")
@@ -132,18 +132,18 @@ def test_a_dataframe_without_columns_is_refused(spark: SparkSession) -> None:
         ("named_struct('a', 1, 'a', 2)", "'c', a struct with several fields 'a',"),
     ],
 )
-def test_a_column_that_arrow_does_not_carry_is_refused_although_the_function_does_not_get_it(
+def test_a_column_unsupported_by_arrow_is_rejected_even_outside_the_request(
     df: DataFrame, column: str, told: str
 ) -> None:
-    """It would go through the function's tasks all the same."""
+    """The column passes through the function's tasks nevertheless."""
     wide = df.selectExpr("*", f"{column} as c")
     for form in (enrich_batch, enrich):
         with pytest.raises(InvalidPlanError, match=f"the DataFrame has {told} which Arrow does not carry"):
             form(wide, fine, output="x long", input_cols="id")
 
 
-def test_what_the_lazy_form_cannot_do_is_refused(spark: SparkSession, df: DataFrame) -> None:
-    """It has no second DataFrame and no whole batch; and a stream is no batch."""
+def test_options_unsupported_by_the_lazy_form_are_rejected(spark: SparkSession, df: DataFrame) -> None:
+    """Dead letters and max_failure_ratio need a settled batch, and enrich_batch needs a batch."""
     with pytest.raises(InvalidPlanError, match=r"dead_letter.*use enrich_batch"):
         enrich(df, fine, output="x long", on_failure="dead_letter")
     with pytest.raises(InvalidPlanError, match="max_failure_ratio is of a whole batch"):
@@ -156,7 +156,7 @@ def test_what_the_lazy_form_cannot_do_is_refused(spark: SparkSession, df: DataFr
 
 
 def answering(df: DataFrame, answer: Any, output: str, **options: Any) -> str:
-    """The message with which a batch fails in which the seventh row's answer is this one."""
+    """Return the error of a batch in which the seventh row has this answer."""
 
     async def fn(row: Any) -> Any:
         return answer if row.id == 6 else {"x": 1}
@@ -176,18 +176,18 @@ def answering(df: DataFrame, answer: Any, output: str, **options: Any) -> str:
         (SECRET, "x long", "the function returned str, not a mapping with x"),
     ],
 )
-def test_an_answer_that_does_not_fit_names_the_row_and_no_value(
+def test_an_invalid_answer_is_reported_with_the_row_but_no_value(
     df: DataFrame, answer: Any, output: str, message: str
 ) -> None:
-    """By partition and place there."""
+    """The message has the partition and the position in it."""
     said = answering(df, answer, output)
     assert f"partition 1, row 1: OutputError: {message}" in said
     assert SECRET not in said
 
 
 @pytest.mark.parametrize("zone", ["GMT+5", "PST"])
-def test_a_zone_that_python_does_not_know_fails_no_row(spark: SparkSession, zone: str) -> None:
-    """Spark takes it for the session; what the function gets is the moment, and the key is the same as in any zone."""
+def test_a_time_zone_unknown_to_python_fails_no_row(spark: SparkSession, zone: str) -> None:
+    """The session may have such a zone; the function gets the same instant and key as in any zone."""
 
     async def key(row: Any, ctx: Any) -> dict[str, Any]:
         return {"at": row.t["at"].timestamp(), "key": ctx.idempotency_key}
@@ -206,8 +206,8 @@ def test_a_zone_that_python_does_not_know_fails_no_row(spark: SparkSession, zone
     assert at == 1.0
 
 
-def test_a_programming_error_is_not_tried_again(df: DataFrame) -> None:
-    """It would only be made once more."""
+def test_a_programming_error_is_not_retried(df: DataFrame) -> None:
+    """A retry would raise the same error."""
 
     async def wrong(row: Any) -> Any:
         return {"x": row.idd}
@@ -216,12 +216,12 @@ def test_a_programming_error_is_not_tried_again(df: DataFrame) -> None:
         enrich_batch(df, wrong, output="x long", retry=Retry(attempts=4, initial=0.01))
     assert {sample.failure.attempts for sample in caught.value.samples} == {1}
     assert "AttributeError" in str(caught.value)
-    # Python 3.10 knows no more of it than its last name.
+    # Python 3.10 only knows its last name.
     assert re.search(r"[. ]wrong\)", str(caught.value))
 
 
-def test_a_resource_that_does_not_open_fails_every_row_with_its_reason(df: DataFrame) -> None:
-    """It is not taken for the rows' fault, nor tried for each of them."""
+def test_a_resource_that_fails_to_open_fails_every_row_with_its_reason(df: DataFrame) -> None:
+    """The resource is not opened again for each row."""
 
     @contextlib.asynccontextmanager
     async def refusing() -> Any:
@@ -233,8 +233,8 @@ def test_a_resource_that_does_not_open_fails_every_row_with_its_reason(df: DataF
     assert {sample.failure.kind for sample in caught.value.samples} == {"resource"}
 
 
-def test_a_function_that_blocks_the_loop_is_named(df: DataFrame, caplog: pytest.LogCaptureFixture) -> None:
-    """All calls of its worker stand still meanwhile."""
+def test_a_function_that_blocks_the_loop_is_logged(df: DataFrame, caplog: pytest.LogCaptureFixture) -> None:
+    """It blocks all calls of its worker."""
 
     async def blocks(row: Any) -> dict[str, Any]:
         if row.id == 3:
@@ -248,8 +248,8 @@ def test_a_function_that_blocks_the_loop_is_named(df: DataFrame, caplog: pytest.
     assert "test_enrich_input.py" in said
 
 
-def test_hot_keys_are_named(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
-    """A batch is no faster than its most frequent key."""
+def test_hot_keys_are_logged(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    """The most frequent key limits the speed of a batch."""
     df = spark.range(0, 400, 1, 1).selectExpr("if(id % 4 = 0, cast(id as string), 'hot one') as k")
     enrich_batch(df, enough, output="x long", key="k")
     (said,) = [record.getMessage() for record in caplog.records if "hot key" in record.getMessage()]

@@ -1,4 +1,4 @@
-"""Columns whose names Spark would read as a path or a quote, in every place where a column is named."""
+"""Tests of columns whose names Spark would parse as a path or a quote, wherever a column is named."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OUTPUT = StructType([StructField("new.x", LongType()), StructField("new`y", Long
 
 @pytest.fixture(scope="module")
 def df(spark: SparkSession) -> DataFrame:
-    # `a.b` is also what Spark would take for the part of a struct.
+    # Spark would also parse `a.b` as a field of a struct.
     return spark.range(0, 6, 1, 2).selectExpr(
         "id as `a.b`", "id * 10 as `c``d`", "named_struct('b', -1) as a", "id % 2 as k"
     )
@@ -40,15 +40,15 @@ async def keyed(row: Any, ctx: Any) -> dict[str, Any]:
 
 
 def values(df: DataFrame) -> list[tuple[Any, ...]]:
-    """Without the struct."""
+    """Return the values without the struct."""
     return [(row[0], row[1], *row[3:]) for row in df.collect()]
 
 
 ANSWERED = [(number, 10 * number, number % 2, 100 + number, 100 + 10 * number) for number in range(5)]
 
 
-def test_rows_have_their_answers_whatever_columns_are_called(df: DataFrame) -> None:
-    """Settled or lazy: the same names come out that went in."""
+def test_rows_have_their_answers_for_any_column_names(df: DataFrame) -> None:
+    """Settled or lazy: the output has the names of the input."""
     fine = df.where(col("k") >= 0).where("`a.b` < 5")
     for made in (enrich_batch(fine, both, output=OUTPUT), enrich(fine, both, output=OUTPUT)):
         assert made.columns == ["a.b", "c`d", "a", "k", "new.x", "new`y"]
@@ -56,8 +56,8 @@ def test_rows_have_their_answers_whatever_columns_are_called(df: DataFrame) -> N
         assert first(made).a.b == -1
 
 
-def test_a_column_that_the_function_does_not_get_may_be_called_anything(df: DataFrame) -> None:
-    """Such a DataFrame failed as a whole."""
+def test_a_column_outside_the_request_may_have_any_name(df: DataFrame) -> None:
+    """Regression: such a DataFrame failed."""
 
     async def fn(row: Any) -> dict[str, Any]:
         return {"x": row.k}
@@ -66,8 +66,8 @@ def test_a_column_that_the_function_does_not_get_may_be_called_anything(df: Data
     assert values(made) == [(number, 10 * number, number % 2, number % 2) for number in range(6)]
 
 
-def test_failures_and_dead_letters_have_such_names_too(df: DataFrame) -> None:
-    """In a column, settled or lazy, and in a DataFrame of their own."""
+def test_failures_and_dead_letters_may_have_any_column_names(df: DataFrame) -> None:
+    """In a column, settled or lazy, and in a separate DataFrame."""
     once: Any = {"output": OUTPUT, "failure_column": "why.not", "retry": Retry(attempts=1)}
     for made in (
         enrich_batch(df, both, on_failure="column", **once),
@@ -93,22 +93,22 @@ def test_failures_and_dead_letters_have_such_names_too(df: DataFrame) -> None:
         {"input_cols": ["a.b"], "key": "c`d", "sort_within_key": ["A.B", "k"]},
     ],
 )
-def test_such_columns_may_be_named(df: DataFrame, arguments: dict[str, Any]) -> None:
-    """As the DataFrame has them: a text is a name, never an expression."""
+def test_special_column_names_can_be_arguments(df: DataFrame, arguments: dict[str, Any]) -> None:
+    """A string is a column name, never an expression."""
     made = enrich_batch(df, dotted, output=OUTPUT, **arguments)
     assert sorted(values(made)) == [(number, 10 * number, number % 2, number, 1) for number in range(6)]
 
 
-def test_an_expression_to_sort_by_stays_one(df: DataFrame) -> None:
-    """Only texts are names."""
+def test_sort_expressions_are_not_names(df: DataFrame) -> None:
+    """Only strings are names."""
     made = enrich_batch(
         df.coalesce(1), dotted, output=OUTPUT, input_cols="a.b", key="k", sort_within_key=col("`a.b`").desc()
     )
     assert [row[0] for row in values(made)] == [5, 4, 3, 2, 1, 0]
 
 
-def test_idempotency_keys_are_those_of_the_real_names(df: DataFrame) -> None:
-    """By such a column alone, and the same as if it had another name."""
+def test_idempotency_keys_do_not_depend_on_special_names(df: DataFrame) -> None:
+    """Keys by such a column equal keys by a column of another name."""
     made = [row.x for row in enrich_batch(df, keyed, output="x string", idempotency_cols="a.b").collect()]
     renamed = df.withColumnRenamed("a.b", "e").select("e")
     assert made == [row.x for row in enrich_batch(renamed, keyed, output="x string").collect()]
@@ -116,10 +116,8 @@ def test_idempotency_keys_are_those_of_the_real_names(df: DataFrame) -> None:
 
 
 @pytest.mark.parametrize("first", ["a.b", "plain"])
-def test_names_that_differ_in_capitals_alone_are_refused_where_they_are_one_to_spark(
-    spark: SparkSession, first: str
-) -> None:
-    """Before a call: beside such a name as `a.b`, Spark found it out when all had been made."""
+def test_names_that_differ_only_in_case_are_rejected_unless_case_sensitive(spark: SparkSession, first: str) -> None:
+    """Before the first call: with a name like `a.b`, Spark raised an error only after all calls."""
     twins = spark.range(3).select(*(col("id").alias(name) for name in (first, "x", "X")))
 
     async def called(row: Any) -> dict[str, Any]:

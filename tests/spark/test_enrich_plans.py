@@ -1,4 +1,4 @@
-"""What is read off Spark's plan without running anything: where rows of a key lie, and in how many partitions."""
+"""Tests of what Spark's plan shows without running a job: partitioning by keys, and number of partitions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def same(row: Any) -> dict[str, Any]:
 
 
 def changed(batches: Iterator[Any]) -> Iterator[Any]:
-    """The key is another one afterwards."""
+    """Change the key."""
     for batch in batches:
         yield batch.set_column(0, "k", batch.column("id"))
 
@@ -36,14 +36,14 @@ def changed_frames(frames: Iterator[Any]) -> Iterator[Any]:
         lambda df: df.mapInArrow(changed, df.schema),
         lambda df: df.mapInPandas(changed_frames, df.schema),
         lambda df: df.mapInArrow(changed, df.schema).where("id > 1"),
-        # It changes nothing, but who knows that a function does not?
+        # It changes nothing, but the plan cannot show that.
         lambda df: enrich(df, same, output="earlier string"),
     ],
 )
-def test_behind_a_function_over_whole_batches_nobody_knows_where_keys_lie(
+def test_partitioning_is_unknown_after_a_function_over_batches(
     spark: SparkSession, through: Callable[[DataFrame], DataFrame]
 ) -> None:
-    """Spark says of what it makes that it lies by a column of that name, which is not the one it has now."""
+    """Spark reports partitioning by a column of that name, but the function may have changed the column."""
     df = spark.range(0, 40, 1, 2).selectExpr("id % 3 as k", "id").repartition(2, "k")
     enrich(df, same, output="answer string", key="k")
     with pytest.raises(InvalidPlanError, match="give sort_within_key"):
@@ -53,7 +53,7 @@ def test_behind_a_function_over_whole_batches_nobody_knows_where_keys_lie(
 
 @pytest.fixture(params=["false", "true"], ids=["as planned", "adaptive"])
 def adaptive(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[bool]:
-    """Spark decides in advance, or while it runs; and sorts into more than one partition."""
+    """With and without adaptive execution; sorts use more than one partition."""
     settings = {"spark.sql.adaptive.enabled": request.param, "spark.sql.shuffle.partitions": "3"}
     before = {name: spark.conf.get(name) for name in settings}
     for name, value in settings.items():
@@ -65,7 +65,7 @@ def adaptive(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[bo
 
 
 def jobs(spark: SparkSession) -> int:
-    """That Spark has begun."""
+    """Return the jobs that Spark has started."""
     return int(spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs())
 
 
@@ -87,10 +87,10 @@ def ordered(df: DataFrame) -> DataFrame:
         (lambda df: ordered(df).cache().where("id > 1"), None),
     ],
 )
-def test_to_define_an_enrichment_runs_nothing(
+def test_defining_an_enrichment_runs_no_job(
     spark: SparkSession, adaptive: bool, made: Callable[[DataFrame], DataFrame], planned: int | None
 ) -> None:
-    """Neither a job that finds out how to sort, nor a broadcast, a subquery or a cache; of an inner one, no calls."""
+    """No sampling for a sort, no broadcast, subquery or cache, and no calls of an inner enrichment."""
     df = made(spark.range(0, 40, 1, 2))
     before = jobs(spark)
     enrich(df, same, output="answer string", rate_limit=100)
@@ -112,10 +112,10 @@ def test_to_define_an_enrichment_runs_nothing(
         (lambda df: df.sparkSession.createDataFrame(df.rdd.map(tuple), "id long"), 4),
     ],
 )
-def test_partitions_that_are_there_already_are_counted(
+def test_existing_partitions_are_counted(
     spark: SparkSession, adaptive: bool, made: Callable[[DataFrame], DataFrame], partitions: int
 ) -> None:
-    """Where rows are taken as they come."""
+    """For input without a shuffle."""
     df = made(spark.range(0, 40, 1, 4))
     before = jobs(spark)
     assert partitions_of(df) == partitions
@@ -123,7 +123,7 @@ def test_partitions_that_are_there_already_are_counted(
 
 
 def test_partitions_of_files_are_counted(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark has listed them when they were named."""
+    """Spark lists the files when the DataFrame is created."""
     spark.range(0, 40, 1, 4).write.parquet(str(tmp_path / "rows"))
     df = spark.read.parquet(str(tmp_path / "rows")).coalesce(3).where("id > 3")
     before = jobs(spark)

@@ -1,4 +1,4 @@
-"""Enrichment in foreachBatch: commits, restarts and replays, judged by the service's log and by the checkpoint."""
+"""Tests of enrichment in foreachBatch: commits, restarts and replays, by the service's log and the checkpoint."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 OUTPUT = "name string, score double"
 SECONDS = 240
-#: A call that the service does not answer, so that only who makes it can end it.
+#: Step without an answer, so that only the caller can end the call.
 HELD = {"held": True}
 WITHOUT_END: Any = {"timeout": None, "total_timeout": None}
 
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """In which Spark by itself ends no worker of a job that is over, which it does after two seconds otherwise."""
+    """Session in which Spark does not kill the workers of finished jobs; by default it does after two seconds."""
     by_value(__name__)
     with session(tmp_path_factory.mktemp("spark"), **{"spark.python.task.killTimeout": "1h"}) as made:
         yield made
@@ -43,7 +43,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Two files of ten rows: two micro-batches."""
+    """Two files of ten rows for two micro-batches."""
     folder = tmp_path / "source"
     folder.mkdir()
     for number in range(2):
@@ -54,12 +54,12 @@ def source(tmp_path: Path) -> Path:
 def add_file(folder: Path, number: int) -> None:
     file = folder / f"{number}.json"
     file.write_text("".join(f'{{"id": {row}}}\n' for row in range(10 * number, 10 * number + 10)), encoding="utf-8")
-    # A file source takes the oldest first.
+    # A file source reads the oldest file first.
     os.utime(file, (time.time() - 100 + number,) * 2)
 
 
 def writing(target: Path, service: EnrichService, **options: Any) -> Callable[[DataFrame, int], None]:
-    """What a user's foreachBatch does."""
+    """Return a typical foreachBatch function."""
     port = service.port
 
     def process(df: DataFrame, batch_id: int) -> None:
@@ -74,31 +74,31 @@ def finish(query: Any) -> None:
 
 
 def written(target: Path, batch: int) -> list[Mapping[str, Any]]:
-    """The rows of a batch's sink."""
+    """Return the rows in a batch's sink."""
     files = sorted((target / str(batch)).glob("*.json"))
     return [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
 
 
 def stored(spark: SparkSession) -> set[int]:
-    """The RDDs that are stored, by their ids."""
+    """Return the ids of the stored RDDs."""
     return {int(number) for number in dict(spark.sparkContext._jsc.getPersistentRDDs())}
 
 
 def running_tasks(spark: SparkSession) -> int:
-    """Of all jobs, also of those that are over already."""
+    """Return the number of running tasks, including those of finished jobs."""
     (driver,) = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
     return int(driver.numRunningTasks())
 
 
 def outcomes(service: EnrichService) -> list[str]:
-    """What became of the calls."""
+    """Count the outcomes of the calls."""
     return [call.outcome for call in service.calls()]
 
 
-def test_a_batch_is_committed_only_after_its_last_call_has_answered(
+def test_a_batch_is_committed_after_its_last_answer(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """By the clock of the file system and the service's."""
+    """By the times of the commit file and of the service's log."""
     service.script(delay=0.02, tail=[0.2, 0.3])
     offset = time.time() - time.monotonic()
     query = stream(spark, source, tmp_path / "checkpoint", writing(tmp_path / "sink", service, max_in_flight=3))
@@ -114,10 +114,10 @@ def test_a_batch_is_committed_only_after_its_last_call_has_answered(
         ]
 
 
-def test_a_batch_that_fails_is_not_committed_and_runs_again(
+def test_a_failed_batch_is_not_committed_and_runs_again(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """The same batch id, the same idempotency keys."""
+    """With the same batch id and the same idempotency keys."""
     service.script(rules=[rule("13", forever={"status": 503})])
     process = writing(tmp_path / "sink", service, retry=ONCE)
     with pytest.raises(
@@ -137,10 +137,10 @@ def test_a_batch_that_fails_is_not_committed_and_runs_again(
 
 
 @pytest.mark.parametrize("query", [None, "mine"])
-def test_what_a_batch_stores_is_released_at_the_next_one_and_at_the_end(
+def test_stored_data_is_released_at_the_next_batch_and_at_the_end(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path, query: str | None
 ) -> None:
-    """Nobody has to ask for it; also where the query has a name of the user's for its keys."""
+    """Without a call by the user; also if the query has a user-defined name for its keys."""
     add_file(source, 2)
     before = stored(spark)
     seen = []
@@ -149,7 +149,7 @@ def test_what_a_batch_stores_is_released_at_the_next_one_and_at_the_end(
     def process(df: DataFrame, batch_id: int) -> None:
         write(df, batch_id)
         write(df, batch_id)
-        # What an earlier query has stored may still be released meanwhile.
+        # Spark may still release data of an earlier query.
         seen.append(len(stored(spark) - before))
 
     finish(stream(spark, source, tmp_path / "checkpoint", process))
@@ -157,10 +157,10 @@ def test_what_a_batch_stores_is_released_at_the_next_one_and_at_the_end(
     wait_for("the last batch to be released", lambda: not stored(spark) - before)
 
 
-def test_what_a_batch_has_in_the_checkpoint_directory_is_deleted_with_it(
+def test_files_in_the_checkpoint_directory_are_deleted_with_the_batch(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """At the next batch, and at the end; each row is called once, and nothing else is stored."""
+    """At the next batch and at the end; each row is called once, and nothing else is stored."""
     folder = tmp_path / "reliable"
     spark.sparkContext.setCheckpointDir(str(folder))
     write = writing(tmp_path / "sink", service, storage="reliable")
@@ -178,10 +178,8 @@ def test_what_a_batch_has_in_the_checkpoint_directory_is_deleted_with_it(
     wait_for("the last one to be deleted", lambda: not list(folder.glob("*/*")))
 
 
-def test_a_batch_may_set_job_groups_of_its_own(
-    spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
-) -> None:
-    """It stays one batch, of one run: what one group has settled is there for the next, also in parallel threads."""
+def test_a_batch_may_set_job_groups(spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path) -> None:
+    """Results settled in one job group are available to the next, also in parallel threads."""
     before = stored(spark)
     port = service.port
     seen: list[tuple[int, int]] = []
@@ -224,17 +222,17 @@ def test_a_batch_may_set_job_groups_of_its_own(
     wait_for("the last batch to be released", lambda: not stored(spark) - before)
 
 
-def test_a_replay_store_makes_only_the_calls_that_are_missing(
+def test_a_replay_makes_only_missing_calls(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """And is empty when everything is committed."""
+    """The store is empty after the last commit."""
     store = tmp_path / "store"
     options = {"retry": ONCE, "replay_store": store.as_uri()}
     service.script(rules=[rule("1[36]", forever={"status": 503})])
     process = writing(tmp_path / "sink", service, **options)
     with pytest.raises(StreamingQueryException, match="2 of 10 rows"):
         finish(stream(spark, source, tmp_path / "checkpoint", process))
-    # Whoever clears at a query's end has seen that this batch is not committed.
+    # The cleanup at the query's end must not delete answers of this uncommitted batch.
     wait_for("the end to be seen", lambda: not [one for one in enumerate_threads() if "enrich-release" in one.name])
     (kept,) = store.iterdir()
     assert [folder.name for folder in kept.iterdir()] == ["1"]
@@ -242,14 +240,14 @@ def test_a_replay_store_makes_only_the_calls_that_are_missing(
     finish(stream(spark, source, tmp_path / "checkpoint", process))
     assert sorted(call.key for call in service.calls()) == ["13", "16"]
     assert written(tmp_path / "sink", 1) == [{"id": n, "name": f"n{n}", "score": n / 2} for n in range(10, 20)]
-    # `os.walk` does not mind that a folder goes while it is there.
+    # `os.walk` ignores folders that disappear.
     wait_for("the store to be empty", lambda: not [file for *_, files in os.walk(store) for file in files])
 
 
-def test_a_replay_that_finds_answers_of_another_definition_alone_says_so(
+def test_a_replay_with_answers_of_another_definition_is_logged(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once, with their number; two enrichments of one batch are no reason."""
+    """One message with their number; two enrichments in one batch cause none."""
     store = tmp_path / "store"
     options = {"retry": ONCE, "replay_store": store.as_uri()}
     service.script(rules=[rule("13", forever={"status": 503})])
@@ -270,10 +268,10 @@ def test_a_replay_that_finds_answers_of_another_definition_alone_says_so(
     assert "all its rows are called" in said
 
 
-def test_a_batch_whose_failure_is_caught_is_committed_and_its_answers_are_cleared(
+def test_answers_are_cleared_if_the_failure_was_caught_and_the_batch_committed(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """Until then they are there: what tries again within the batch has them."""
+    """Until the commit, retries within the batch use the answers."""
     store = tmp_path / "store"
     write = writing(tmp_path / "sink", service, retry=ONCE, replay_store=store.as_uri())
     service.script(rules=[rule("1?3", forever={"status": 503})])
@@ -297,7 +295,7 @@ def test_a_batch_whose_failure_is_caught_is_committed_and_its_answers_are_cleare
 def test_the_schema_and_the_function_may_change_across_restarts(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """Nothing of the enrichment is in the checkpoint: columns are added, dropped and retyped, the endpoint changes."""
+    """The checkpoint has nothing of the enrichment: columns are added, dropped and retyped, the endpoint changes."""
 
     async def other(row: Any, ctx: Any) -> dict[str, Any]:
         await ctx.resource.get(f"v2-{row.id}")
@@ -318,10 +316,10 @@ def test_the_schema_and_the_function_may_change_across_restarts(
     assert sorted(call.key for call in service.calls()[20:]) == [f"v2-{row}" for row in range(20, 30)]
 
 
-def test_threads_of_foreach_batch_know_their_batch_or_are_refused(
+def test_threads_of_foreach_batch_know_their_batch_or_are_rejected(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """Python's own inherit nothing of Spark's; what they do apart from the stream, they may do."""
+    """Plain Python threads do not inherit Spark's properties; work unrelated to the stream is allowed."""
     port = service.port
     ways: dict[str, Callable[[Callable[[], None]], Any]] = {
         "inheritable": InheritableThread,
@@ -367,10 +365,10 @@ def test_threads_of_foreach_batch_know_their_batch_or_are_refused(
     assert all(keys[f"{way}-0"] != keys[f"{way}-1"] for way in ("own", "told"))
 
 
-def test_a_query_that_is_stopped_leaves_nobody_calling(
+def test_a_stopped_query_makes_no_further_calls(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """The workers hear it from the driver, what is in flight is cancelled, and nothing follows it; no commit does."""
+    """The driver notifies the workers: calls in flight are cancelled, and neither calls nor commits follow."""
     service.script(rules=[rule(".*", forever=HELD)])
     process = writing(tmp_path / "sink", service, max_in_flight=2, **WITHOUT_END)
     spark_stream = spark.readStream.schema("id long").json(str(source)).repartition(2)
@@ -383,10 +381,10 @@ def test_a_query_that_is_stopped_leaves_nobody_calling(
     assert committed(tmp_path / "c") == []
 
 
-def test_a_stream_without_foreach_batch_that_is_stopped_leaves_nobody_calling(
+def test_a_stopped_stream_without_foreach_batch_makes_no_further_calls(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """Spark kills no worker in this test; the driver's channel tells the workers."""
+    """Spark kills no worker in this test; the driver's channel notifies the workers."""
     service.script(rules=[rule(".*", forever=HELD)])
     df = spark.readStream.schema("id long").json(str(source)).repartition(2)
     enriched = enrich(df, lookup, output=OUTPUT, resource=opener(service.port), max_in_flight=2, **WITHOUT_END)
@@ -399,28 +397,28 @@ def test_a_stream_without_foreach_batch_that_is_stopped_leaves_nobody_calling(
     assert outcomes(service) == ["gone"] * 4
 
 
-def test_a_limit_behind_a_lazy_enrichment_ends_its_calls(spark: SparkSession, service: EnrichService) -> None:
-    """Spark has its rows and closes the connection to the worker, which notices that only when it writes."""
+def test_a_limit_after_a_lazy_enrichment_ends_its_calls(spark: SparkSession, service: EnrichService) -> None:
+    """Spark closes the connection to the worker, which only notices on its next write."""
     service.script(delay=0.005)
     df = enrich(spark.range(0, 100_000, 1, 1), lookup, output=OUTPUT, resource=opener(service.port), max_in_flight=5)
     assert len(df.take(1)) == 1
     there = len(service.calls())
     wait_for("the calls to end", lambda: is_silent(service))
-    # Without the channel it is thousands, until the worker has 64 KiB of answers to write.
+    # Without the channel there are thousands, until the worker has 64 KiB of answers to write.
     assert len(service.calls()) - there < 2_000
 
 
 def is_silent(service: EnrichService) -> bool:
-    """Return whether no call came in for a second."""
+    """Return whether no call arrived for a second."""
     calls = service.calls()
     return bool(calls) and time.monotonic() - calls[-1].began > 1
 
 
 @pytest.mark.parametrize("how", ["cancelled", "failed"])
-def test_a_job_that_ends_early_leaves_nobody_calling(
+def test_a_job_that_ends_early_makes_no_further_calls(
     spark: SparkSession, service: EnrichService, tmp_path: Path, how: str
 ) -> None:
-    """Somebody cancels it, or another partition cannot be read."""
+    """By a cancellation, and by an unreadable partition."""
     service.script(rules=[rule(".*", forever=HELD)])
     flag = tmp_path / "flag"
 
@@ -450,7 +448,7 @@ def test_a_job_that_ends_early_leaves_nobody_calling(
             enrich_batch(df, lookup, output=OUTPUT, resource=opener(service.port), max_in_flight=2, **WITHOUT_END)
         ended.result()
     wait_for("calls to end", lambda: outcomes(service) == ["gone"] * 2)
-    # The task that reads is not one of ours, which nobody tells; it ends, and with it the last one that could call.
+    # The reading task is not an enrichment task, so it gets no notification; wait for its end.
     flag.touch()
     wait_for("the tasks to end", lambda: not running_tasks(spark))
     assert outcomes(service) == ["gone"] * 2
@@ -459,7 +457,7 @@ def test_a_job_that_ends_early_leaves_nobody_calling(
 def test_a_stream_without_foreach_batch_is_enriched_lazily(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """The task knows query and batch, so that keys are stable there, too."""
+    """The task knows query and batch, so the keys are stable."""
     df = spark.readStream.schema("id long").json(str(source))
     enriched = enrich(df, lookup, output=OUTPUT, resource=opener(service.port))
 
@@ -481,10 +479,10 @@ def test_a_stream_without_foreach_batch_is_enriched_lazily(
     assert not set(first.values()) & set(run("another").values())
 
 
-def test_a_stream_without_foreach_batch_calls_again_once_the_destination_is_back(
+def test_a_stream_without_foreach_batch_calls_a_recovered_destination(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
-    """It was down for one micro-batch, whose rows have nulls; the worker that gave up on it goes on with the next."""
+    """The rows of one micro-batch during the outage are null; the same worker calls again for the next."""
     add_file(source, 2)
     service.script(rules=[rule("[0-9]", forever={"status": 503})])
     enriched = enrich(

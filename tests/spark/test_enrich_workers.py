@@ -1,4 +1,4 @@
-"""Workers that Spark does not use again: each task has a new process, the last one to know what it has opened."""
+"""Tests without worker reuse: each task has a new process, which must close what it opened."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 SETTINGS = {
     "spark.python.worker.reuse": "false",
-    # Longer than any test: it is warned of, and does nothing.
+    # Longer than any test, so it causes the warning but has no effect.
     "spark.python.worker.killOnIdleTimeout": "true",
     "spark.python.worker.idleTimeoutSeconds": "10min",
 }
@@ -35,7 +35,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 def opener(path: Path) -> Callable[[], Any]:
-    """A resource that writes down what becomes of it, and where."""
+    """Resource that writes down its process, opening and closing."""
     log = str(path)
 
     def note(what: str) -> None:
@@ -59,10 +59,8 @@ async def refused(row: Any, ctx: Any) -> dict[str, int]:
     raise ValueError("refused")
 
 
-def test_every_task_closes_what_it_has_opened(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Each in its process, which runs no exit handler; and the driver's log has said that nothing is kept."""
+def test_every_task_closes_its_resource(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each in its own process, which runs no exit handlers; the driver's log has a warning."""
     log = tmp_path / "log"
     with caplog.at_level(logging.WARNING, "spark_events"):
         settled = enrich_batch(spark.range(0, 6, 1, 3), answered, output="answer long", resource=opener(log))
@@ -82,10 +80,8 @@ def test_a_task_that_fails_closes_it_too(spark: SparkSession, tmp_path: Path) ->
 
 
 @pytest.mark.skipif(spark_version() < (4, 1), reason="no such setting before Spark 4.1")
-def test_workers_that_are_killed_when_idle_are_warned_of_as_the_session_has_it(
-    spark: SparkSession, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Spark's own setting, and the one that a SQL session may have instead."""
+def test_killing_idle_workers_causes_a_warning(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    """By Spark's own setting, and by the setting of a SQL session."""
     df = spark.range(1)
     own = "spark.sql.execution.pyspark.udf.idleTimeoutSeconds"
     with caplog.at_level(logging.WARNING, "spark_events"):

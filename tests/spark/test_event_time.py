@@ -1,4 +1,4 @@
-"""Silent inputs, late rows, stages and coalesced commits of one real run, compared with what Spark says."""
+"""Compare idle inputs, late rows, stages and coalesced commits of one real run with Spark's data."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from spark.harness import PATIENT, Lab, Run, file_reporter, two_lines
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 SETTINGS = {
-    # Longer than a machine that is busy may keep a query that has rows from reading them.
+    # Longer than a busy machine may delay a query that has rows.
     "events.watermark.idle-timeout": "8s",
-    # So long that even a slow machine has several batches in it.
+    # Long enough for several batches even on a slow machine.
     "events.batch-commit.min-interval": "20s",
     "spark.eventLog.enabled": "true",
     "spark.eventLog.dir": "{folder}",
@@ -40,7 +40,7 @@ def spark_log(run: Run) -> list[dict[str, Any]]:
 
 
 def edges(run: Run, query: str, subject: str, index: int | None = None) -> list[dict[str, Any]]:
-    """What a subject of a query went through."""
+    """Return the status changes of a subject (query or source) of a query."""
     told = run.named("WatermarkStatusChangeEvent", spark_streaming_query_name=query, watermark_subject=subject)
     return [event for event in told if event["attributes"].get("source.index") == index]
 
@@ -50,8 +50,8 @@ def statuses(told: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("policy", ["min", "max"])
-def test_a_source_that_falls_silent_is_idle_until_it_comes_back(run: Run, policy: str) -> None:
-    """One edge each way, with the policy that Spark was given."""
+def test_a_silent_source_is_idle_until_it_has_rows(run: Run, policy: str) -> None:
+    """One change to IDLE and one back, with Spark's configured policy."""
     told = edges(run, policy, "source", 1)
     assert statuses(told) == [("ACTIVE", "IDLE"), ("IDLE", "ACTIVE")]
     assert {event["attributes"]["watermark.policy"] for event in told} == {policy}
@@ -61,7 +61,7 @@ def test_a_source_that_falls_silent_is_idle_until_it_comes_back(run: Run, policy
 
 
 def test_under_min_the_silent_source_holds_the_watermark_back(run: Run) -> None:
-    """The query's watermark stands still while rows come, and both events name the source."""
+    """The query's watermark does not advance although rows arrive, and both events name the source."""
     source, query = edges(run, "min", "source", 1)[0], edges(run, "min", "query")[0]
     assert statuses([query]) == [("ACTIVE", "IDLE")]
     for event in (source, query):
@@ -73,8 +73,8 @@ def test_under_min_the_silent_source_holds_the_watermark_back(run: Run) -> None:
     assert statuses(edges(run, "min", "query"))[1:] == [("IDLE", "ACTIVE")]
 
 
-def test_under_max_nobody_is_held_back_and_the_late_rows_are_lost(run: Run) -> None:
-    """The watermark goes on without the silent source, and has passed what it brings when it is back."""
+def test_under_max_the_watermark_advances_and_late_rows_are_dropped(run: Run) -> None:
+    """The watermark advances without the silent source and drops the rows that the source brings later."""
     assert edges(run, "max", "query") == []
     idle, active = edges(run, "max", "source", 1)
     assert (idle["severity"], idle["attributes"].get("watermark.held_back_by")) == ("INFO", None)
@@ -84,14 +84,14 @@ def test_under_max_nobody_is_held_back_and_the_late_rows_are_lost(run: Run) -> N
     assert f"{dropped:,} rows were dropped as late" in active["body"]
 
 
-def test_the_source_that_goes_on_is_never_idle(run: Run) -> None:
-    """It has brought something all the time."""
+def test_an_active_source_is_never_idle(run: Run) -> None:
+    """It has had rows all the time."""
     assert edges(run, "min", "source", 0) == edges(run, "max", "source", 0) == []
 
 
 @pytest.mark.parametrize("policy", ["min", "max"])
-def test_coalesced_commits_stand_for_every_batch_once(run: Run, policy: str) -> None:
-    """Together they are the files in commits/, and they are fewer."""
+def test_coalesced_commits_cover_every_batch_once(run: Run, policy: str) -> None:
+    """Together they cover the files in commits/, with fewer events."""
     batches: list[int] = []
     told = run.named("BatchCommitEvent", spark_streaming_query_name=policy)
     for event in told:
@@ -104,8 +104,8 @@ def test_coalesced_commits_stand_for_every_batch_once(run: Run, policy: str) -> 
     assert len(told) < len(batches)
 
 
-def test_stages_are_told_as_spark_s_log_has_them(run: Run, spark_log: list[dict[str, Any]]) -> None:
-    """All tasks of each attempt that works run, then all have finished, with Spark's number of tasks."""
+def test_stages_match_spark_s_event_log(run: Run, spark_log: list[dict[str, Any]]) -> None:
+    """Each successful attempt starts and finishes, with Spark's number of tasks."""
     streaming = {
         (entry["Stage Info"]["Stage ID"], entry["Stage Info"]["Stage Attempt ID"])
         for entry in spark_log
@@ -127,10 +127,8 @@ def test_stages_are_told_as_spark_s_log_has_them(run: Run, spark_log: list[dict[
     assert {(e["attributes"]["spark.stage.id"], e["attributes"]["spark.stage.attempt"]) for e in running} >= set(said)
 
 
-def test_a_stage_whose_input_is_gone_is_a_warning_that_says_it_is_tried_again(
-    run: Run, spark_log: list[dict[str, Any]]
-) -> None:
-    """The failed attempts are those of Spark's log; the job that they belong to finishes."""
+def test_a_stage_with_missing_input_is_a_warning_about_its_retry(run: Run, spark_log: list[dict[str, Any]]) -> None:
+    """The failed attempts equal those of Spark's log, and their job finishes."""
     failed = [
         (entry["Stage Info"]["Stage ID"], entry["Stage Info"]["Stage Attempt ID"])
         for entry in spark_log
@@ -149,8 +147,8 @@ def test_a_stage_whose_input_is_gone_is_a_warning_that_says_it_is_tried_again(
     assert [job["attributes"]["status.new"] for job in jobs] == ["RUNNING", "FINISHED"] * 2
 
 
-def test_the_last_attempt_that_spark_allows_is_an_error(run: Run) -> None:
-    """Two of a stage are allowed here; the job that they belong to has failed."""
+def test_the_last_allowed_attempt_is_an_error(run: Run) -> None:
+    """The job allows two attempts per stage, so it fails."""
     assert "allowable number of times: 2" in run.truth()["in vain"]
     told = run.named("JobFailureEvent", spark_entity="stage", spark_job_description="in vain")
     assert [(e["severity"], e["attributes"]["failure.will_retry"]) for e in told] == [("WARN", True), ("ERROR", False)]

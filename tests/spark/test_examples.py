@@ -1,4 +1,4 @@
-"""The examples for people who write Python, as their first lines say they are run."""
+"""Tests of the Python examples, run by the commands in their docstrings."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ def python(lab: Lab, *arguments: str | Path) -> Run:
 
 
 def test_the_notebook_runs_from_top_to_bottom(lab: Lab) -> None:
-    """Each cell does what its heading says."""
+    """Each cell does what its heading announces."""
     done = python(lab, EXAMPLES / "notebook.py")
     said = done.output
     assert "INFO BatchCommitEvent: Query 'clicks' committed batch 0" in said
     assert "FAILED: ZeroDivisionError: " in said
     assert "INFO OrdersImported: 12 orders were imported" in said
-    # With a hint, where the job that failed was the last one.
+    # The end has a hint if the last job failed.
     last = (
         r".*INFO JobStatusChangeEvent: Application 'notebook' finished: its own code stopped it( \(job \d+ failed\))?>"
     )
     assert re.fullmatch(last, said.splitlines()[-2])
 
 
-def test_a_query_that_fails_stops_its_sibling(lab: Lab) -> None:
-    """And the log says why."""
+def test_a_failed_query_stops_its_sibling(lab: Lab) -> None:
+    """The log has the reason."""
     done = python(lab, EXAMPLES / "stop_sibling.py")
     assert done.output.endswith("orders is active: False\n")
     assert "WARN  SiblingStopped: orders is stopped, because payments has failed" in done.log
     assert "JobStatusChangeEvent: Query 'orders' finished" in done.log
 
 
-def test_a_test_waits_for_events(lab: Lab) -> None:
-    """Two tests, which pass."""
+def test_the_example_tests_pass(lab: Lab) -> None:
+    """The example's two tests pass."""
     done = python(lab, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", EXAMPLES / "test_waiting.py")
     assert "2 passed" in done.output
 
 
-def test_a_job_in_sql_alone(lab: Lab) -> None:
-    """Two lines of configuration, and no program at all."""
+def test_a_job_in_plain_sql(lab: Lab) -> None:
+    """Needs only two lines of configuration and no program."""
     defaults = {**two_lines(), **file_reporter(Path("{folder}/events.jsonl"))}
     done = lab.run("", "-f", str(EXAMPLES / "sql_job" / "report.sql"), program=("spark-sql",), defaults=defaults)
     assert done.process.returncode != 0

@@ -1,4 +1,4 @@
-"""Real failures, live and replayed: what is said of the cause, and whose fault it was."""
+"""Tests of real failures, live and replayed: the root cause and its label."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark.harness import PATIENT, Lab, Run, file_reporter, line_of, two_lines
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 CRASHED = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
-#: By the description of a job: how its root cause begins, and its label.
+#: For each job description: the start of its root cause, and its label.
 FAILURES = {
     "segfault": (CRASHED, "SYSTEM"),
     "killed": (CRASHED, "SYSTEM"),
@@ -26,7 +26,7 @@ FAILURES = {
     "beside a healthy stage": ("ZeroDivisionError: integer division or modulo by zero", "USER"),
 }
 PLACES = {"misleading": "# the misleading error", "beside a healthy stage": "# the broken error"}
-#: Each task is tried twice, and there are slots for the tasks of two stages.
+#: Two attempts per task, and slots for the tasks of two stages.
 SPARK = {
     "spark.master": "local[4,2]",
     "spark.local.dir": "{folder}/local",
@@ -49,7 +49,7 @@ def run(lab: Lab) -> Run:
 
 @pytest.fixture(scope="module", params=["live", "replayed"])
 def events(request: pytest.FixtureRequest, run: Run) -> list[dict[str, Any]]:
-    """As the listener reported them, and as the event log gives them."""
+    """Events from the listener, and from the event log."""
     if request.param == "live":
         return run.events()
     (log,) = [path for path in run.folder.glob("local-*") if path.suffix != ".crc"]
@@ -71,7 +71,7 @@ def failures(events: list[dict[str, Any]], entity: str, description: str) -> lis
 
 @pytest.mark.parametrize("description", FAILURES)
 def test_a_failed_job_has_its_root_cause_and_label(events: list[dict[str, Any]], description: str) -> None:
-    """What went wrong first, where in the user's own code, and who has to act."""
+    """The first error, its line in the user's code, and who must act."""
     cause, label = FAILURES[description]
     found = failures(events, "job", description)
     says = found[0]
@@ -84,8 +84,8 @@ def test_a_failed_job_has_its_root_cause_and_label(events: list[dict[str, Any]],
 
 
 @pytest.mark.parametrize("description", [name for name in FAILURES if name != "cancelled"])
-def test_only_the_stage_that_failed_is_reported(events: list[dict[str, Any]], description: str) -> None:
-    """One stage a job, with the job's cause; a stage beside it is healthy, also where one of its tasks had failed."""
+def test_only_the_failed_stage_is_reported(events: list[dict[str, Any]], description: str) -> None:
+    """One stage per job, with the job's cause; a parallel stage is healthy even if one of its tasks failed once."""
     cause, label = FAILURES[description]
     (says,) = failures(events, "stage", description)
     assert says["failure.root_cause"].startswith(cause)
@@ -93,7 +93,7 @@ def test_only_the_stage_that_failed_is_reported(events: list[dict[str, Any]], de
 
 
 def test_a_fetch_failure_names_the_executor(events: list[dict[str, Any]]) -> None:
-    """Whose shuffle output is missing, and that Spark tries the stage again."""
+    """The event names the executor with the missing shuffle output, and the retry of the stage."""
     (says,) = failures(events, "stage", "missing shuffle output")
     assert says["failure.will_retry"] is True
     assert says["failure.executor.id"] == "driver"

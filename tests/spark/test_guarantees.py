@@ -1,4 +1,4 @@
-"""What the guarantees promise, with real applications: across runs, while jobs run, and however they end."""
+"""Tests of delivery guarantees with real applications: over several runs, during jobs, and for all endings."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
 PROBES = {"PYTHONPATH": str(REPORTERS)}
 TERMINAL = Path(__file__).with_name("terminal.py")
-#: How long the slow reporter takes, for which is waited as long as it takes; and how long is waited for the hung one.
-#: Both long enough to be told from what a machine that is slow takes for anything else.
+#: Delay of the slow reporter, and timeout for the hung one. Both are much longer than the delays of a slow machine.
 SLOW_SECONDS, TIMEOUT_SECONDS = 4.0, 10.0
 GOOD_JOBS = 10
 
@@ -27,7 +26,7 @@ GOOD_JOBS = 10
 
 
 def spooled(folder: Path) -> dict[str, str]:
-    """A reporter whose destination is away as long as ``folder/away`` is there, and whose spool is in ``folder``."""
+    """Return settings with a spool in ``folder`` and a destination that fails while ``folder/away`` exists."""
     return {
         **two_lines(),
         "events.dispatcher.type": "async-queued",
@@ -41,13 +40,13 @@ def spooled(folder: Path) -> dict[str, str]:
 
 
 def two_runs(lab: Lab) -> tuple[list[dict[str, Any]], Run, Path]:
-    """The first is killed with its destination away, the second runs with it there."""
+    """Kill the first run while the destination fails; the second run has a working destination."""
     folder = lab.folder / "two-runs"
     folder.mkdir()
     (folder / "away").touch()
     first = lab.start("ending.py", "wait", defaults=spooled(folder), env=PROBES)
     first.wait_until_said("counted")
-    # Its sidecar may be ready later than the job: before that, nobody has been told anything.
+    # The sidecar may become ready after the job; before that no event is in the spool.
     first.wait_for("an event to be tried", (folder / "tried").exists)
     first.signal(first.driver(), signal.SIGKILL)
     first.wait()
@@ -67,7 +66,7 @@ def killed(lab: Lab) -> Future[tuple[list[dict[str, Any]], Run, Path]]:
 
 
 def guaranteed(lab: Lab, takes: str, **settings: str) -> Run:
-    """One reporter that takes its time, for failures only, beside one that takes everything."""
+    """Run with a slow guaranteed reporter for failures, and a reporter for all events."""
     lines = {
         **two_lines(),
         "events.dispatcher.type": "async-queued",
@@ -92,14 +91,14 @@ def answered(run: Run, reporter: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def slow(lab: Lab) -> Future[Run]:
-    """With a guaranteed reporter that is slow."""
+    """Run with a slow guaranteed reporter."""
     return lab.background(guaranteed, lab, f"{SLOW_SECONDS * 1000:.0f}ms")
 
 
 @pytest.fixture(scope="module")
 def hung(lab: Lab) -> Future[Run]:
-    """With one that does not answer at all."""
-    # The end comes while it is waited for, and lets that have half of its own time.
+    """Run with a guaranteed reporter that never returns."""
+    # The application ends during the wait, which may use half of the shutdown timeout.
     shutdown = 2 * TIMEOUT_SECONDS + 2
     times = {"events.dispatcher.sync.timeout": f"{TIMEOUT_SECONDS:.0f}s", "events.shutdown.timeout": f"{shutdown:.0f}s"}
     return lab.background(guaranteed, lab, "1h", **times)
@@ -149,15 +148,15 @@ ENDINGS: dict[str, tuple[Callable[[Lab], Run], str]] = {
 
 @pytest.fixture(scope="module")
 def ended(lab: Lab, killed: Future[Any], slow: Future[Run], hung: Future[Run]) -> dict[str, Future[Run]]:
-    """Every ending, two at a time."""
+    """All endings, two at a time."""
     return {how: lab.background(start, lab) for how, (start, _) in ENDINGS.items()}
 
 
-# --- what holds ---------------------------------------------------------------------------------
+# --- tests --------------------------------------------------------------------------------------
 
 
-def test_the_second_run_delivers_what_the_first_left(killed: Future[tuple[list[dict[str, Any]], Run, Path]]) -> None:
-    """In order, before its own, and the end of the first as well: its driver was killed."""
+def test_the_second_run_delivers_the_first_run_s_events(killed: Future[tuple[list[dict[str, Any]], Run, Path]]) -> None:
+    """In order and before its own events, including the LOST of the first run's killed driver."""
     events, second, folder = killed.result()
     runs = list(dict.fromkeys(event["attributes"]["spark.app.id"] for event in events))
     assert len(runs) == 2
@@ -173,27 +172,27 @@ def test_the_second_run_delivers_what_the_first_left(killed: Future[tuple[list[d
     assert list((folder / "spool").iterdir()) == []
 
 
-def test_the_books_of_both_runs_agree(killed: Future[tuple[list[dict[str, Any]], Run, Path]]) -> None:
-    """What the first counted as spooled, the second has accepted and delivered."""
+def test_the_counts_of_both_runs_agree(killed: Future[tuple[list[dict[str, Any]], Run, Path]]) -> None:
+    """The events that the first run counted as spooled count as accepted and delivered in the second."""
     events, _, _ = killed.result()
     first, second = (e["attributes"] for e in events if e["name"] == "DispatcherReportEvent")
     runs = [first["spark.app.id"], second["spark.app.id"]]
     told = [sum(e["attributes"]["spark.app.id"] == run for e in events) for run in runs]
-    # A report cannot count itself.
+    # A report does not count itself.
     assert (first["reporter.audit.spooled"], first["reporter.audit.delivered"]) == (told[0] - 1, 0)
     assert second["reporter.audit.accepted"] == told[0] + told[1] - 1
     assert second["reporter.audit.delivered"] == second["reporter.audit.accepted"]
 
 
 def test_a_slow_guaranteed_reporter_gets_failures_only(slow: Future[Run]) -> None:
-    """Two failed jobs and their stages; everything else is none of its business."""
+    """It gets two failed jobs and their stages, and no other event."""
     told = answered(slow.result(), "pager")
     assert {one["name"] for one in told} == {"JobFailureEvent"}
     assert len(told) == 4
 
 
 def test_spark_s_listener_waits_for_a_guaranteed_failure(slow: Future[Run]) -> None:
-    """Nothing that happened after a failed job reaches anybody before the slow reporter has answered for it."""
+    """Events after a failed job reach no reporter before the slow reporter has delivered the failure."""
     run = slow.result()
     (first, second) = sorted({one["job"] for one in answered(run, "pager") if one["job"] is not None})
     for failed in (first, second):
@@ -203,8 +202,8 @@ def test_spark_s_listener_waits_for_a_guaranteed_failure(slow: Future[Run]) -> N
     assert not [message for message in run.own_messages if "sync.timeout" in message]
 
 
-def test_jobs_that_succeed_are_not_held_up(slow: Future[Run]) -> None:
-    """From the first to the last of them, the events came as fast as without anybody slow."""
+def test_successful_jobs_are_not_delayed(slow: Future[Run]) -> None:
+    """The events of successful jobs arrive as fast as without the slow reporter."""
     told = [one for one in answered(slow.result(), "all") if one["status"] == "FINISHED" and one["job"] is not None]
     assert len(told) == 2 * GOOD_JOBS
     before = [one["came"] for one in told[:GOOD_JOBS]]
@@ -212,10 +211,10 @@ def test_jobs_that_succeed_are_not_held_up(slow: Future[Run]) -> None:
 
 
 def test_a_hung_guaranteed_reporter_costs_one_timeout(hung: Future[Run]) -> None:
-    """Once, not once a failure; it is said once, and the others get everything."""
+    """One timeout for all failures, one log message, and the other reporter gets every event."""
     run = hung.result()
     assert run.process.returncode == 0, run.tail()
-    # Without the sidecar's own last word, which comes when the end has been waited for.
+    # Without the sidecar's final report, which comes after the wait for the end.
     told = [one for one in answered(run, "all") if one["name"] != "DispatcherReportEvent"]
     ends = [one for one in told if one["job"] is not None and one["status"] in ("FINISHED", "FAILED")]
     assert len(ends) == 2 * GOOD_JOBS + 2
@@ -223,19 +222,19 @@ def test_a_hung_guaranteed_reporter_costs_one_timeout(hung: Future[Run]) -> None
     came = [one["came"] for one in told[failed:]]
     gaps = [later - earlier for earlier, later in pairwise(came)]
     first, second = sorted(range(len(gaps)), key=gaps.__getitem__, reverse=True)[:2]
-    # What follows the failure has waited since Spark had it, which is before anybody was told.
+    # Later events have waited since Spark's event, which is earlier than the delivery to any reporter.
     assert came[first + 1] - told[failed]["happened"] >= TIMEOUT_SECONDS
     assert gaps[first] < TIMEOUT_SECONDS + 5
     assert gaps[second] < TIMEOUT_SECONDS - 0.5
-    # The shim says it, too, of a sidecar that gets no processor for half a second more.
+    # The shim logs it as well if the sidecar gets no processor for another half second.
     said = [message for message in run.own_messages if "sync.timeout" in message]
     assert len([message for message in said if "reporter pager" in message]) == 1
     assert len([message for message in said if "reporter pager" not in message]) <= 1
 
 
 @pytest.mark.parametrize("how", ENDINGS)
-def test_everything_is_drained_however_it_ends(ended: dict[str, Future[Run]], how: str) -> None:
-    """To the last event, in order; nothing is left in the spool. (That no sidecar is left, the run has checked.)"""
+def test_everything_is_drained_for_every_ending(ended: dict[str, Future[Run]], how: str) -> None:
+    """Every event is delivered in order, and the spool is empty. The run verifies that no sidecar is left."""
     run = ended[how].result()
     events = run.events()
     assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))

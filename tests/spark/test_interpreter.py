@@ -1,4 +1,4 @@
-"""Which Python runs the sidecar, and how it finds the package."""
+"""Tests of the choice of the sidecar's Python, and of how it finds the package."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ PROBE = {
 
 
 def make_environment(folder: Path) -> Path:
-    """A virtual environment with the package, and what it depends on; returns its site-packages."""
+    """Create a virtual environment with the package and its dependencies; return its site-packages."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (site,) = folder.glob("lib/python3*/site-packages")
     shutil.copytree(Path(spark_events.__file__).parent, site / "spark_events")
-    # Lines of a .pth come behind the folder itself, and are not searched for further .pth files.
+    # Paths in a .pth file come after the folder itself and are not searched for .pth files.
     (site / "dependencies.pth").write_text(f"{Path(msgspec.__file__).parents[1]}\n", encoding="utf-8")
     return site
 
 
 @pytest.fixture(scope="module")
 def site(lab: Lab) -> Path:
-    """The site-packages of an environment that nobody activates."""
+    """The site-packages of an environment that is not activated."""
     return make_environment(lab.folder / "elsewhere")
 
 
@@ -76,24 +76,24 @@ def finished(run: Future[Run]) -> Run:
     return done
 
 
-def test_the_named_python_is_taken(runs: dict[str, Future[Run]], site: Path) -> None:
-    """spark.events.python goes before the Python that PySpark uses."""
+def test_the_configured_python_is_used(runs: dict[str, Future[Run]], site: Path) -> None:
+    """spark.events.python has precedence over PySpark's Python."""
     assert finished(runs["named"]).truth("interpreter")["executable"] == str(site.parents[2] / "bin" / "python")
 
 
-def test_jupyter_is_passed_over(runs: dict[str, Future[Run]], lab: Lab) -> None:
-    """PYSPARK_DRIVER_PYTHON=jupyter runs the driver, and is never tried for the sidecar: PYSPARK_PYTHON is."""
+def test_jupyter_is_not_used(runs: dict[str, Future[Run]], lab: Lab) -> None:
+    """PYSPARK_DRIVER_PYTHON=jupyter is not tried for the sidecar; PYSPARK_PYTHON is."""
     assert finished(runs["jupyter"]).truth("interpreter")["executable"] == sys.executable
     assert "-c" not in (lab.folder / "jupyter-calls").read_text().split()
 
 
-def test_the_environment_of_the_jar_need_not_be_activated(runs: dict[str, Future[Run]], site: Path) -> None:
-    """With no Python named anywhere, it is that of the environment in which the jar lies, and its package."""
+def test_the_environment_of_the_jar_is_used_without_activation(runs: dict[str, Future[Run]], site: Path) -> None:
+    """Without a configured Python, the sidecar uses the environment that contains the jar."""
     found = finished(runs["not-activated"]).truth("interpreter")
     assert Path(found["executable"]).parent == site.parents[2] / "bin"
     assert Path(found["package"]).parent == site / "spark_events"
 
 
-def test_this_environment_would_not_do(site: Path) -> None:
-    """The environment of these tests is another one, so that the others prove something."""
+def test_these_tests_run_in_another_environment(site: Path) -> None:
+    """Control: these tests run in another environment."""
     assert Path(sysconfig.get_path("purelib")).resolve() != site.resolve()

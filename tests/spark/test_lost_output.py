@@ -1,4 +1,4 @@
-"""Output that is lost with its executor: when the edge happened, live and in a replay, on a real cluster."""
+"""Tests of output lost with its executor on a real cluster: the time of the status change, live and replayed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.long, pytest.ma
 SETTINGS = {
     "spark.master": "local-cluster[2,1,1024]",
     "spark.executor.memory": "1g",
-    # Both executors are there from the first task on, so each has something of the shuffle.
+    # Both executors run from the first task on, so each has some of the shuffle output.
     "spark.scheduler.minRegisteredResourcesRatio": "1",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "10min",
     "spark.cores.max": "2",
@@ -32,19 +32,19 @@ ALL, NOT_ALL, FINISHED = "ALL_RUNNING_OR_FINISHED", "NOT_ALL_RUNNING_OR_FINISHED
 
 
 def worker(run: Run, task: int) -> int:
-    """The process that ran a task first."""
+    """Return the process that first ran a task."""
     path = run.folder / "here" / str(task)
     return int(path.read_text(encoding="utf-8").split()[0]) if path.exists() and path.stat().st_size else 0
 
 
 def edges(run: Run) -> list[dict[str, Any]]:
-    """What is reported of the first stage."""
+    """Return the reported status changes of the first stage."""
     return run.named("AllSubtasksStatusChangeEvent", spark_stage_id=0, spark_stage_attempt=0)
 
 
 @pytest.fixture(scope="module")
 def run(lab: Lab) -> Run:
-    """The finished job; two tasks of its first stage had finished when the executor of one of them was killed."""
+    """Finished job; the executor of one of two finished tasks of the first stage was killed."""
     defaults = {**two_lines(), **PATIENT, **SETTINGS, **file_reporter(Path("{folder}/events.jsonl"), "async-queued")}
     run = lab.start("lost_output.py", defaults=defaults)
     run.wait_for("the last task", lambda: worker(run, 2))
@@ -53,7 +53,7 @@ def run(lab: Lab) -> Run:
     stands = psutil.Process(worker(run, 2))
     lost = [executor for executor in run.executors() if executor not in stands.parents()]
     assert len(lost) == 1
-    # Of which the time that Spark reports must be told apart.
+    # Wait, so that the time of the loss differs from the time that Spark reports.
     before = time.time()
     run.wait_for("time to pass", lambda: time.time() > before + 2)
     run.signal(lost[0].pid, signal.SIGKILL)
@@ -70,8 +70,8 @@ def log(run: Run) -> Path:
     return path
 
 
-def test_the_edge_is_dated_when_the_executor_was_lost(run: Run, log: Path) -> None:
-    """Spark reports it with the time at which the task had finished: before the edge that it follows."""
+def test_the_status_change_has_the_time_of_the_loss(run: Run, log: Path) -> None:
+    """Spark reports the loss with the time at which the task had finished, which is too early."""
     told = edges(run)
     assert [edge["attributes"]["status.new"] for edge in told] == [ALL, NOT_ALL, ALL, FINISHED]
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
@@ -88,8 +88,8 @@ def test_the_edge_is_dated_when_the_executor_was_lost(run: Run, log: Path) -> No
     assert times == sorted(times)
 
 
-def test_a_replay_has_the_same_edges(run: Run, log: Path) -> None:
-    """All of them, at the same times, with the same identifiers."""
+def test_a_replay_has_the_same_status_changes(run: Run, log: Path) -> None:
+    """The same status changes with the same times and ids."""
     program = "import sys; from spark_events.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "replay", str(log), "--name", "AllSubtasksStatusChangeEvent"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)

@@ -1,4 +1,4 @@
-"""In a real notebook kernel: cells that run twice, and what they show."""
+"""Tests in a real notebook kernel: cells that run twice, and their output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Cell = Callable[[str], dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
-    """Runs a cell in one kernel; returns its result by MIME type, with what it printed as ``stdout``."""
+    """Return a function that runs a cell and returns its result by MIME type, with its output as ``stdout``."""
     manager = pytest.importorskip("jupyter_client.manager")
     pytest.importorskip("ipykernel")
     folder = tmp_path_factory.mktemp("notebook")
@@ -65,8 +65,8 @@ ADD = (
 )
 
 
-def test_cells_that_run_twice_double_nothing(cell: Cell) -> None:
-    """The stream takes the place of the one before, the callback of the one of its name; and so do both again."""
+def test_cells_that_run_twice_duplicate_nothing(cell: Cell) -> None:
+    """Each run replaces the previous stream, and the previous callback of the same name."""
     cell(START)
     cell(CALLBACK)
     cell(CALLBACK)
@@ -75,17 +75,17 @@ def test_cells_that_run_twice_double_nothing(cell: Cell) -> None:
     cell("first = events")
     cell(START)
     cell(ADD.format(n=2))
-    # What the callback before still has to do, the next one of its name does not.
+    # The replacement of a callback does not get the events that are still queued for the previous one.
     cell(CALLED)
     cell(CALLBACK)
     cell(ADD.format(n=3))
     shown = cell("events.stop()\nprint(first.is_running, sorted(heard))")
-    # The callback went over to the second stream, and has put the second event into the second list.
+    # The callback was registered with the second stream and appended the second event to the second list.
     assert shown["stdout"].split("\n")[0] == "False [2, 3]"
 
 
 def test_a_cell_can_await(cell: Cell) -> None:
-    """The kernel's own loop runs on."""
+    """The kernel's own event loop continues."""
     cell(START)
     shown = cell(
         "spark_events.add_event(spark_events.EventBuilder('a.b', 'Awaited'))\n"
@@ -94,8 +94,8 @@ def test_a_cell_can_await(cell: Cell) -> None:
     assert shown["stdout"] == "Awaited\n"
 
 
-def test_events_show_themselves(cell: Cell) -> None:
-    """As HTML in which nothing is active, and as a line of text; so does the stream."""
+def test_events_are_displayed(cell: Cell) -> None:
+    """As HTML without active content and as a line of text; the stream as well."""
     cell(START)
     cell(ADD.format(n=4))
     shown = cell("found")

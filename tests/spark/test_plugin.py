@@ -1,4 +1,4 @@
-"""The plugin: it listens by itself, never twice, and its numbers are in Spark's own metrics system."""
+"""Tests of the plugin: it registers the listener once, and its figures are in Spark's metrics system."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ METRICS = {
     "spark.metrics.conf.*.sink.csv.directory": "{folder}/csv",
     "spark.metrics.conf.*.sink.csv.period": "1",
 }
-#: Spark publishes what its listener bus drops, and the listener's queue overflows soon.
+#: Spark publishes the drops of its listener bus, and the listener's queue is small.
 OVERFLOWING = {
     "spark.metrics.conf.driver.sink.jmx.class": "org.apache.spark.metrics.sink.JmxSink",
     "spark.scheduler.listenerbus.eventqueue.shared.capacity": "10",
@@ -40,7 +40,7 @@ def watched(lab: Lab) -> Run:
 
 
 def flooded(lab: Lab) -> tuple[Run, list[dict[str, Any]]]:
-    """With sync and a sidecar that takes its time, Spark's own queue is full soon."""
+    """Fill Spark's own queue: dispatcher sync with a slow sidecar."""
     folder = lab.folder / "slow"
     lines = {**two_lines(), **make(folder, "is slow"), "events.dispatcher.type": "sync"}
     run = lab.start("flood.py", defaults=lines, small={**SMALL_SPARK, **OVERFLOWING})
@@ -56,19 +56,19 @@ def flooded(lab: Lab) -> tuple[Run, list[dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def alone(lab: Lab) -> Future[Run]:
-    """The plugin without a listener in spark.extraListeners."""
+    """Run with the plugin and no listener in spark.extraListeners."""
     return lab.background(lab.run, "listening.py", defaults={**ALONE, **REPORTER})
 
 
 @pytest.fixture(scope="module")
 def both(lab: Lab) -> Future[Run]:
-    """Plugin and listener."""
+    """Run with plugin and listener."""
     return lab.background(lab.run, "listening.py", defaults={**two_lines(), **PLUGIN, **REPORTER})
 
 
 @pytest.fixture(scope="module")
 def listening(lab: Lab) -> dict[str, Future[Run]]:
-    """By the listener: where nobody is to be waited for, and where somebody is."""
+    """Runs that show the listener's queue, with and without waiting for reporters."""
     audit = "events.reporter.audit.delivery.guarantee"
     ways = {
         "async-queued": {**two_lines(), **REPORTER},
@@ -80,25 +80,25 @@ def listening(lab: Lab) -> dict[str, Future[Run]]:
 
 @pytest.fixture(scope="module")
 def several(lab: Lab) -> Future[Run]:
-    """Contexts one after another, with both."""
+    """Run with several contexts one after another, with plugin and listener."""
     at_once = {"events.shutdown.outcome-timeout": "0ms"}
     return lab.background(lab.run, "contexts.py", defaults={**two_lines(), **PLUGIN, **REPORTER, **at_once})
 
 
 @pytest.fixture(scope="module")
 def prometheus(lab: Lab) -> Future[Run]:
-    """A job with Spark's Prometheus servlet and CSV sink, and a sidecar whose numbers are known."""
+    """Job with Spark's Prometheus servlet and CSV sink, and a sidecar with known figures."""
     return lab.background(watched, lab)
 
 
 @pytest.fixture(scope="module")
 def flood(lab: Lab) -> Future[tuple[Run, list[dict[str, Any]]]]:
-    """A job whose listener could not keep up."""
+    """Job whose listener was too slow for Spark's queue."""
     return lab.background(flooded, lab)
 
 
 def assert_told_once(run: Run) -> None:
-    """The application from its start to its end, with its jobs between, and nothing twice."""
+    """Verify that the application and its jobs are reported from start to end, once each."""
     assert run.process.returncode == 0, run.tail()
     told = [event["attributes"] for event in run.named("JobStatusChangeEvent")]
     facts = [(a["spark.entity"], a.get("spark.job.id"), a["status.new"]) for a in told]
@@ -112,31 +112,31 @@ def assert_told_once(run: Run) -> None:
 
 
 def metrics_of(run: Run) -> dict[str, float]:
-    """Our gauges in the Prometheus text, by the end of their names."""
+    """Return the gauges of spark-events in the Prometheus text, by the end of their names."""
     found = re.findall(r"_driver_plugin_io_sparkevents_EventsPlugin_(\w+)_Value\S* (\S+)", run.truth())
     return {name: float(value) for name, value in found}
 
 
 def test_the_plugin_alone_misses_nothing(alone: Future[Run]) -> None:
-    """Without a listener configured, the application is told from its start to its end."""
+    """Without a configured listener, all events from start to end are reported."""
     assert_told_once(alone.result())
 
 
-def test_plugin_and_listener_tell_nothing_twice(both: Future[Run]) -> None:
-    """With both configured, every event is there once."""
+def test_plugin_and_listener_report_once(both: Future[Run]) -> None:
+    """With both configured, every event is reported once."""
     assert_told_once(both.result())
 
 
 @pytest.mark.parametrize("way", ["async-queued", "sync", "guaranteed"])
-def test_the_listener_is_among_the_users_own(listening: dict[str, Future[Run]], way: str) -> None:
-    """It stays where Spark puts ``spark.extraListeners``, and never in a queue of Spark's own listeners."""
+def test_the_listener_is_in_the_shared_queue(listening: dict[str, Future[Run]], way: str) -> None:
+    """It stays in the queue for ``spark.extraListeners``, never in a queue of Spark's own listeners."""
     run = listening[way].result()
     assert_told_once(run)
     assert "shared" in run.truth("queues")
 
 
-def test_each_context_of_a_jvm_is_told(several: Future[Run]) -> None:
-    """Applications one after another in one JVM are told one after another, each once."""
+def test_each_context_of_a_jvm_is_reported(several: Future[Run]) -> None:
+    """Applications in one JVM are reported one after another, once each."""
     run = several.result()
     assert run.process.returncode == 0, run.tail()
     names = [
@@ -147,7 +147,7 @@ def test_each_context_of_a_jvm_is_told(several: Future[Run]) -> None:
 
 
 def test_a_context_leaves_nothing_behind(several: Future[Run]) -> None:
-    """No thread, no process and no pipe stays after a context has stopped, or could not be made."""
+    """No thread, process or pipe remains after a context has stopped or failed to start."""
     after = several.result().truth()
     assert [left["threads"] for left in after] == [[]] * 4
     assert after[-1]["children"] == after[0]["children"]
@@ -155,18 +155,18 @@ def test_a_context_leaves_nothing_behind(several: Future[Run]) -> None:
 
 
 def test_the_queue_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None:
-    """Drops, share and size of the queue, and restarts, under the names of FLIP-545 and its like."""
+    """Drops, usage and size of the queue, and restarts, with names like those of FLIP-545."""
     run = prometheus.result()
     assert run.process.returncode == 0, run.tail()
     metrics = metrics_of(run)
-    assert metrics["events_droppedCount"] == 1  # the reporter's
+    assert metrics["events_droppedCount"] == 1  # the reporter's figures
     assert 0 <= metrics["events_dispatcher_queue_currentUsage"] <= 1
     assert metrics["events_dispatcher_queue_size"] == 2048
     assert metrics["events_sidecar_restarts"] == 0
 
 
 def test_a_reporter_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None:
-    """What the sidecar tells of a reporter is there, though it is known only when the job runs."""
+    """The sidecar's figures of a reporter are there, although its name is known only at run time."""
     metrics = metrics_of(prometheus.result())
     audit = {name.removeprefix("events_reporter_audit_"): v for name, v in metrics.items() if "_audit_" in name}
     assert audit == {
@@ -181,8 +181,8 @@ def test_a_reporter_s_numbers_are_in_prometheus(prometheus: Future[Run]) -> None
     assert metrics["events_reporter_on_call_deliveredCount"] == 7
 
 
-def test_any_other_sink_has_them_too(prometheus: Future[Run]) -> None:
-    """Spark's CSV sink writes a file for each of them."""
+def test_other_sinks_have_the_figures(prometheus: Future[Run]) -> None:
+    """Spark's CSV sink writes one file per figure."""
     names = {path.name.partition(".EventsPlugin.")[2] for path in (prometheus.result().folder / "csv").iterdir()}
     assert {
         "events.droppedCount.csv",
@@ -193,8 +193,8 @@ def test_any_other_sink_has_them_too(prometheus: Future[Run]) -> None:
     } <= names
 
 
-def test_what_spark_drops_before_its_listeners_is_told(flood: Future[tuple[Run, list[dict[str, Any]]]]) -> None:
-    """A listener queue of Spark's that is full makes numbered records with the count, and one warning at first."""
+def test_drops_of_spark_s_queue_are_reported(flood: Future[tuple[Run, list[dict[str, Any]]]]) -> None:
+    """If Spark's listener queue is full, records have the count, and the log has one warning at first."""
     run, told = flood.result()
     assert run.process.returncode == 0, run.tail()
     assert all(record["records"]["event"] > 0 and record["seq"] > 0 for record in told)

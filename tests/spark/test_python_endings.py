@@ -1,4 +1,4 @@
-"""Python programs that fail: outcome, exit code and exception, with and without the exit hooks."""
+"""Tests of failing Python programs: outcome, exit code and exception, with and without exit hooks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SUBMIT, PYTHON = "spark-submit", sys.executable
 
 
 class Failing(NamedTuple):
-    """One way to fail: exit code, status, severity, the reason and the exception that are told."""
+    """One way to fail: exit code, and the expected status, severity, reason and exception."""
 
     start: Callable[[Lab], Run]
     code: int
@@ -38,7 +38,7 @@ def alone(how: str, program: str) -> Callable[[Lab], Run]:
 
 
 def hooked(how: str, program: str, way: str = "configure") -> Callable[[Lab], Run]:
-    # Under spark-submit the JVM is started before the program can configure its class path.
+    # spark-submit starts the JVM before the program can configure its class path.
     path = {} if program == PYTHON else {"spark.driver.extraClassPath": str(jar_path())}
     return lambda lab: lab.run("ending_hooked.py", way, how, program=[program], defaults=path)
 
@@ -72,13 +72,13 @@ GOOD = {"stop": hooked("stop", PYTHON), "caught": hooked("caught-stop", PYTHON)}
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """Every ending, two at a time."""
+    """All endings, two at a time."""
     starts = {name: failing.start for name, failing in {**WITHOUT_HOOKS, **WITH_HOOKS}.items()}
     return {name: lab.background(start, lab) for name, start in {**starts, **GOOD}.items()}
 
 
 def ended(run: Run) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The event of the application's end, and those of its failure; a stream joins when it runs already."""
+    """Return the event of the application's end and its failure events; a late stream adds a start event."""
     *_, event = run.named("JobStatusChangeEvent", spark_entity="application")
     return event, run.named("JobFailureEvent", spark_entity="application")
 
@@ -103,7 +103,7 @@ def check(run: Run, failing: Failing, knows_code: bool) -> None:
 
 @pytest.mark.parametrize("how", WITHOUT_HOOKS)
 def test_a_program_without_hooks(runs: dict[str, Future[Run]], how: str) -> None:
-    """spark-submit knows of the failure; the kernel tells the exit code, and the end of a plain python."""
+    """spark-submit knows the failure; the kernel provides the exit code, and the end of a plain python."""
     if how.startswith("plain") and not TELLS_EXIT_STATUS:
         pytest.skip("only the parent can read an exit status on this kernel (needs Linux 6.15)")
     check(runs[how].result(), WITHOUT_HOOKS[how], TELLS_EXIT_STATUS)
@@ -111,13 +111,13 @@ def test_a_program_without_hooks(runs: dict[str, Future[Run]], how: str) -> None
 
 @pytest.mark.parametrize("how", WITH_HOOKS)
 def test_a_program_with_hooks(runs: dict[str, Future[Run]], how: str) -> None:
-    """The exception and the exit code reach the event on any kernel."""
+    """The event has the exception and the exit code on any kernel."""
     check(runs[how].result(), WITH_HOOKS[how], True)
 
 
 @pytest.mark.parametrize("how", GOOD)
 def test_a_program_with_hooks_that_succeeds(runs: dict[str, Future[Run]], how: str) -> None:
-    """The hooks change no exit code, and an exit that was caught is none."""
+    """The hooks do not change the exit code, and a caught SystemExit does not count."""
     run = runs[how].result()
     assert run.process.returncode == 0
     event, failures = ended(run)

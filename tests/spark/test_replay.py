@@ -1,4 +1,4 @@
-"""Live and replayed: the events of a real run, as the listener reported them, and as its event log gives them."""
+"""Compare live and replayed events: from the listener of a real run, and from its event log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark.harness import PATIENT, Lab, Run, file_reporter, spark_version, two_l
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
-#: What Spark writes by default is one of these, depending on its version.
+#: Spark's default form is one of these, depending on its version.
 LOGS = {
     "plain": {"spark.eventLog.rolling.enabled": "false", "spark.eventLog.compress": "false"},
     "rolling-zstd": {
@@ -24,21 +24,21 @@ LOGS = {
         "spark.eventLog.compression.codec": "zstd",
     },
 }
-#: With these, everything that is counted and translated can be compared.
+#: These settings enable everything, so that all kinds of events are compared.
 EVERYTHING = {"events.streaming-jobs.enabled": "true", "events.streaming-stages.enabled": "true"}
 
-# What only live can know; the list is that of docs/replay.md.
-#: Of the end of an application, the event log has neither reason nor outcome.
+# Data that only live events can have; the same list is in docs/replay.md.
+#: The event log has neither the reason nor the outcome of an application's end.
 END = {"event_id", "body", "severity", "status.new", "end.reason", "exit.code", "outcome.hint"}
-#: Of the end of a query, it has no time.
+#: The event log has no time for the end of a query.
 TERMINATED = {"observed_ts_millis"}
-#: A job's exception has no frames of the calling thread, and no names of modules.
+#: The event log's exception of a job has no frames of the calling thread and no module names.
 JOB_FAILURE = {"exception.stacktrace", "exception.stacktrace.cut"}
 
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """The job that does everything, once for each form of log."""
+    """The catalogue job, once for each form of log."""
     return {name: lab.background(_run, lab, conf) for name, conf in LOGS.items()}
 
 
@@ -80,7 +80,7 @@ def replayed(run: Run) -> list[dict[str, Any]]:
 
 
 def only_live_knows(event: dict[str, Any]) -> set[str]:
-    """The fields and attributes of an event in which a replay may differ."""
+    """Return the fields and attributes of an event in which a replay may differ."""
     entity, says = event["attributes"].get("spark.entity"), event["attributes"]
     if entity == "application" and says.get("status.new") != "RUNNING":
         return END
@@ -92,7 +92,7 @@ def only_live_knows(event: dict[str, Any]) -> set[str]:
 
 
 def differences(live: dict[str, Any], again: dict[str, Any]) -> Iterator[str]:
-    """What differs and should not, by name, with both values."""
+    """Return the unexpected differences by name, with both values."""
     flat = [{**event, **event["attributes"], "attributes": None} for event in (live, again)]
     for key in sorted(flat[0].keys() | flat[1].keys()):
         one, other = (event.get(key) for event in flat)
@@ -101,25 +101,25 @@ def differences(live: dict[str, Any], again: dict[str, Any]) -> Iterator[str]:
 
 
 def of_the_run(run: Run) -> list[dict[str, Any]]:
-    """What was reported of Spark; what the dispatch says of itself is no part of the run."""
+    """Return the events made from Spark's, without the dispatcher's own events."""
     return [event for event in run.events() if event["class_scope"] != "spark_events.dispatch"]
 
 
-def test_the_log_is_in_the_form_that_is_meant(run: Run) -> None:
-    """So that what is compared below is what it says."""
+def test_the_log_has_the_expected_form(run: Run) -> None:
+    """Control: the log really has the form of this test."""
     names = [path.name for path in (run.folder / "eventlog").rglob("*") if not path.name.startswith(".")]
     rolling = any(name.startswith("eventlog_v2_") for name in names)
     assert rolling == any(name.endswith(".zstd") for name in names)
     assert spark_version() >= (3, 5)
 
 
-def test_a_replay_has_the_events_of_the_live_run_in_their_order(run: Run, replayed: list[dict[str, Any]]) -> None:
-    """None is missing, none is more, and they are the same facts."""
+def test_a_replay_has_the_live_events_in_order(run: Run, replayed: list[dict[str, Any]]) -> None:
+    """The same events in the same order."""
     live = of_the_run(run)
     assert [(event["name"], event["sequence"]) for event in replayed] == [(e["name"], e["sequence"]) for e in live]
     ids = [(e["event_id"], a["event_id"]) for e, a in zip(live, replayed, strict=True) if not only_live_knows(e) & END]
     assert [one for one, _ in ids] == [other for _, other in ids]
-    # The comparison is worth something: there is one of everything.
+    # Control: the comparison includes every kind of event.
     assert {event["name"] for event in live} == {
         "JobStatusChangeEvent",
         "JobFailureEvent",
@@ -130,14 +130,14 @@ def test_a_replay_has_the_events_of_the_live_run_in_their_order(run: Run, replay
 
 
 def test_replayed_events_are_equal_to_live_ones(run: Run, replayed: list[dict[str, Any]]) -> None:
-    """Field by field and attribute by attribute, but for what only live can know."""
+    """All fields and attributes, except those that only live events can have."""
     live = of_the_run(run)
     found = [text for one, other in zip(live, replayed, strict=True) for text in differences(one, other)]
     assert not found, "\n".join(found[:20])
 
 
-def test_what_differs_is_near(run: Run, replayed: list[dict[str, Any]]) -> None:
-    """The end of a query is dated a moment earlier; the stack trace of a job begins alike."""
+def test_differences_are_small(run: Run, replayed: list[dict[str, Any]]) -> None:
+    """The end of a query is slightly earlier, and a job's stack trace has the same start."""
     for live, again in zip(of_the_run(run), replayed, strict=True):
         if only_live_knows(live) == TERMINATED:
             assert 0 <= live["observed_ts_millis"] - again["observed_ts_millis"] < 10_000
@@ -146,15 +146,15 @@ def test_what_differs_is_near(run: Run, replayed: list[dict[str, Any]]) -> None:
             assert traces[0] == traces[1]
 
 
-def test_the_end_is_truthful(replayed: list[dict[str, Any]]) -> None:
-    """The log does not know how the application ended, so it is ENDED, not FINISHED."""
+def test_the_replayed_end_is_ended(replayed: list[dict[str, Any]]) -> None:
+    """The log does not have the outcome, so the status is ENDED, not FINISHED."""
     (end,) = [e for e in replayed if e["attributes"].get("spark.entity") == "application" and e["sequence"] > 1]
     assert end["attributes"]["status.new"] == "ENDED"
     assert end["attributes"]["end.reason"] == "UNKNOWN"
 
 
-def test_a_log_that_was_cut_off_gives_the_events_before_the_cut(run: Run, replayed: list[dict[str, Any]]) -> None:
-    """Whatever the form: in the middle of a line, in the middle of a compressed block."""
+def test_a_truncated_log_gives_the_events_before_the_cut(run: Run, replayed: list[dict[str, Any]]) -> None:
+    """For any form: a cut within a line, and within a compressed block."""
     files = [path for path in (run.folder / "eventlog").rglob("*local-*") if path.is_file()]
     (whole,) = [path for path in files if not path.name.startswith((".", "appstatus_"))]
     cut = run.folder / "cut-off"
@@ -168,8 +168,8 @@ def test_a_log_that_was_cut_off_gives_the_events_before_the_cut(run: Run, replay
     assert events == replayed[: len(events)]
 
 
-def test_what_time_has_made_before_a_query_s_end_is_in_a_replay(lab: Lab) -> None:
-    """The query falls IDLE between two reports that it has nothing to do, and is stopped before the second."""
+def test_a_replay_has_events_of_the_clock_before_a_query_s_end(lab: Lab) -> None:
+    """The query becomes IDLE between two idle progress events and is stopped before the second."""
     settings = {"events.watermark.idle-timeout": "8s"}
     seldom = {"spark.sql.streaming.noDataProgressEventInterval": "2500"}
     log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": "{folder}", **LOGS["plain"]}

@@ -1,4 +1,4 @@
-"""Events in the Python that drives the application: plain scripts, started as people start them."""
+"""Tests of events in the application's own Python: plain scripts."""
 
 from __future__ import annotations
 
@@ -24,49 +24,49 @@ def run(lab: Lab, job: str, *arguments: str) -> tuple[Run, Any]:
 
 @pytest.fixture(scope="module")
 def alone(lab: Lab) -> tuple[Run, Any]:
-    """A script that uses everything, without a sidecar."""
+    """Script that uses all functions, without a sidecar."""
     return run(lab, "session_alone.py")
 
 
 @pytest.fixture(scope="module")
 def beside(lab: Lab) -> tuple[Run, Any]:
-    """A script with a sidecar, which makes every mistake there is."""
+    """Script with a sidecar that makes every possible mistake."""
     return run(lab, "session_beside.py")
 
 
 @pytest.fixture(scope="module")
 def rounds(lab: Lab) -> Any:
-    """A script that starts and stops all the time."""
+    """Script that starts and stops repeatedly."""
     return run(lab, "session_rounds.py", str(ROUNDS))[1]
 
 
-def test_a_stream_that_breaks_off_keeps_nobody_waiting(lab: Lab) -> None:
-    """Spark's listener, which waits for its answer, goes on; so does what takes the listener out of Spark's queue."""
+def test_a_stream_that_ends_during_a_wait_does_not_delay_spark(lab: Lab) -> None:
+    """Spark's listener stops waiting, and so does the removal of the listener from Spark's queue."""
     _, took = run(lab, "session_ends.py")
-    assert took < 30  # a minute is what the listener would wait
+    assert took < 30  # the listener's own timeout is a minute
 
 
-def test_a_stream_that_is_stopped_takes_no_longer_than_it_may(lab: Lab) -> None:
-    """What Spark still has in its queue, and waits with for a slow reporter, is of the time for the end."""
+def test_stop_respects_its_time_limit(lab: Lab) -> None:
+    """The time limit includes the events in Spark's queue that wait for a slow reporter."""
     _, took = run(lab, "session_stops.py")
-    assert took < 8  # 5 s are what it may take; it was twice that, and what the last answer took
+    assert took < 8  # the limit is 5 s; a regression took twice that plus the time of the last answer
 
 
 def test_configure_sets_everything(alone: tuple[Run, Any]) -> None:
-    """The listener is there, and no sidecar is; what is configured beside `reporters=` stays out of the stream."""
+    """The listener is registered, no sidecar runs, and other configured reporters are not in the stream."""
     done, truth = alone
     assert truth["is_configured"] == ["io.sparkevents.EventsListener", "false"]
     assert not (done.folder / "never.jsonl").exists()
 
 
-def test_a_stream_that_starts_late_knows_what_runs(alone: tuple[Run, Any]) -> None:
-    """The application, and a query that was started before, by their names."""
+def test_a_late_stream_knows_running_queries(alone: tuple[Run, Any]) -> None:
+    """It knows the names of the application and of a query that started before."""
     _, truth = alone
     assert truth["early"] == ["early", "alone"]
 
 
 def test_every_reporter_gets_every_event_once(alone: tuple[Run, Any]) -> None:
-    """A reporter that was made by hand, one that was configured, and the history are told the same."""
+    """A reporter object, a configured reporter and the history get the same events."""
     done, truth = alone
     told = [tuple(one) for one in truth["history"]]
     assert len(told) == len(set(told)) > 10
@@ -74,19 +74,19 @@ def test_every_reporter_gets_every_event_once(alone: tuple[Run, Any]) -> None:
     assert [(e["name"], e["event_id"]) for e in done.events(done.folder / "e.jsonl")] == told
 
 
-def test_callbacks_are_called_once_an_event_and_off_the_main_thread(alone: tuple[Run, Any]) -> None:
-    """Plain ones and async ones."""
+def test_callbacks_run_once_per_event_outside_the_main_thread(alone: tuple[Run, Any]) -> None:
+    """Plain and async callbacks."""
     _, truth = alone
     called = [event_id for event_id, _ in truth["calls"]]
     assert len(called) == len(set(called)) > 3
     assert not any(on_main for _, on_main in truth["calls"])
-    # The job's, and that of its stage's last attempt.
+    # One for the job, one for the last attempt of its stage.
     assert len(truth["pages"]) == [name for name, _ in truth["history"]].count("JobFailureEvent") == 2
     assert all("ZeroDivisionError" in page for page in truth["pages"])
 
 
-def test_callbacks_that_raise_or_block_harm_nobody(alone: tuple[Run, Any]) -> None:
-    """The one that raises is called with each event, once; the job, and the others, go on as if there were none."""
+def test_callbacks_that_raise_or_block_do_not_affect_others(alone: tuple[Run, Any]) -> None:
+    """A callback that raises is called once per event; the job and other callbacks continue."""
     done, truth = alone
     names = {event_id: name for name, event_id in truth["history"]}
     broken = truth["broken"]
@@ -97,23 +97,23 @@ def test_callbacks_that_raise_or_block_harm_nobody(alone: tuple[Run, Any]) -> No
     assert truth["raised"] == "PythonException" or truth["raised"] == "Py4JJavaError"
 
 
-def test_a_failure_is_told_with_its_cause(alone: tuple[Run, Any]) -> None:
-    """As the sidecar tells it."""
+def test_a_failure_is_reported_with_its_cause(alone: tuple[Run, Any]) -> None:
+    """As in the sidecar."""
     _, truth = alone
     cause, severity = truth["failure"]
     assert "ZeroDivisionError" in cause
     assert severity == "ERROR"
 
 
-def test_an_event_of_the_program_s_own_has_its_place(alone: tuple[Run, Any]) -> None:
-    """Behind the job before it, before the job behind it, with the application's variables."""
+def test_a_custom_event_is_in_order(alone: tuple[Run, Any]) -> None:
+    """Between the jobs before and after it, with the application's attributes."""
     _, truth = alone
     assert truth["mine"] == [12, "alone", "WARN"]
     assert truth["order"] == [True, True]
 
 
-def test_who_waits_is_told_what_came_instead(alone: tuple[Run, Any]) -> None:
-    """In a thread and in a coroutine; in vain, and behind the end."""
+def test_a_failed_wait_lists_the_events_that_arrived(alone: tuple[Run, Any]) -> None:
+    """In a thread and in a coroutine; after a timeout, and after the end."""
     _, truth = alone
     assert truth["awaited"] == "Later"
     assert truth["in_vain"].startswith("NeverHappens has not come within 0.3 s; what did come: ")
@@ -121,27 +121,27 @@ def test_who_waits_is_told_what_came_instead(alone: tuple[Run, Any]) -> None:
     assert truth["ended"].startswith("the events have ended, and NeverHappens has not come; what did come: ")
 
 
-def test_the_end_of_the_application_is_told(alone: tuple[Run, Any]) -> None:
-    """spark.stop() waits for the last events, and leaves no thread."""
+def test_the_end_of_the_application_is_reported(alone: tuple[Run, Any]) -> None:
+    """spark.stop() waits for the last events and leaves no thread."""
     _, truth = alone
     assert truth["last"][0] == "Application 'alone' finished: its own code stopped it"
     assert truth["last"][1].startswith("Events by reporter: ")
     assert not truth["is_running"]
     assert truth["threads"] == []
-    assert truth["stop_seconds"] < 60  # two minutes is what Spark would wait
+    assert truth["stop_seconds"] < 60  # Spark's own timeout is two minutes
 
 
-def test_a_callback_with_the_name_of_a_reporter_has_an_account_of_its_own(alone: tuple[Run, Any]) -> None:
-    """Neither hides what the other has lost."""
+def test_a_callback_with_a_reporter_s_name_has_its_own_counts(alone: tuple[Run, Any]) -> None:
+    """The counts of both are in the report."""
     run, truth = alone
     told = len(run.events(run.folder / "e.jsonl"))
-    # Without the report itself, which is made of the accounts.
+    # Without the report itself, which is built from the counts.
     assert truth["accounts"]["reporter.audit.accepted"] == told - 1
     assert truth["accounts"]["reporter.audit'.accepted"] == 1
 
 
-def test_a_stream_beside_the_sidecar_doubles_nothing(beside: tuple[Run, Any]) -> None:
-    """The sidecar's file has each event once, also those behind the stream's end; the stream told the same ones."""
+def test_a_stream_and_a_sidecar_report_each_event_once(beside: tuple[Run, Any]) -> None:
+    """The sidecar's file has each event once, including those after the stream's end; the stream got the same ones."""
     done, truth = beside
     in_file = [(e["name"], e["event_id"]) for e in done.events()]
     assert len(in_file) == len(set(in_file))
@@ -154,19 +154,19 @@ def test_a_stream_beside_the_sidecar_doubles_nothing(beside: tuple[Run, Any]) ->
     assert set(told) <= set(in_file)
     assert truth["mine"] in [event_id for _, event_id in in_file]
     last = done.events()[-2]
-    # The script just ends: its exit hooks do not know with which code, the kernel may.
+    # The script ends without stop(): its exit hooks do not know the exit code, but the kernel may.
     status = "FINISHED" if TELLS_EXIT_STATUS else "ENDED"
     assert (last["name"], last["attributes"]["status.new"]) == ("JobStatusChangeEvent", status)
 
 
-def test_a_start_that_fails_leaves_the_thread_as_it_was(beside: tuple[Run, Any]) -> None:
-    """What Spark keeps for it, its scheduler pool or its job group, is there as before."""
+def test_a_failed_start_restores_the_thread_s_properties(beside: tuple[Run, Any]) -> None:
+    """Thread-local properties of Spark, such as the scheduler pool and job group, are restored."""
     _, truth = beside
     assert truth["pool"] == "mine"
 
 
-def test_scala_and_java_add_events_too(beside: tuple[Run, Any]) -> None:
-    """With the same builder; the application's variables and the place among the others are the same matter."""
+def test_scala_and_java_can_add_events(beside: tuple[Run, Any]) -> None:
+    """The same builder in the JVM, with the same attributes and order."""
     done, truth = beside
     assert truth["added"] is True
     details = {"orders": 12, "share": 0.5, "last": True, "who": "é"}
@@ -203,40 +203,40 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_gets_one_clear_error(beside: tuple[Run, Any], mistake: str) -> None:
-    """What, where, what was given, what is allowed; and the job goes on."""
+def test_a_mistake_raises_one_clear_error(beside: tuple[Run, Any], mistake: str) -> None:
+    """The message has the place, the value and the allowed values; the job continues."""
     _, truth = beside
     assert set(truth["mistakes"]) == set(MISTAKES)
     assert all(part in truth["mistakes"][mistake] for part in MISTAKES[mistake]), truth["mistakes"][mistake]
 
 
 def test_a_hundred_starts_and_stops_leave_nothing(rounds: Any) -> None:
-    """Threads, processes and descriptors, in Python and in the JVM, though callbacks have used Spark in theirs."""
+    """Counts threads, processes and descriptors in Python and in the JVM, although callbacks used Spark."""
     assert rounds["rounds"] == list(range(ROUNDS))
     before, after = rounds["before"], rounds["after"]
     assert after["jvm_own_threads"] == before["jvm_own_threads"] == []
     assert (after["threads"], after["descriptors"]) == (before["threads"], before["descriptors"])
     assert after["processes"] == before["processes"]
-    # Spark has threads of its own that come and go.
+    # The number of Spark's own threads varies.
     assert after["jvm_threads"] <= before["jvm_threads"] + 3
     assert after["jvm_descriptors"] <= before["jvm_descriptors"] + 3
 
 
 def test_an_application_has_one_stream(rounds: Any) -> None:
-    """Also where it has two sessions; the second is refused, or takes the first one's place."""
+    """Also with two sessions; a second stream is rejected or replaces the first one."""
     assert "are started already, at " in rounds["second"]
     assert rounds["replaced"] == [False, True]
     assert rounds["counted_on"] is True
 
 
-def test_a_fork_ends_nothing_of_its_parent(rounds: Any) -> None:
-    """The child has no stream, the parent's goes on."""
+def test_a_fork_does_not_affect_its_parent(rounds: Any) -> None:
+    """The child has no stream, and the parent's continues."""
     assert rounds["fork"] == [0, True]
     assert rounds["after_fork"] == "AfterTheFork"
 
 
-def test_events_from_several_threads_come_once_and_in_each_one_s_order(rounds: Any) -> None:
-    """Four threads, fifty events each."""
+def test_events_of_several_threads_arrive_once_and_in_order(rounds: Any) -> None:
+    """Four threads with fifty events each."""
     told = rounds["from_threads"]
     assert sorted(told) == list(range(200))
     for thread in range(4):
@@ -244,16 +244,16 @@ def test_events_from_several_threads_come_once_and_in_each_one_s_order(rounds: A
         assert own == sorted(own)
 
 
-def test_a_context_that_is_made_again_has_a_stream_of_its_own(rounds: Any) -> None:
-    """The stopped one says that it is; the next ones are applications of their own, each with one end."""
+def test_a_new_context_has_its_own_stream(rounds: Any) -> None:
+    """The stopped stream raises a clear error; the new contexts are separate applications with one end each."""
     assert rounds["stopped"] == rounds["stopped_add"] == "the SparkSession was stopped: start a new one"
     first, second = rounds["applications"]
     assert first != second
     assert sum("finished" in body and "Application" in body for body in rounds["bodies"]) == 1
 
 
-def test_a_script_that_just_ends_has_delivered_everything(lab: Lab, tmp_path: Path) -> None:
-    """Neither the stream nor the session was stopped."""
+def test_a_script_without_stop_delivers_everything(lab: Lab, tmp_path: Path) -> None:
+    """Neither the stream nor the session is stopped."""
     script, told = tmp_path / "ends.py", tmp_path / "told.jsonl"
     script.write_text(
         "import spark_events\n"
@@ -269,8 +269,8 @@ def test_a_script_that_just_ends_has_delivered_everything(lab: Lab, tmp_path: Pa
     assert mine == list(range(500))
 
 
-def test_a_python_that_is_killed_keeps_nobody_waiting(lab: Lab, tmp_path: Path) -> None:
-    """The JVM ends as it would without a stream, and not after `shutdown.timeout`."""
+def test_a_killed_python_does_not_delay_the_jvm(lab: Lab, tmp_path: Path) -> None:
+    """The JVM ends as without a stream, not after `shutdown.timeout`."""
     script = tmp_path / "killed.py"
     script.write_text(
         "import os, signal, spark_events\n"
@@ -286,8 +286,8 @@ def test_a_python_that_is_killed_keeps_nobody_waiting(lab: Lab, tmp_path: Path) 
     assert not done.processes()
 
 
-def test_without_the_jar_the_missing_line_is_named(lab: Lab, tmp_path: Path) -> None:
-    """And what to do instead."""
+def test_a_missing_jar_is_reported_with_the_missing_line(lab: Lab, tmp_path: Path) -> None:
+    """The message also says what to do instead."""
     script = tmp_path / "bare.py"
     script.write_text(
         "import sys, spark_events\n"

@@ -1,4 +1,4 @@
-"""Spark Connect: the server is where the listener belongs; a client sees its own queries."""
+"""Tests with Spark Connect: the listener runs in the server, and a client gets its own queries."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ since_4 = pytest.mark.skipif(IS_3_5, reason="3.5 runs its clients' listeners on 
 
 @pytest.fixture(scope="module")
 def told(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Any]:
-    """A server with the two lines, and what a client of it has seen."""
+    """Server with the two lines, and the events of its client."""
     folder = tmp_path_factory.mktemp("client")
     server, port = connect_server(lab, {**two_lines(), **PATIENT, **file_reporter(folder / "server.jsonl")})
     command = [sys.executable, str(JOBS / "session_connect.py"), str(folder), port]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr[-4000:]
-    # It is killed, and would not tell what is under way.
+    # Wait, because the server is killed and would not report later events.
     last = {"Query 'unseen' started"}
     server.wait_for("the last query", lambda: last & {e["body"] for e in server.events(folder / "server.jsonl")})
     server.end()
@@ -36,7 +36,7 @@ def told(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Any]:
 
 
 def test_the_server_reports_everything(told: tuple[Run, Any]) -> None:
-    """Its jobs, the client's queries, and their failure."""
+    """Jobs, the client's queries and their failure."""
     _, truth = told
     bodies = [event["body"] for event in truth["server"]]
     assert any(body.startswith("Application ") and body.endswith(" started") for body in bodies)
@@ -47,7 +47,7 @@ def test_the_server_reports_everything(told: tuple[Run, Any]) -> None:
 
 @since_4
 def test_a_client_sees_its_own_queries(told: tuple[Run, Any]) -> None:
-    """From their start to their end, with the server's application; callbacks and reporters as everywhere."""
+    """From start to end, with the server's application; callbacks and reporters work as elsewhere."""
     _, truth = told
     assert truth["kind"] == "pyspark.sql.connect.session"
     assert truth["commit"].startswith("Query 'good' committed batch ")
@@ -64,16 +64,16 @@ def test_a_client_sees_its_own_queries(told: tuple[Run, Any]) -> None:
 
 
 @since_4
-def test_it_tells_the_same_facts_as_the_server(told: tuple[Run, Any]) -> None:
-    """With the same identifiers, so that what both report is reported once where it is counted by them."""
+def test_a_client_and_the_server_report_the_same_ids(told: tuple[Run, Any]) -> None:
+    """Same ids, so that a destination can remove duplicates."""
     _, truth = told
     queries = [e for e in truth["client"] if e["attributes"].get("spark.entity") == "query"]
     assert len(queries) >= 4
     assert {e["event_id"] for e in queries} <= {e["event_id"] for e in truth["server"]}
 
 
-def test_what_it_cannot_do_it_says(told: tuple[Run, Any]) -> None:
-    """Once, when it starts; and at once, where something is asked of it."""
+def test_unsupported_calls_raise_clear_errors(told: tuple[Run, Any]) -> None:
+    """One warning at the start, and an error at each unsupported call."""
     _, truth = told
     if IS_3_5:
         assert truth["start"].startswith("Spark Connect 3.5.")

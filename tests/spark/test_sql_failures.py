@@ -1,4 +1,4 @@
-"""SQL that fails in the driver, what is cancelled, and the reason of an application that fails, on real Spark."""
+"""Tests of SQL that fails in the driver, of cancelled jobs, and of a failed application's reason."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def job(how: str, **conf: str) -> Callable[[Lab], Run]:
 
 
 def shell(statements: str) -> Callable[[Lab], Run]:
-    """Spark's shell for SQL, which gets the statements in a file."""
+    """Run spark-sql with the statements in a file."""
 
     def start(lab: Lab) -> Run:
         file = lab.folder / f"{abs(hash(statements))}.sql"
@@ -55,7 +55,7 @@ JOBS = {
 
 @pytest.fixture(scope="module")
 def runs(lab: Lab) -> dict[str, Future[Run]]:
-    """Every job, two at a time."""
+    """All jobs, two at a time."""
     return {how: lab.background(start, lab) for how, start in JOBS.items()}
 
 
@@ -68,7 +68,7 @@ def statuses(run: Run, entity: str) -> list[str]:
 
 
 def test_sql_that_fails_in_the_driver_is_reported_once(runs: dict[str, Future[Run]]) -> None:
-    """A command on a missing table, a path that exists, a broadcast timeout; and a failed job is left to its event."""
+    """A missing table, an existing path, a broadcast timeout; a failed job is reported by its own event."""
     run = runs["driver"].result()
     assert len(run.truth()) == 4
     assert all(run.truth()), run.truth()
@@ -81,8 +81,8 @@ def test_sql_that_fails_in_the_driver_is_reported_once(runs: dict[str, Future[Ru
     assert [event["severity"] for event in failures(run, "job")] == ["ERROR", "WARN"]
 
 
-def test_a_driver_that_runs_out_of_memory_in_collect_is_an_error(runs: dict[str, Future[Run]]) -> None:
-    """Its job has succeeded."""
+def test_a_driver_out_of_memory_in_collect_is_an_error(runs: dict[str, Future[Run]]) -> None:
+    """The job itself succeeds."""
     run = runs["memory"].result()
     assert run.truth()
     (event,) = failures(run, "sql")
@@ -93,7 +93,7 @@ def test_a_driver_that_runs_out_of_memory_in_collect_is_an_error(runs: dict[str,
 
 
 def test_a_failed_application_has_the_reason_of_its_sql(runs: dict[str, Future[Run]]) -> None:
-    """One cause, one error type."""
+    """The same cause and the same error type."""
     run = runs["exists"].result()
     (sql,), (application,) = failures(run, "sql"), failures(run, "application")
     assert sql["attributes"]["error.type"] == application["attributes"]["error.type"] == "PATH_ALREADY_EXISTS"
@@ -102,7 +102,7 @@ def test_a_failed_application_has_the_reason_of_its_sql(runs: dict[str, Future[R
 
 
 def test_a_cancelled_job_is_cancelled(runs: dict[str, Future[Run]]) -> None:
-    """By cancelAllJobs, and by the end of its application."""
+    """By cancelAllJobs, and by the end of the application."""
     run = runs["cancelled"].result()
     assert statuses(run, "job") == ["RUNNING", "CANCELLED", "RUNNING", "CANCELLED"]
     assert failures(run, "sql") == []
@@ -118,10 +118,10 @@ def test_a_cancelled_job_is_cancelled(runs: dict[str, Future[Run]]) -> None:
         ("syntax", "PARSE_SYNTAX_ERROR", "Syntax error at or near 'selec'"),
     ],
 )
-def test_what_spark_sql_fails_at_is_the_reason(
+def test_the_failed_statement_of_spark_sql_is_the_reason(
     runs: dict[str, Future[Run]], how: str, error: str, message: str
 ) -> None:
-    """The class and the message; where Spark tells no exit code, with the application's end."""
+    """Class and message; without an exit code from Spark, with the application's end."""
     run = runs[how].result()
     assert run.process.returncode == 1
     if SPARK_4:
@@ -133,13 +133,13 @@ def test_what_spark_sql_fails_at_is_the_reason(
         end = run.named("JobStatusChangeEvent", spark_entity="application")[-1]
         assert error in end["attributes"]["outcome.hint"]
         assert message in end["attributes"]["outcome.hint"]
-    # The shell prints what it printed before.
+    # The shell's own output is unchanged.
     assert message in run.log
 
 
 @pytest.mark.parametrize("how", ["driver", "cancelled"])
 def test_a_replay_has_the_same_failures(runs: dict[str, Future[Run]], how: str) -> None:
-    """From Spark's event log, attribute by attribute."""
+    """From Spark's event log, with all attributes."""
     run = runs[how].result()
     log = next(path for path in run.folder.glob("local-*"))
     program = "import sys; from spark_events.cli import main; sys.exit(main())"
@@ -155,7 +155,7 @@ def test_a_replay_has_the_same_failures(runs: dict[str, Future[Run]], how: str) 
             assert event["body"] == again["body"]
 
 
-def test_nothing_is_commented_on(runs: dict[str, Future[Run]]) -> None:
+def test_no_warning_is_logged(runs: dict[str, Future[Run]]) -> None:
     """spark-events adds no warning to the driver's log."""
     for future in runs.values():
         assert future.result().own_messages == []

@@ -1,4 +1,4 @@
-"""Everything that makes an event, once; and what Spark itself says of it."""
+"""Job that produces every kind of event once and writes down Spark's own data for comparison."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def start_clicks() -> StreamingQuery:
     )
 
 
-# A query with event time and a watermark, in two runs from one checkpoint.
+# A query with event time and a watermark, in two runs with one checkpoint.
 put(source, 1, clicks(1, 5))
 query = start_clicks()
 query.processAllAvailable()
@@ -78,7 +78,7 @@ query.stop()
 note(query, "clicks")
 
 
-# A query that fails in the user's code, and is started again, mended.
+# A query that fails in the user's code, then restarts with the fix.
 def check(row: Row) -> None:
     if row.v > 2:
         raise ValueError(f"cannot take {row.v}")  # the streaming error
@@ -124,7 +124,7 @@ query.stop()
 note(query, "unnamed")
 
 
-# Batch jobs: one that works, one that fails in the user's code, one that somebody has cancelled is left out.
+# Batch jobs: one that succeeds and one that fails in the user's code; a cancelled job is not included.
 @F.udf("int")
 def broken(value: int) -> int:
     return 1 // value  # the batch error

@@ -1,6 +1,6 @@
-"""Several SparkContexts one after another in one JVM, the first of which cannot be made.
+"""Several SparkContexts one after another in one JVM; the first one fails to start.
 
-Writes down, after each has stopped, the threads of spark-events and the pipes that the JVM has open.
+After each has stopped, the job writes down the threads of spark-events and the JVM's open pipes.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from pyspark import SparkConf, SparkContext
 def pipes(folder: str) -> int:
     count = 0
     for name in os.listdir(folder):
-        with contextlib.suppress(OSError):  # closed meanwhile
+        with contextlib.suppress(OSError):  # closed in the meantime
             count += os.readlink(os.path.join(folder, name)).startswith("pipe:")
     return count
 

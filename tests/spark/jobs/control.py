@@ -1,4 +1,4 @@
-"""How a job and its test talk: through files in the run's folder, which is the job's first argument."""
+"""Communication of a job and its test through files in the run's folder, the job's first argument."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def write_down(value: Any, name: str = "truth") -> None:
 
 
 def put(folder: str, number: int, rows: Iterable[Mapping[str, Any]]) -> None:
-    """One file of JSON lines for a file source, there whole or not at all."""
+    """Write one file of JSON lines for a file source atomically."""
     os.makedirs(folder, exist_ok=True)
     hidden = os.path.join(folder, f".{number}")
     with open(hidden, "w") as file:

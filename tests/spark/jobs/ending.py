@@ -1,4 +1,4 @@
-"""A small job that ends in one of several ways, named by its second argument."""
+"""Small job that ends in the way that its second argument names."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ if how == "wait":
     while not told("stop"):
         spark.range(1).count()
 if how == "be-stopped":
-    # With no query under way: Spark may leave one for ever that the end of its context meets.
+    # Without an active query, because Spark may not end a query when its context ends.
     while not spark.sparkContext._jsc.sc().isStopped():
         time.sleep(0.02)
     spark.range(1).count()

@@ -1,4 +1,4 @@
-"""A program with the exit hooks of configure (or of start) that ends in one of several ways."""
+"""Program with the exit hooks of configure or start that ends in the way that its argument names."""
 
 import os
 import signal

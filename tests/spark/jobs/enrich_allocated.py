@@ -1,4 +1,4 @@
-"""A batch with a rate, of an application that has no executor yet: Spark starts some for it, and ends them when idle.
+"""Batch with a rate limit under dynamic allocation: executors start for the batch and end when idle.
 
 Arguments: the folder and the service's port.
 """

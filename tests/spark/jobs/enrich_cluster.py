@@ -1,6 +1,6 @@
-"""A stream that is enriched by a service on loopback.
+"""Stream that a service on loopback enriches.
 
-Arguments: the folder, the service's port, and perhaps `wait`: for the word `go`, when the second batch has settled.
+Arguments: the folder, the service's port, and optionally `wait`: wait for the word `go` after the second batch settles.
 """
 
 import importlib.util

@@ -1,4 +1,4 @@
-"""Enrichment with Spark Connect: batches, and a stream. Arguments: the folder, the service's port, what to do."""
+"""Enrichment with Spark Connect: batches and a stream. Arguments: the folder, the service's port, the mode."""
 
 import json
 import os
@@ -45,7 +45,7 @@ common: dict[str, Any] = {"output": "name string, score double", "resource": ope
 
 out = enrich_batch(spark.range(0, 40, 1, 3), lookup, **common)
 truth["names"] = [row.name for row in out.collect()]
-# Over Connect, 3.5 counts with numpy's numbers.
+# With Connect, 3.5 returns numpy integers.
 truth["count"] = int(out.count())
 truth["joined"] = int(out.join(out.withColumnRenamed("name", "other").select("id", "other"), "id").count())
 random = enrich_batch(spark.range(200, 210).withColumn("random", rand()), lookup, **common)

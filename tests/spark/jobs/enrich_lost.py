@@ -1,6 +1,6 @@
-"""A batch with a rate that begins while one of two executors is lost, and the one in its place has not come yet.
+"""Batch with a rate limit that starts after one of two executors was lost and before its replacement arrives.
 
-Arguments: the folder, the service's port, and perhaps `standalone`: a cluster that may give as much as it likes.
+Arguments: the folder, the service's port, and optionally `standalone`: a cluster without an executor limit.
 """
 
 import logging
@@ -21,7 +21,7 @@ by_value(__name__)
 builder = SparkSession.builder.appName("enrich-lost")
 cluster = None
 if "standalone" in sys.argv[3:]:
-    # What local-cluster starts as well; here the application knows no more than its address.
+    # local-cluster starts the same Master and Worker; here the application only has the Master's address.
     SparkContext._ensure_initialized()
     assert SparkContext._jvm is not None
     cluster = SparkContext._jvm.org.apache.spark.deploy.LocalSparkCluster.apply(2, 1, 1024, SparkConf()._jconf)

@@ -1,6 +1,6 @@
-"""A batch by keys, behind a shuffle, that is read several times.
+"""Batch with keys after a shuffle whose result is read several times.
 
-Arguments: the folder, the service's port, and perhaps `told`: tasks hear that another one has replaced them.
+Arguments: the folder, the service's port, and optionally `told`: the driver notifies replaced tasks.
 """
 
 import json
@@ -23,7 +23,7 @@ by_value(__name__)
 spark = SparkSession.builder.appName("enrich-replaced").getOrCreate()
 PARTITIONS, ROWS, READS = 3, 12, 8
 
-# A key of which all rows come to a partition, for each.
+# For each partition, a key whose rows are all in that partition.
 numbers = spark.range(100).withColumnRenamed("id", "k").repartition(PARTITIONS, "k")
 keys = {row.p: row.k for row in numbers.select("k", functions.spark_partition_id().alias("p")).collect()}
 key_of = functions.create_map(*(functions.lit(one) for pair in keys.items() for one in pair))

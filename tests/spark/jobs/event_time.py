@@ -1,4 +1,4 @@
-"""Inputs that fall silent and come back under both policies, a stage that is tried again, batch stages."""
+"""Inputs that become idle and active under both watermark policies, a retried stage, and batch stages."""
 
 import glob
 import json
@@ -18,7 +18,7 @@ EVENTS = os.path.join(FOLDER, "events.jsonl")
 
 
 def seen(**wanted: Any) -> bool:
-    """Whether an event with these attributes has been reported."""
+    """Return whether an event with these attributes has been reported."""
     with open(EVENTS) as lines:
         events = [json.loads(line) for line in lines if line.endswith("\n")]
     wanted = {key.replace("_", "."): value for key, value in wanted.items()}
@@ -51,13 +51,13 @@ def start(policy: str) -> StreamingQuery:
 
 
 def drive(query: StreamingQuery) -> None:
-    """Each query for itself: one that waits for the other to be done has nothing to read meanwhile."""
+    """Drive one query at a time, because a query that waits for the other would be idle."""
 
     def give(side: str, number: int, second: int) -> None:
         put(os.path.join(FOLDER, query.name, side), number, rows(second))
 
     query.processAllAvailable()
-    # The right side is silent now, the left one goes on until the timeout has told of it.
+    # The right source is silent; the left one continues until the right one is reported idle.
     deadline = time.monotonic() + 300
     number = 0
     idle = {"status_new": "IDLE", "watermark_policy": query.name}
@@ -72,7 +72,7 @@ def drive(query: StreamingQuery) -> None:
         ):
             break
 
-    # It comes back with what the maximum of both watermarks has passed long ago.
+    # The right source returns with rows far below the maximum of both watermarks.
     give("right", 1, 100)
     query.processAllAvailable()
     give("left", number + 1, 100 + 20 * (number + 1))
@@ -101,7 +101,7 @@ truth: dict[str, Any] = {
 spark.sparkContext.setJobDescription("several stages")
 spark.range(0, 1000, 1, 3).groupBy(F.col("id") % 7).count().orderBy("count").collect()
 
-# A stage whose input is gone is tried again, after the stage that makes its input.
+# A stage with missing input is retried after the stage that produces its input.
 spark.sparkContext.setJobDescription("input lost")
 grouped = spark.sparkContext.parallelize([(n % 5, n) for n in range(100)], 2).groupByKey(2)
 truth["first"] = grouped.count()
@@ -110,7 +110,7 @@ for path in glob.glob(os.path.join(FOLDER, "local", "**", "shuffle_*"), recursiv
 truth["second"] = grouped.count()
 
 
-# One that fails with its barrier is tried as often as is allowed.
+# A failed barrier stage is retried up to the limit.
 def refuse(rows: Iterable[int]) -> Iterable[int]:
     raise ValueError("never")
 

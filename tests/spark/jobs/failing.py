@@ -1,4 +1,4 @@
-"""Jobs that succeed, one that fails, jobs that succeed again; and how long the program itself took for them."""
+"""Successful jobs, a failed job, and successful jobs again, with the program's own timing."""
 
 import sys
 import time

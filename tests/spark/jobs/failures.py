@@ -1,4 +1,4 @@
-"""Failures of many kinds, one job each, under the name of the failure."""
+"""Failures of many kinds, one job each; the job's description is the name of the failure."""
 
 import os
 import signal
@@ -44,7 +44,7 @@ def killed(_: int) -> int:
 
 def misleading(_: int) -> int:
     class PaymentError(Exception):
-        """Of a function: Python names it with ``<locals>``."""
+        """Exception class inside a function, whose Python name contains ``<locals>``."""
 
     raise PaymentError("payment failed\nCaused by: com.acme.Bank: no money\nmore")  # the misleading error
 
@@ -62,7 +62,7 @@ def cancel_when_it_runs() -> None:
 
 
 def once(value: int) -> int:
-    """Healthy: the first attempt of one task fails, the others take long."""
+    """Healthy stage: the first attempt of one task fails, the other tasks are slow."""
     context = TaskContext.get()
     assert context is not None
     if context.attemptNumber() == 0 and context.partitionId() == 0:
@@ -95,7 +95,7 @@ attempt("cancelled", lambda: with_udf(slow).collect())
 healthy = with_udf(once).groupBy("v").count()
 attempt("beside a healthy stage", lambda: healthy.union(with_udf(broken).groupBy("v").count()).collect())
 
-# The shuffle output of the first job is gone when the second reads it; Spark makes it anew.
+# The shuffle output of the first job is missing when the second reads it; Spark recomputes it.
 spark.sparkContext.setJobDescription("missing shuffle output")
 grouped = spark.sparkContext.parallelize(range(10), 2).map(lambda v: (v % 2, v)).groupByKey(2)
 grouped.count()

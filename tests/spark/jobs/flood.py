@@ -1,4 +1,4 @@
-"""More tasks than a small listener queue of Spark's can hold while a listener waits."""
+"""More tasks than a small listener queue of Spark can hold while a listener waits."""
 
 from control import told
 from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""A small job that writes down in which of Spark's queues somebody listens."""
+"""Small job that writes down which of Spark's listener queues have listeners."""
 
 from control import write_down
 from pyspark.sql import SparkSession

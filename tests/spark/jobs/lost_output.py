@@ -1,4 +1,4 @@
-"""A shuffle whose last task stands still while the executor that has run another one is killed."""
+"""Shuffle whose last task blocks while the executor of a finished task is killed."""
 
 import os
 import time
@@ -14,7 +14,7 @@ go = os.path.join(FOLDER, "go")
 
 
 def work(index: int, rows: Iterable[int]) -> Iterable[tuple[int, int]]:
-    """The last task goes on when it is told to; the others keep their executors busy until both have one."""
+    """Block the last task until it is released; keep the other tasks busy until both executors have one."""
     os.makedirs(here, exist_ok=True)
     with open(os.path.join(here, str(index)), "a") as file:
         file.write(f"{os.getpid()}\n")

@@ -1,4 +1,4 @@
-"""Events inside the driver's own Python, without a sidecar: what people do at a notebook."""
+"""Events in the driver's own Python without a sidecar, as in a notebook."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ memory = MemoryReporter()
 before = spark.readStream.format("rate").load().writeStream.format("noop").queryName("early").start()
 events = spark_events.start(spark, reporters={"memory": memory, "audit": {"type": "file", "path": folder / "e.jsonl"}})
 
-# A query that ran before anybody listened is known by its name.
+# A query that started before the stream is known by its name.
 commit = events.wait_for("BatchCommitEvent", timeout=1200)
 truth["early"] = commit.attributes["spark.streaming.query.name"], commit.attributes["spark.app.name"]
 before.stop()
@@ -39,7 +39,7 @@ release = threading.Event()
 
 
 class GivenUp(logging.StreamHandler):  # type: ignore[type-arg]  # it takes none before Python 3.11
-    """Notices that somebody is not waited for any longer."""
+    """Log handler that notices when a blocked thread is abandoned."""
 
     def emit(self, record: logging.LogRecord) -> None:
         super().emit(record)
@@ -63,7 +63,7 @@ async def page(event: Event) -> None:
 
 @events.on("OrdersImported")
 def audit(event: Event) -> None:
-    """Has the name of a reporter."""
+    """Callback with the name of a reporter."""
 
 
 @events.on
@@ -90,13 +90,13 @@ failure = events.wait_for("JobFailureEvent", where=lambda e: e.attributes["spark
 truth["failure"] = failure.attributes["failure.root_cause"], failure.severity.value
 blocked.wait(120)
 
-# In its place among what Spark tells.
+# The event gets its place in the order of Spark's events.
 spark.sparkContext.parallelize([1], 1).count()
 spark_events.add_event(EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12).set_severity("WARN"))
 spark.sparkContext.parallelize([1], 1).count()
 mine = events.wait_for("OrdersImported", timeout=120)
 truth["mine"] = mine.attributes["orders"], mine.attributes["spark.app.name"], mine.severity.value
-# Of the history, which has the event; another reporter may still be about to get it.
+# Wait for the history; another reporter may get the event later.
 jobs = [e for e in events.history if e.name == "JobStatusChangeEvent" and e.attributes["spark.entity"] == "job"]
 truth["order"] = [
     any(job.sequence < mine.sequence and job.attributes["status.new"] == "FINISHED" for job in jobs[-4:]),

@@ -1,4 +1,4 @@
-"""A stream beside the sidecar, and errors that a user makes; at its end Python just ends."""
+"""Stream together with a sidecar, and user errors; Python ends without stop()."""
 
 import json
 import sys
@@ -69,7 +69,7 @@ mistake("no event", lambda: spark_events.add_event({"name": "C"}))  # type: igno
 spark.sparkContext.parallelize(range(4), 2).count()
 spark_events.add_event(EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12))
 truth["mine"] = events.wait_for("OrdersImported", timeout=120).event_id
-# As Scala and Java do it.
+# Use the builder from the JVM, like Scala and Java code.
 assert spark._jvm is not None
 built = spark._jvm.io.sparkevents.Events.builder("shop.orders", "FromTheJvm").severity("WARN").body("12 orders")
 details = {"orders": 12, "share": 0.5, "last": True, "who": "é"}
@@ -79,7 +79,7 @@ truth["added"] = built.add()
 told = events.wait_for("FromTheJvm", timeout=120)
 truth["from_the_jvm"] = [told.body, told.severity.value, {key: told.attributes[key] for key in details}]
 events.stop()
-# After the stream's end, the sidecar goes on.
+# The sidecar continues after the stream's end.
 spark_events.add_event(EventBuilder("shop.orders", "AfterTheStream"))
 truth["history"] = [(e.name, e.event_id) for e in events.history if e.name != "DispatcherReportEvent"]
 truth["mistakes"] = mistakes

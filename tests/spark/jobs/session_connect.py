@@ -1,4 +1,4 @@
-"""A client of Spark Connect: what it sees, what it says that it cannot see, and what it cannot do."""
+"""Spark Connect client: the events it gets, its warnings about missing ones, and unsupported calls."""
 
 import contextlib
 import json
@@ -69,7 +69,7 @@ def unwatched() -> None:
     while not query.recentProgress:
         time.sleep(0.1)
     query.stop()
-    with contextlib.suppress(Exception):  # it is to fail, and the server is asked why
+    with contextlib.suppress(Exception):  # fails on purpose; the client asks the server for the reason
         start("bad", failing).awaitTermination(300)
 
 
@@ -82,7 +82,7 @@ except spark_events.SessionError as error:
 else:
     watched(events)
 truth["said"] = said
-# Once stopped, nothing more comes.
+# No events arrive after stop().
 start("unseen", rate).stop()
 truth["later"] = len(events.history) if events is not None else 0
 (folder / "truth.json").write_text(json.dumps(truth))

@@ -1,4 +1,4 @@
-"""A stream whose Python cannot go on, while Spark's listener waits for its answer."""
+"""Stream that ends while Spark's listener waits for its answer to an event."""
 
 import json
 import time

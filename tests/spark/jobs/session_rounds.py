@@ -1,4 +1,4 @@
-"""Starts and stops in one process: again and again, with new contexts, in a fork, from threads."""
+"""Starts and stops in one process: repeatedly, with new contexts, in a fork, and from threads."""
 
 import gc
 import json
@@ -26,11 +26,11 @@ def session() -> SparkSession:
 
 def counts(spark: SparkSession) -> dict[str, Any]:
     for thread in threading.enumerate():
-        # A stream does not wait for the one that only looks after the others.
+        # A stream does not wait for the thread that supervises the others.
         if thread.name.startswith("spark-events"):
             thread.join(60)
     gc.collect()
-    # py4j has a thread that lets go of the JVM's objects, once a second, over a connection that it opens for the first.
+    # Every second a thread of py4j releases JVM objects over a connection that it opens at the first release.
     assert spark.sparkContext._gateway is not None
     while spark.sparkContext._gateway._gateway_client.finalizer_deque:
         time.sleep(0.1)
@@ -68,14 +68,14 @@ truth["before"] = counts(spark)
 truth["rounds"] = [once(spark, number) for number in range(rounds)]
 truth["after"] = counts(spark)
 deadline = time.monotonic() + 60
-# The JVM closes its ends of what Python has closed in its own time.
+# The JVM closes its ends of closed connections with a delay.
 while any(truth["after"][one] > truth["before"][one] + 3 for one in ("jvm_threads", "jvm_descriptors")):
     if time.monotonic() > deadline:
         break
     time.sleep(0.1)
     truth["after"] = counts(spark)
 
-# Two sessions of one application are one application.
+# Two sessions of one application share a stream.
 first = spark_events.start(spark)
 try:
     spark_events.start(spark.newSession())
@@ -88,7 +88,7 @@ truth["replaced"] = first.is_running, replaced.is_running
 spark_events.add_event(EventBuilder("a.b", "After"))
 truth["counted_on"] = replaced.wait_for("After", after=before, timeout=120).sequence > before.sequence
 
-# A fork has none of it, and its end ends nothing here.
+# A forked child has no stream, and its end does not affect the parent's.
 child = os.fork()
 if child == 0:
     replaced.stop()
@@ -116,7 +116,7 @@ for adder in adders:
 events.stop()
 truth["from_threads"] = [e.attributes["n"] for e in memory.events if e.name == "FromAThread"]
 
-# A context that is stopped and made again in one process.
+# Stop the context and create a new one in the same process.
 spark.stop()
 try:
     spark_events.start(spark)

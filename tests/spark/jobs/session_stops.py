@@ -1,4 +1,4 @@
-"""A stream that is stopped while Spark's listener has much to wait for."""
+"""Stream that is stopped while Spark's listener queue is full."""
 
 import time
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A query that has nothing to read, and is stopped as soon as its watermark is reported to be IDLE."""
+"""Query without input that is stopped as soon as its watermark is reported IDLE."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""SQL that fails in the driver, jobs that are cancelled, and an end that one of them leads to."""
+"""SQL that fails in the driver, cancelled jobs, and an application that fails because of such SQL."""
 
 import os
 import sys
@@ -47,7 +47,7 @@ if how == "driver":
         spark.range(3).write.parquet(out)
     except AnalysisException as error:
         errors.append(type(error).__name__)
-    # A job fails, in an execution that is part of another one.
+    # A job fails in a nested SQL execution.
     errors.append(
         fails(f"insert overwrite directory '{out}2' using parquet select assert_true(id < 0) is null x from range(2)")
     )
@@ -85,7 +85,7 @@ if how == "cancelled":
         errors.append(type(error).__name__)
     canceller.join()
     write_down(errors)
-    # One runs when its application ends.
+    # A job still runs when its application ends.
     threading.Thread(target=spark.range(1).select(slow("id")).collect, daemon=True).start()
     wait_for_a_task()
     spark.stop()

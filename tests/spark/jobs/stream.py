@@ -1,6 +1,6 @@
-"""A stream that commits one batch after the other until it is told to stop.
+"""Stream that commits batches one after the other until it is stopped.
 
-Arguments: the folder, and how many batches to do when nobody says stop (0: no end).
+Arguments: the folder, and the number of batches after which it stops by itself (0: never).
 """
 
 import itertools
@@ -28,7 +28,7 @@ for number in itertools.count(1):
     if told("stop") or number == most:
         break
     if told("flood"):
-        # Job starts whose records are too large for many of them to fit into a pipe.
+        # Start jobs with records so large that a pipe holds only a few.
         spark.sparkContext.setJobDescription("x" * 60_000)
         spark.range(1).count()
         spark.sparkContext.setJobDescription(None)  # type: ignore[arg-type]  # it takes the description away

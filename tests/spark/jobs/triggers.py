@@ -1,4 +1,4 @@
-"""A stream with a trigger each 150 ms, until so many batches are committed. Arguments: the folder, and how many."""
+"""Stream with a trigger every 150 ms up to a number of commits. Arguments: the folder and the number."""
 
 import os
 import sys

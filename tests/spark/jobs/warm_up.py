@@ -1,4 +1,4 @@
-"""What most jobs of the tests load: SQL, a Python worker, a failure, a stream with a batch function."""
+"""Load the classes that most test jobs need: SQL, a Python worker, a failure, a stream with a batch function."""
 
 import contextlib
 import sys

@@ -1,4 +1,4 @@
-"""Runs until Spark's own metrics show the reporters of spark-events, and writes down what its servlet shows of them."""
+"""Run until Spark's metrics show the reporters of spark-events; write down the servlet's output."""
 
 import os
 import re
@@ -8,7 +8,7 @@ import urllib.request
 from control import FOLDER, write_down
 from pyspark.sql import SparkSession
 
-os.makedirs(os.path.join(FOLDER, "csv"))  # the sink does not make it
+os.makedirs(os.path.join(FOLDER, "csv"))  # the sink does not create the folder
 spark = SparkSession.builder.appName("watched").getOrCreate()
 assert spark.sparkContext.uiWebUrl is not None
 address = spark.sparkContext.uiWebUrl + "/metrics/prometheus/"
@@ -17,7 +17,7 @@ text = ""
 
 
 def all_is_shown() -> bool:
-    """By what comes last: the second reporter's numbers, and its file."""
+    """Return whether the last figures are there: those of the second reporter, also as a file."""
     files = os.listdir(os.path.join(FOLDER, "csv"))
     delivered = re.search(r"_on_call_deliveredCount_Value\S* 7", text) is not None
     return delivered and any("on-call.oldest" in name for name in files)

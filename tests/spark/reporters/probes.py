@@ -20,7 +20,7 @@ class InterpreterConfig:
 
 
 class Interpreter(Reporter):
-    """Writes down which Python runs the sidecar, and where it has the package from."""
+    """Writes down the Python of the sidecar and the location of the package."""
 
     Config = InterpreterConfig
 
@@ -40,7 +40,7 @@ class SignsConfig:
 
 
 class FileWithSigns(FileReporter):
-    """A ``file`` reporter that a test talks with by files in a folder."""
+    """``file`` reporter that communicates with a test by files in a folder."""
 
     Config = SignsConfig  # type: ignore[assignment]  # a folder more, and nothing else of a file's
 
@@ -50,7 +50,7 @@ class FileWithSigns(FileReporter):
 
 
 class GatedFile(FileWithSigns):
-    """Holds back the end of the application: says ``held``, and waits for ``go``."""
+    """Blocks at the end of the application: creates ``held`` and waits for ``go``."""
 
     async def report(self, events: Sequence[Event]) -> None:
         if any(event.name == "JobStatusChangeEvent" and event.attributes["spark.entity"] == "application"
@@ -62,7 +62,7 @@ class GatedFile(FileWithSigns):
 
 
 class AwayFile(FileWithSigns):
-    """Its destination is away as long as ``away`` is there; ``tried`` says that somebody has tried it."""
+    """Fails while the file ``away`` exists; creates ``tried`` at the first attempt."""
 
     def report(self, events: Sequence[Event]) -> None:
         if (self.signs / "away").exists():
@@ -78,7 +78,7 @@ class TimedConfig:
 
 
 class Timed(Reporter):
-    """Writes down when it has answered; takes its time."""
+    """Delivers with a delay and writes down when each event arrived and was answered."""
 
     Config = TimedConfig
 
