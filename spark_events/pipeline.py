@@ -193,9 +193,23 @@ def build(
     disabled = dict(plans.disabled)
     deliveries: dict[str, Delivery] = {}
     for name, plan in plans.reporters.items():
-        capacity = _capacity(plans.dispatcher, plan.delivery)
+        delivery = plan.delivery
+        is_awaited = plans.dispatcher.type == "sync" or delivery.guarantee == "guaranteed"
+        if is_awaited and delivery.guarantee != "at-least-once":
+            # Spark waits for the answer, not for others to come. A spool answers before anything is handed over.
+            delivery = dataclasses.replace(delivery, batch_linger=0.0)
+        # Where Spark waits, a mailbox holds what one record makes: Spark cannot wait in between.
+        capacity = max(plans.dispatcher.queue_size, _ONE_RECORD if is_awaited else 0)
         try:
-            deliveries[name] = _make(settings, name, plan, capacity, hooks, application, line_of(driver))
+            deliveries[name] = _make(
+                settings,
+                name,
+                dataclasses.replace(plan, delivery=delivery),
+                capacity,
+                hooks,
+                application,
+                line_of(driver),
+            )
         except Exception as error:
             why = describe(error, settings.confidence(f"{_REPORTER}.{name}").hide)
             disabled[name] = [f"{_REPORTER}.{name}: the reporter cannot be made: {why}"]
@@ -304,12 +318,6 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
             return None
         make = partial(ProcessReporter, name, resolve(given), settings.below(prefix))
     return _Plan(make, delivery, selection, breaker, spool)
-
-
-def _capacity(dispatcher: DispatcherConfig, delivery: DeliveryConfig) -> int:
-    """How many events a mailbox holds; where the driver waits, those of one record, between which it cannot wait."""
-    is_awaited = dispatcher.type == "sync" or delivery.guarantee == "guaranteed"
-    return max(dispatcher.queue_size, _ONE_RECORD) if is_awaited else dispatcher.queue_size
 
 
 def _make(

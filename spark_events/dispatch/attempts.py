@@ -110,6 +110,11 @@ class Attempts:
         self._failures_left = 1
         self._work.ring()
 
+    @property
+    def is_hurried(self) -> bool:
+        """Return whether the end is near."""
+        return self._hurried
+
     def hurry(self) -> None:
         """From whatever thread: pauses are cut short, for every moment until the end is for trying."""
         self._hurried = True

@@ -13,13 +13,26 @@ from spark_events.errors import ThrottledError, is_seconds
 from spark_events.event.text import said_of
 from spark_events.reporters.reporter import Reporter
 
-__all__ = ["Call", "Original", "asked_pause", "begin", "describe", "end", "made", "most_of", "stays_in_thread"]
+__all__ = [
+    "Call",
+    "Original",
+    "asked_pause",
+    "begin",
+    "describe",
+    "end",
+    "linger_of",
+    "made",
+    "most_of",
+    "stays_in_thread",
+]
 
 #: More than any batch has.
 _MOST = 1_000_000
 #: Characters of an error. What quotes a whole answer is not to fill the log, nor the events of other reporters.
 _MOST_TOLD = 2000
 
+#: In seconds; whoever writes more has confused the unit.
+_LONGEST_LINGER = 60.0
 #: So long a destination may ask to be left alone, in seconds; one that asks for more is tried again all the same.
 _LONGEST_PAUSE = 3600.0
 
@@ -81,6 +94,15 @@ def most_of(reporter: Reporter) -> int | None:
     except Exception:
         return None
     return min(most, _MOST) if type(most) is int and most > 0 else None
+
+
+def linger_of(reporter: Reporter) -> float:
+    """Return how many seconds an event may wait for others; 0 where the reporter has no usable number."""
+    try:
+        linger = reporter.linger
+    except Exception:
+        return 0.0
+    return float(min(linger, _LONGEST_LINGER)) if is_seconds(linger) and linger > 0 else 0.0
 
 
 def stays_in_thread(reporter: Reporter) -> bool:

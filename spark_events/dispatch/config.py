@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from spark_events.config import choice, integer, option, positive_duration
+from spark_events.config import choice, duration, integer, option, positive_duration
 
 __all__ = ["DeliveryConfig"]
 
@@ -30,6 +30,12 @@ class DeliveryConfig:
         integer(1, 100_000),
         512,
         doc="How many events the reporter is handed at once, at most; never more than half of its mailbox.",
+    )
+    batch_linger: float | None = option(
+        "batch.linger",
+        duration,
+        None,
+        doc="How long an event waits for others, so that one call hands over several; not set: what the type says.",
     )
     retry_initial: float = option(
         "retry.initial",

@@ -27,6 +27,8 @@ __all__ = ["Delivery", "DeliveryConfig", "Hooks", "MakeStore"]
 #: Makes the store, of what wakes the worker and what is told of progress.
 MakeStore: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], Store]
 
+#: Events of this severity, failures among them, do not wait for others.
+_PRESSING = Severity.WARN
 _LOG = logging.getLogger(__name__)
 #: A reporter that takes a batch in this time keeps up; the dispatcher may wait that long for it.
 _QUICK_SECONDS = 0.01
@@ -99,6 +101,9 @@ class Delivery:
         self._quick = True
         self._unreplaced = False
         self._hurried = False
+        # Since the worker took events: how many came, and whether they are not to wait for others.
+        self._untaken = 0
+        self._is_pressing = False
         self._hung: list[Worker] = []
         self._deadline: float | None = None
         self._stop_by = float("inf")
@@ -116,9 +121,21 @@ class Delivery:
         self._worker.start()
 
     def put(self, entries: Entries) -> None:
-        """Takes those events in that the reporter is to get, without waiting."""
-        if self._store.put(self._selection.of(entries)):
+        """Take in the events that the reporter is to get, without waiting."""
+        chosen = self._selection.of(entries)
+        is_first = self._store.put(chosen)
+        becomes_pressing = self._worker.can_linger and self._become_pressing(chosen)
+        if is_first or becomes_pressing:
             self._worker.wake()
+
+    def _become_pressing(self, chosen: Entries) -> bool:
+        """Return whether events that wait for others are to wait no longer, because of those that have come."""
+        self._untaken += len(chosen)
+        is_full = self._untaken >= self._worker.batch_size
+        if self._is_pressing or not (is_full or any(entry.event.severity >= _PRESSING for entry in chosen)):
+            return False
+        self._is_pressing = True
+        return True
 
     def wait_for_room(self, places: int) -> None:
         """A moment's patience with a reporter that is quick, so that a burst is not shed for nothing.
@@ -341,7 +358,14 @@ class Delivery:
     def take(self, worker: Worker, most: int) -> list[Event]:
         """For the worker: the oldest events."""
         with self._lock:
-            return self._store.take(most) if worker is self._worker and not self._closed else []
+            if worker is not self._worker or self._closed:
+                return []
+            self._untaken, self._is_pressing = 0, False
+            return self._store.take(most)
+
+    def is_pressing(self, worker: Worker) -> bool:
+        """For the worker: whether a batch is full, or an event is not to wait for others."""
+        return self._is_pressing or worker is not self._worker
 
     def is_exhausted(self, worker: Worker) -> bool:
         """For the worker: whether nothing is left for it."""

@@ -12,7 +12,7 @@ from typing import Protocol
 from spark_events.dispatch.attempts import SHUTDOWN, Attempts
 from spark_events.dispatch.bell import Bell
 from spark_events.dispatch.breaker import Breaker
-from spark_events.dispatch.calls import most_of, stays_in_thread
+from spark_events.dispatch.calls import linger_of, most_of, stays_in_thread
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.interruption import Interrupted, let_go_of_logging
 from spark_events.event import Event
@@ -37,6 +37,9 @@ class Source(Protocol):
     def take(self, worker: Worker, most: int) -> list[Event]:
         """The oldest events; none for a worker that was replaced."""
 
+    def is_pressing(self, worker: Worker) -> bool:
+        """Whether what is there is not to wait for more."""
+
     def is_exhausted(self, worker: Worker) -> bool:
         """Whether nothing is left; otherwise the worker is woken when there is more to take."""
 
@@ -60,6 +63,8 @@ class Worker:
         source: where events come from.
 
     Attributes:
+        can_linger: whether events may wait for others.
+        batch_size: how many events the next call gets at most.
         death: why its thread has ended, where nobody had asked it to.
     """
 
@@ -70,7 +75,12 @@ class Worker:
         self.death: str | None = None
         self._make = make
         self._companion: int | None = None
-        self._batch_size = config.batch_size
+        self._config = config
+        self.batch_size = config.batch_size
+        # Until the reporter is there, it may.
+        self.can_linger = config.batch_linger != 0
+        # Set while events wait for others; in the past while more than one batch waits.
+        self._lingers_until: float | None = None
         self._source = source
         self._loop = asyncio.new_event_loop()
         self._work = Bell(self._loop)
@@ -202,8 +212,14 @@ class Worker:
         waited = False
         while True:
             self._work.silence()
-            size = self._batch_size
-            if events := self._source.take(self, min(size, most_of(reporter) or size)):
+            self.batch_size = min(self._config.batch_size, most_of(reporter) or self._config.batch_size)
+            if (left := self._linger_left(reporter)) > 0:
+                await self._work.wait(left)
+                waited = True
+                continue
+            if events := self._source.take(self, self.batch_size):
+                # More than one batch has waited already.
+                self._lingers_until = None if self._source.is_exhausted(self) else 0.0
                 if not waited:
                     # What else a reporter has set going in this loop has its turn, however many events there are.
                     await asyncio.sleep(0)
@@ -212,3 +228,15 @@ class Worker:
                 return []
             await self._work.wait()
             waited = True
+
+    def _linger_left(self, reporter: Reporter) -> float:
+        """Return for how many seconds the events that are there may still wait for others."""
+        configured = self._config.batch_linger
+        linger = linger_of(reporter) if configured is None else configured
+        self.can_linger = linger > 0
+        if not linger or self._stopping or self._attempts.is_hurried or self._source.is_exhausted(self):
+            return 0.0
+        now = time.monotonic()
+        if self._lingers_until is None:
+            self._lingers_until = now + linger
+        return 0.0 if self._source.is_pressing(self) else self._lingers_until - now

@@ -9,7 +9,10 @@ from typing import Any, ClassVar, Protocol
 
 from spark_events.event import Event
 
-__all__ = ["NoOptions", "Reporter", "ReporterFactory"]
+__all__ = ["REQUEST_LINGER", "NoOptions", "Reporter", "ReporterFactory"]
+
+#: ``linger`` of the built-in reporters that send a request for each batch, in seconds.
+REQUEST_LINGER = 0.2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -33,6 +36,9 @@ class Reporter(abc.ABC):
             None: that says it alone. Timeouts, verdicts and the books are about calls: a destination that takes one
             event a request is best asked for one a call. It may change from call to call; what is no positive number
             is taken for None.
+        linger: how long, in seconds, an event may wait for others before a call of ``report``, unless ``batch.linger``
+            is set. For destinations where a call costs much more than an event. Events of severity WARN and above, and
+            those that Spark waits for, do not wait.
         stays_in_thread: whether all that it does it does in the thread that calls it: it starts no other, and no
             process, nor does a library for it. Then that thread may be kept on the processor where events are made:
             both are quicker there, as the interpreter lets only one of them go on at a time. A class says so for
@@ -41,6 +47,7 @@ class Reporter(abc.ABC):
 
     Config: ClassVar[type[Any]] = NoOptions
     max_batch_size: int | None = None
+    linger: float = 0.0
     stays_in_thread: bool = False
 
     def __init__(self, config: Any = None) -> None:

@@ -293,6 +293,45 @@ def test_problems_of_all_parts_are_reported_together() -> None:
     assert found[1] == "events.dispatcher.type: given 'fast', allowed is one of sync, async-queued; set in a file"
 
 
+@pytest.mark.parametrize(
+    ("dispatcher", "guarantee", "linger"),
+    [
+        ("async-queued", "best-effort", 5.0),
+        ("async-queued", "at-least-once", 5.0),
+        ("async-queued", "guaranteed", 0.0),
+        ("sync", "best-effort", 0.0),
+        ("sync", "at-least-once", 5.0),
+    ],
+)
+def test_a_reporter_that_spark_waits_for_does_not_wait_for_more(dispatcher: str, guarantee: str, linger: float) -> None:
+    """Spark waits for a spool's disk, not for what comes behind it."""
+    settings = {"a__type": "log", "a__delivery__guarantee": guarantee, "a__batch__linger": "5s"}
+    (delivery,) = pipeline(
+        dispatcher__type=dispatcher, **{f"reporter__{key}": value for key, value in settings.items()}
+    ).deliveries
+    assert delivery._config.batch_linger == linger
+
+
+def test_requests_wait_for_more_events_and_appends_do_not() -> None:
+    """What costs much more than an event is shared by several."""
+    kinds = {
+        "otlp": {},
+        "kafka": {"bootstrap.servers": "127.0.0.1:9", "topic": "t"},
+        "database": {"url": "sqlite:////x"},
+        "webhook": {"url": "http://127.0.0.1:9"},
+        "file": {"path": "/x"},
+        "log": {},
+    }
+    given = {f"events.reporter.{kind}.type": kind for kind in kinds}
+    given |= {f"events.reporter.{kind}.{key}": value for kind, keys in kinds.items() for key, value in keys.items()}
+    given |= {"events.reporter.each.type": "webhook", "events.reporter.each.format": "json-each"}
+    given |= {"events.reporter.each.url": "http://127.0.0.1:9"}
+    made = build(Settings.of(given))
+    lingers = {name: make().linger for name, make in made.makers.items()}
+    requests = dict.fromkeys(("otlp", "kafka", "database", "webhook"), 0.2)
+    assert lingers == {**requests, "file": 0.0, "log": 0.0, "each": 0.0}
+
+
 def test_isolation_process_selects_the_process_reporter() -> None:
     """This process neither constructs nor opens the reporter; the settings are passed on."""
     made = pipeline(reporter__audit__type="file", reporter__audit__path="/x", reporter__audit__isolation="process")

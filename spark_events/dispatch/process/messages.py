@@ -69,9 +69,14 @@ class Close(msgspec.Struct, tag="close", frozen=True):
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):
-    """The call has returned; from now on the reporter takes ``most`` events a call, None: as many as there are."""
+    """The call has returned.
+
+    From now on the reporter takes ``most`` events a call (None: as many as there are), and an event may wait ``linger``
+    seconds for others.
+    """
 
     most: int | None = None
+    linger: float = 0.0
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):

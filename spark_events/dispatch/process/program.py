@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import NoReturn
 
 from spark_events.config import Settings
-from spark_events.dispatch.calls import Original, describe, most_of
+from spark_events.dispatch.calls import Original, describe, linger_of, most_of
 from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.log_lines import LogLines
 from spark_events.dispatch.process.messages import Answer, Done, Make, Open, Report, Request, Said
@@ -70,7 +70,7 @@ class _Host:
             return messages.failure(RuntimeError(f"the reporter called for an exit: {describe(error)}"))
         except BaseException as error:
             return messages.failure(error)
-        return Done(None if self._reporter is None else most_of(self._reporter))
+        return Done() if self._reporter is None else Done(most_of(self._reporter), linger_of(self._reporter))
 
     def _call(self, request: Request) -> Awaitable[None] | None:
         if isinstance(request, Make):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from spark_events.config import Setting
 from spark_events.dispatch.process.child import Child
-from spark_events.dispatch.process.messages import Close, Make, Open, Report, Request
+from spark_events.dispatch.process.messages import Close, Done, Make, Open, Report, Request
 from spark_events.errors import ReporterProcessError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
@@ -82,11 +82,14 @@ class ProcessReporter(Reporter):
         return child
 
     async def _ask_to_make(self, child: Child) -> None:
-        self.max_batch_size = (await child.ask(self._make)).most
+        self._note(await child.ask(self._make))
+
+    def _note(self, answer: Done) -> None:
+        self.max_batch_size, self.linger = answer.most, answer.linger
 
     async def _ask(self, child: Child, request: Request) -> None:
         try:
-            self.max_batch_size = (await child.ask(request)).most
+            self._note(await child.ask(request))
         except asyncio.CancelledError:
             self._child = None
             child.close()

@@ -15,7 +15,7 @@ from spark_events.event import Event
 from spark_events.reporters.database.config import DatabaseConfig
 from spark_events.reporters.database.rows import row_of
 from spark_events.reporters.extras import load_extra
-from spark_events.reporters.reporter import Reporter
+from spark_events.reporters.reporter import REQUEST_LINGER, Reporter
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -32,6 +32,7 @@ class DatabaseReporter(Reporter):
     """
 
     Config: ClassVar[type[DatabaseConfig]] = DatabaseConfig
+    linger = REQUEST_LINGER
 
     def __init__(self, config: DatabaseConfig) -> None:
         load_extra("sqlalchemy", "database")

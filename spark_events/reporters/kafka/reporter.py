@@ -10,7 +10,7 @@ from spark_events.event import Event, encode_event
 from spark_events.reporters.extras import load_extra
 from spark_events.reporters.kafka.batch import Batch, Message
 from spark_events.reporters.kafka.config import KafkaConfig
-from spark_events.reporters.reporter import Reporter
+from spark_events.reporters.reporter import REQUEST_LINGER, Reporter
 
 if TYPE_CHECKING:
     from spark_events.reporters.kafka.client import Client
@@ -33,6 +33,7 @@ class KafkaReporter(Reporter):
     """
 
     Config: ClassVar[type[KafkaConfig]] = KafkaConfig
+    linger = REQUEST_LINGER
 
     def __init__(self, config: KafkaConfig) -> None:
         load_extra("confluent_kafka", "kafka")

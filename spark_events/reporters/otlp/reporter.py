@@ -13,7 +13,7 @@ from spark_events.event import Event
 from spark_events.reporters.otlp.config import OtlpConfig
 from spark_events.reporters.otlp.target import Target, target
 from spark_events.reporters.otlp.verdicts import Refused, TooLarge
-from spark_events.reporters.reporter import Reporter
+from spark_events.reporters.reporter import REQUEST_LINGER, Reporter
 
 __all__ = ["OtlpReporter"]
 
@@ -81,6 +81,7 @@ class OtlpReporter(Reporter):
     """
 
     Config: ClassVar[type[OtlpConfig]] = OtlpConfig
+    linger = REQUEST_LINGER
 
     def __init__(self, config: OtlpConfig) -> None:
         where = target(config, os.environ)

@@ -11,7 +11,7 @@ from spark_events.config import Secret
 from spark_events.event import Event, without_surrogates
 from spark_events.reporters.extras import load_extra
 from spark_events.reporters.progress import Progress
-from spark_events.reporters.reporter import Reporter
+from spark_events.reporters.reporter import REQUEST_LINGER, Reporter
 from spark_events.reporters.webhook.answers import RefusedError, TooLargeError, verdict
 from spark_events.reporters.webhook.config import WebhookConfig
 from spark_events.reporters.webhook.formats import (
@@ -67,6 +67,8 @@ class WebhookReporter(Reporter):
         self._sizes = Sizes(self._format.most)
         # One call is one request, so timeout, result and counters apply to one request.
         self.max_batch_size = self._sizes.next
+        # A format with one event a request gains nothing by waiting for a second one.
+        self.linger = 0.0 if self._format.most == 1 else REQUEST_LINGER
         self._progress = Progress()
 
     async def report(self, events: Sequence[Event]) -> None:

@@ -524,6 +524,70 @@ def test_the_end_of_an_application_cuts_a_pause_short(start: Start) -> None:
     assert numbers(reporter.events) == [0, 1, 2]
 
 
+#: Longer than any test waits.
+_FOR_EVER = 3600.0
+
+
+def test_events_wait_for_others_so_that_one_call_has_several(start: Start) -> None:
+    """Where each call is a request, ten sparse events are one."""
+    reporter = FaultyReporter()
+    delivery = start(reporter, batch_linger=0.5)
+    for number in range(10):
+        delivery.put(entries(1, number))
+    eventually(lambda: len(reporter.events) == 10)
+    assert len(reporter.attempts) < 10
+    # The linger begins anew with the next event.
+    delivery.put(entries(1, 10))
+    eventually(lambda: len(reporter.events) == 11)
+    assert numbers(reporter.events) == list(range(11))
+
+
+@pytest.mark.parametrize("why", ["a failure", "a full batch", "the end", "a stop"])
+def test_events_do_not_wait_for_others(start: Start, why: str) -> None:
+    """Where somebody acts on one, where waiting saves no call, and where no more will come."""
+    reporter = FaultyReporter()
+    delivery = start(reporter, batch_linger=_FOR_EVER, batch_size=3)
+    eventually(lambda: reporter.opened)
+    delivery.put(entries(2))
+    if why == "a failure":
+        delivery.put(Entries([Entry(9, event(2, Severity.WARN))]))
+    elif why == "a full batch":
+        delivery.put(entries(1, 2))
+    elif why == "the end":
+        delivery.hurry()
+    else:
+        delivery.request_stop(time.monotonic() + 20)
+    eventually(lambda: len(reporter.events) >= 2)
+    assert numbers(reporter.events) == ([0, 1] if why in ("the end", "a stop") else [0, 1, 2])
+
+
+def test_what_is_left_of_a_full_batch_does_not_wait_again(start: Start) -> None:
+    """It has waited already, and may hold a failure."""
+    reporter = FaultyReporter()
+    delivery = start(reporter, batch_linger=_FOR_EVER, batch_size=3)
+    delivery.put(entries(4))
+    eventually(lambda: len(reporter.events) == 4)
+
+
+def test_a_reporter_says_how_long_its_events_may_wait(start: Start) -> None:
+    """``batch.linger`` wins over that; what is no time is none."""
+
+    class Patient(FaultyReporter):
+        linger = _FOR_EVER
+
+    class Odd(FaultyReporter):
+        linger = "0.2"  # type: ignore[assignment]
+
+    patient, hasty, odd = Patient(), Patient(), Odd()
+    waits, works, also = start(patient), start(hasty, batch_linger=0.0), start(odd)
+    for delivery in (waits, works, also):
+        delivery.put(entries(2))
+    eventually(lambda: len(hasty.events) == len(odd.events) == 2)
+    assert patient.attempts == []
+    waits.hurry()
+    eventually(lambda: len(patient.events) == 2)
+
+
 #: Far more than a dead destination is given at the end, and than a busy machine takes.
 _WHOLE_TIME = 60.0
 

@@ -1,0 +1,132 @@
+"""What a sparse event costs on its way to an OTLP receiver, beside OpenTelemetry's own batch processor.
+
+Both sides run in processes of their own, in turns, with their defaults; the receiver is the same. Processor time is
+read when all events have been delivered, so that the last batch counts. ``SPARSE_ROUNDS`` (5), ``SPARSE_SECONDS`` (10),
+``SPARSE_RATE`` (50).
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent import futures
+
+__all__ = ["run"]
+
+_ROUNDS = int(os.environ.get("SPARSE_ROUNDS", "5"))
+_SECONDS = float(os.environ.get("SPARSE_SECONDS", "10"))
+_RATE = float(os.environ.get("SPARSE_RATE", "50"))
+_WARM_UP = 50
+_BODY = "Query 'clicks-per-minute' committed batch 41 in 1017 ms: 6 rows, watermark 2026-01-31T10:00:20Z"
+_ATTRIBUTES: dict[str, str | int] = {
+    **{f"duration.phase{n}_ms": 17 * n for n in range(8)},
+    **{f"source.0.offset.{end}": '{"clicks":{"0":1204031,"1":1203310}}' for end in ("from", "to")},
+    "spark.app.name": "clickstream",
+    "spark.streaming.query.id": "6f595dfe-64f8-4732-9d1e-01d23ed89ab7",
+    "rows.input": 6,
+}
+
+
+def _ours(endpoint: str, count: int, linger: str) -> float:
+    from spark_events.config import Settings
+    from spark_events.dispatch.entries import Entry
+    from spark_events.event import EventBuilder
+    from spark_events.pipeline import build
+
+    otlp = {"type": "otlp", "endpoint": endpoint, "batch.linger": linger}
+    settings = {f"events.reporter.o.{key}": value for key, value in otlp.items() if value}
+    dispatcher = build(Settings.of({"events.dispatcher.type": "async-queued", **settings})).dispatcher
+    dispatcher.start()
+
+    def emit(number: int) -> None:
+        commit = EventBuilder("spark.streaming.query", "BatchCommitEvent").set_body(_BODY).set_attributes(_ATTRIBUTES)
+        dispatcher.dispatch([Entry(number + 1, commit.build())], number + 1)
+
+    def flush() -> None:
+        assert dispatcher.drain(time.monotonic() + 20) == ["o"]
+
+    return _measured(emit, flush, count)
+
+
+def _theirs(endpoint: str, count: int, _: str) -> float:
+    from opentelemetry._logs import LogRecord, SeverityNumber
+    from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
+    from opentelemetry.sdk._logs import LoggerProvider
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+
+    provider = LoggerProvider()
+    provider.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter(endpoint, insecure=True)))
+    logger = provider.get_logger("spark.streaming.query")
+
+    def emit(_: int) -> None:
+        logger.emit(
+            LogRecord(
+                timestamp=time.time_ns(),
+                severity_number=SeverityNumber.INFO,
+                body=_BODY,
+                attributes={**_ATTRIBUTES},
+                event_name="BatchCommitEvent",
+            )
+        )
+
+    return _measured(emit, provider.force_flush, count)
+
+
+def _measured(emit: Callable[[int], None], flush: Callable[[], object], count: int) -> float:
+    """Return microseconds of processor time an event, the connection and the first batches not counted."""
+    for number in range(_WARM_UP):
+        emit(number)
+    flush()
+    began, before = time.monotonic(), time.process_time()
+    for number in range(count):
+        time.sleep(max(0.0, began + number / _RATE - time.monotonic()))
+        emit(_WARM_UP + number)
+    flush()
+    return (time.process_time() - before) / count * 1e6
+
+
+_SIDES = {"ours": (_ours, ""), "linger-1s": (_ours, "1s"), "without-linger": (_ours, "0ms"), "sdk": (_theirs, "")}
+
+
+def _receiver() -> tuple[object, str]:
+    """Start a receiver in this process that takes everything."""
+    import grpc
+    from opentelemetry.proto.collector.logs.v1 import logs_service_pb2, logs_service_pb2_grpc
+
+    class Service(logs_service_pb2_grpc.LogsServiceServicer):
+        def Export(self, request: object, context: object) -> object:
+            return logs_service_pb2.ExportLogsServiceResponse()
+
+    server = grpc.server(futures.ThreadPoolExecutor(2))
+    logs_service_pb2_grpc.add_LogsServiceServicer_to_server(Service(), server)  # type: ignore[no-untyped-call]
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    return server, f"http://127.0.0.1:{port}"
+
+
+def run() -> None:
+    """Print the processor time of an event: with the default linger, a longer one and none, and of the SDK."""
+    server, endpoint = _receiver()
+    costs: dict[str, list[float]] = {side: [] for side in _SIDES}
+    print(f"{_RATE:g} events/s over OTLP (gRPC) for {_SECONDS:g} s, {_ROUNDS} rounds in turns")
+    for _ in range(_ROUNDS):
+        for side, of_side in costs.items():
+            command = [sys.executable, "-m", "benchmarks.sparse_events", side, endpoint]
+            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SECONDS + 60)
+            of_side.append(float(done.stdout))
+    medians = {side: statistics.median(found) for side, found in costs.items()}
+    for side, median in medians.items():
+        print(f"{side}: {median:.0f} µs of processor an event, {median / medians['sdk']:.2f} times the SDK's")
+    server.stop(0)  # type: ignore[attr-defined]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        measure, how = _SIDES[sys.argv[1]]
+        print(measure(sys.argv[2], int(_RATE * _SECONDS), how))
+    else:
+        run()
