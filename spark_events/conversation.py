@@ -28,7 +28,6 @@ from spark_events.bridge.records import (
     Unknown,
 )
 from spark_events.config import Setting, Settings
-from spark_events.dispatch.affinity import Affinity
 from spark_events.dispatch.books import account, with_those_before
 from spark_events.dispatch.breaker import BreakerState
 from spark_events.dispatch.delivery import Delivery, Hooks
@@ -87,7 +86,6 @@ class Conversation:
         log: where the log lines of this process go, which is this process's own.
         first_sequence: the number of the first event, unless the driver knows of later ones.
         strict: refuse settings of which one reporter cannot be used, instead of disabling that one.
-        affinity: where the threads of this process run, which is this process's own.
         amend: adds what this process knows of the application's end.
 
     Attributes:
@@ -105,7 +103,6 @@ class Conversation:
         log: LogLines | None = None,
         first_sequence: int = 1,
         strict: bool = False,
-        affinity: Affinity | None = None,
         amend: Callable[[ApplicationEnd], ApplicationEnd] = lambda end: end,
     ) -> None:
         self.driver = 0
@@ -117,7 +114,6 @@ class Conversation:
         self._log = log
         self._first_sequence = first_sequence
         self._strict = strict
-        self._affinity = affinity
         self._amend = amend
         self._decoder = Decoder()
         self._translator = Translator()
@@ -325,9 +321,6 @@ class Conversation:
         self._acknowledge()
         self._tell_read()
         self._observation.numbers(self._pipeline.dispatcher.books)
-        if self._affinity is not None and self._pipeline.config.sidecar_affinity:
-            threads = [delivery.companion for delivery in self._pipeline.deliveries]
-            self._affinity.look([thread for thread in threads if thread is not None])
 
     def _tell_read(self) -> None:
         """Shows the driver that this process still reads, though a reporter may be away and nothing is acknowledged."""

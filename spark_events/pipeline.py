@@ -82,9 +82,6 @@ class EventsConfig:
         60.0,
         doc="A sidecar that reads nothing for so long while records wait is killed and started again.",
     )
-    sidecar_affinity: bool = option(
-        "sidecar.affinity", boolean, True, doc="Whether threads of the sidecar may be kept on one processor."
-    )
     shutdown_timeout: float = option(
         "shutdown.timeout",
         duration,

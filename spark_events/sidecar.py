@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 import sys
-import threading
 import time
 from typing import NoReturn
 
@@ -18,7 +17,6 @@ from spark_events.bridge.answers import Answers
 from spark_events.bridge.pipe import RecordPipe, line_writer
 from spark_events.bridge.python_program import PythonProgram
 from spark_events.conversation import Conversation
-from spark_events.dispatch.affinity import Affinity
 from spark_events.dispatch.process.log_lines import LogLines
 from spark_events.dispatch.process.signals import leave_signals_alone
 from spark_events.dispatch.process.streams import take_standard_streams
@@ -87,7 +85,6 @@ def main() -> NoReturn:
             answers,
             lambda: _is_gone(conversation.driver or parent),
             log=driver_log,
-            affinity=Affinity(threading.get_native_id()),
             amend=lambda end: end if program is None else program.amend(end),
         )
         if conversation.begin():

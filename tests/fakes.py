@@ -45,13 +45,6 @@ def eventually(
         time.sleep(0.005)
 
 
-def two_processors() -> bool:
-    """Return whether there are two processors, and the kernel reports how long threads waited for one."""
-    if not hasattr(os, "sched_getaffinity") or not Path("/proc/self/schedstat").exists():
-        return False
-    return len(os.sched_getaffinity(0)) > 1
-
-
 def is_gone(pid: int) -> bool:
     """Return whether the process has ended; a zombie counts, because PID 1 of a container may not reap it."""
     try:

@@ -14,7 +14,6 @@ from spark_events.dispatch.bell import Bell
 from spark_events.dispatch.breaker import Breaker, BreakerState
 from spark_events.dispatch.calls import Call, Original, asked_pause, begin, end, made
 from spark_events.dispatch.config import DeliveryConfig
-from spark_events.dispatch.interruption import Interruptible
 from spark_events.errors import PermanentError
 from spark_events.reporters.reporter import Reporter
 
@@ -76,7 +75,6 @@ class Attempts:
         self._work = work
         self._describe = describe
         self._on_failure = on_failure
-        self._stretch = Interruptible()
         self._original = Original()
         self._deadline = float("inf")
         self._slow = False
@@ -125,17 +123,10 @@ class Attempts:
         self._deadline = deadline
         self.hurry()
 
-    def abandon(self, *, interrupt: bool) -> None:
-        """From whatever thread: nobody waits any more.
-
-        Args:
-            interrupt: the thread is still there. One that waits is no trouble, one that spins takes the interpreter
-                from everybody else.
-        """
+    def abandon(self) -> None:
+        """Stop waiting for this thread; for another thread."""
         self.abandoned = True
         self.end_by(0.0)
-        if interrupt:
-            self._stretch.interrupt()
 
     def make(self, constructor: Callable[[], Reporter], loop: asyncio.AbstractEventLoop) -> Reporter | None:
         """Makes the reporter; tries again as long as there is time. None: there was not enough.
@@ -160,8 +151,7 @@ class Attempts:
         self.patience = max(_MAKING_SECONDS, self._config.timeout)
         self.busy_since = time.monotonic()
         try:
-            with self._stretch:
-                return made(constructor)
+            return made(constructor)
         except Exception as error:
             self._note_failure("cannot be made anew", error)
             raise
@@ -247,12 +237,11 @@ class Attempts:
         self.busy_since = time.monotonic()
         self._slow = False
         try:
-            with self._stretch:
-                # A plain method is over when it returns: there is nothing left to wait for, or to cancel.
-                if (rest := begin(call)) is not None:
-                    # Its connections may live in the loop, also between the calls.
-                    self._work.wait_in_loop()
-                    await asyncio.wait_for(end(rest), self._config.timeout)
+            # A plain method is over when it returns: there is nothing left to wait for, or to cancel.
+            if (rest := begin(call)) is not None:
+                # Its connections may live in the loop, also between the calls.
+                self._work.wait_in_loop()
+                await asyncio.wait_for(end(rest), self._config.timeout)
         except asyncio.CancelledError as error:
             # Nobody cancels a delivery: the reporter did it to itself.
             raise RuntimeError("cancelled by the reporter itself") from error

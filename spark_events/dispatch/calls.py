@@ -8,7 +8,6 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from spark_events.dispatch.interruption import Interrupted
 from spark_events.errors import ThrottledError, is_seconds
 from spark_events.event.text import said_of
 from spark_events.reporters.reporter import Reporter
@@ -23,7 +22,6 @@ __all__ = [
     "linger_of",
     "made",
     "most_of",
-    "stays_in_thread",
 ]
 
 #: More than any batch has.
@@ -75,7 +73,7 @@ class _NoExit:
     def __enter__(self) -> None: ...
 
     def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, (Exception, asyncio.CancelledError, GeneratorExit, Interrupted)):
+        if error is None or isinstance(error, (Exception, asyncio.CancelledError, GeneratorExit)):
             return
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             raise RuntimeError(f"the reporter called for an exit: {describe(error)}") from error
@@ -103,14 +101,6 @@ def linger_of(reporter: Reporter) -> float:
     except Exception:
         return 0.0
     return float(min(linger, _LONGEST_LINGER)) if is_seconds(linger) and linger > 0 else 0.0
-
-
-def stays_in_thread(reporter: Reporter) -> bool:
-    """Whether its own class says that it starts no threads and no processes: one that adds to another may do more."""
-    try:
-        return "stays_in_thread" in vars(type(reporter)) and reporter.stays_in_thread is True
-    except Exception:
-        return False
 
 
 def asked_pause(error: BaseException) -> float | None:

@@ -34,8 +34,8 @@ _LOG = logging.getLogger(__name__)
 _QUICK_SECONDS = 0.01
 #: A cancelled attempt may take a moment to unwind; what is not back then blocks its thread.
 _GRACE_SECONDS = 0.5
-#: Threads that a reporter may block for ever before it is not given another one.
-_MOST_HUNG = 8
+#: Threads that a reporter may block before it gets no other: one that spins slows all others down.
+_MOST_HUNG = 4
 #: How often a drain looks whether the destination is dead, in seconds.
 _LOOK_SECONDS = 0.1
 #: How long a dead destination is still tried at the end, in seconds.
@@ -167,11 +167,6 @@ class Delivery:
         """Whether its circuit breaker is not closed."""
         return self._breaker.state is not BreakerState.CLOSED
 
-    @property
-    def companion(self) -> int | None:
-        """The thread of its reporter, where that may be kept beside the one that makes events."""
-        return self._worker.companion
-
     def unanswered_for(self) -> float:
         """Seconds since the oldest event was accepted that would be lost with this process; 0.0 without one."""
         return self._store.unanswered_for()
@@ -242,8 +237,8 @@ class Delivery:
             self._worker.wake()
         what, how = trouble
         _LOG.error(
-            "reporter %s: %s; the thread is given up, its events are tried again (%s;"
-            " with events.reporter.%s.isolation=process it could be ended, too)",
+            "reporter %s: %s (%s); its thread is abandoned and runs on, another thread retries the events; set"
+            " events.reporter.%s.isolation=process to have such a reporter killed",
             self.name,
             what,
             how,

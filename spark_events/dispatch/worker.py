@@ -12,9 +12,8 @@ from typing import Protocol
 from spark_events.dispatch.attempts import SHUTDOWN, Attempts
 from spark_events.dispatch.bell import Bell
 from spark_events.dispatch.breaker import Breaker
-from spark_events.dispatch.calls import linger_of, most_of, stays_in_thread
+from spark_events.dispatch.calls import linger_of, most_of
 from spark_events.dispatch.config import DeliveryConfig
-from spark_events.dispatch.interruption import Interrupted, let_go_of_logging
 from spark_events.event import Event
 from spark_events.loops import unwind
 from spark_events.reporters.reporter import Reporter
@@ -74,7 +73,6 @@ class Worker:
         self.name = name
         self.death: str | None = None
         self._make = make
-        self._companion: int | None = None
         self._config = config
         self.batch_size = config.batch_size
         # Until the reporter is there, it may.
@@ -106,11 +104,6 @@ class Worker:
     def end_with_next_failure(self) -> None:
         """Allow one more failed attempt, which may be under way."""
         self._attempts.end_with_next_failure()
-
-    @property
-    def companion(self) -> int | None:
-        """Its thread, by its native identifier, where it may be kept beside the one that makes events."""
-        return self._companion
 
     def overdue(self, now: float) -> tuple[float, float]:
         """For how many seconds a call is under way, and how long it may take; at ``now`` of ``time.monotonic``."""
@@ -150,9 +143,8 @@ class Worker:
         self._attempts.end_by(deadline)
 
     def abandon(self) -> None:
-        """Its reporter blocks the thread: should it ever come back, it must touch nothing any more."""
-        # The number of a thread that has ended may be another's by now.
-        self._attempts.abandon(interrupt=self.death is None)
+        """Give up a thread that its reporter blocks; it touches nothing any more, should it ever come back."""
+        self._attempts.abandon()
 
     def join(self, timeout: float) -> None:
         """Waits for the thread."""
@@ -164,16 +156,10 @@ class Worker:
             try:
                 reporter = self._attempts.make(self._make, self._loop)
                 if reporter is not None:
-                    if stays_in_thread(reporter):
-                        self._companion = threading.get_native_id()
                     self._loop.run_until_complete(self._deliver(reporter))
                     unwind(self._loop)
             finally:
-                # The number of a thread that has ended may be another's.
-                self._companion = None
                 self._loop.close()
-        except Interrupted:
-            let_go_of_logging()
         except BaseException as error:
             # A reporter that stops its loop, say: nobody up from here would know, and the delivery must go on.
             self.death = self._source.describe(error)

@@ -64,7 +64,6 @@ class LogReporter(Reporter):
     """Writes to standard error, which the sidecar shares with the driver, or hands lines to the driver's log."""
 
     Config: ClassVar[type[LogConfig]] = LogConfig
-    stays_in_thread = True
 
     def __init__(self, config: LogConfig) -> None:
         self._fd = sys.__stderr__.fileno() if sys.__stderr__ is not None else 2

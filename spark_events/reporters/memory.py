@@ -25,7 +25,6 @@ class MemoryReporter(Reporter):
     """Keeps events in memory, where :attr:`events` shows them."""
 
     Config: ClassVar[type[MemoryConfig]] = MemoryConfig
-    stays_in_thread = True
 
     def __init__(self, config: MemoryConfig | None = None) -> None:
         super().__init__(config or MemoryConfig())

@@ -39,16 +39,11 @@ class Reporter(abc.ABC):
         linger: how long, in seconds, an event may wait for others before a call of ``report``, unless ``batch.linger``
             is set. For destinations where a call costs much more than an event. Events of severity WARN and above, and
             those that Spark waits for, do not wait.
-        stays_in_thread: whether all that it does it does in the thread that calls it: it starts no other, and no
-            process, nor does a library for it. Then that thread may be kept on the processor where events are made:
-            both are quicker there, as the interpreter lets only one of them go on at a time. A class says so for
-            itself; what it inherits does not count.
     """
 
     Config: ClassVar[type[Any]] = NoOptions
     max_batch_size: int | None = None
     linger: float = 0.0
-    stays_in_thread: bool = False
 
     def __init__(self, config: Any = None) -> None:
         """Gets what its ``Config`` has been read into."""

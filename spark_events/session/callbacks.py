@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery, Hooks
-from spark_events.dispatch.interruption import Interrupted
 from spark_events.errors import InvalidChoiceError, PermanentError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
@@ -56,8 +55,6 @@ class CallbackReporter(Reporter):
             error: BaseException | None = None
             try:
                 result = self._function(event)
-            except Interrupted:
-                raise
             except BaseException as raised:
                 error = raised
             else:
@@ -85,8 +82,6 @@ async def _outcome(result: Awaitable[object]) -> BaseException | None:
     """What a function has raised, whatever it is: an exit that leaves a task ends the whole loop."""
     try:
         await result
-    except Interrupted:
-        raise
     except BaseException as error:
         return error
     return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -26,7 +25,6 @@ from fakes import (
     query_started,
     query_terminated,
     read_events,
-    two_processors,
 )
 from lateness import Witness
 
@@ -167,45 +165,6 @@ def test_async_queued_acknowledges_after_delivery(path: Path, errors: Path) -> N
     with FakeDriver(errors, file_to(path, **{"events.dispatcher.type": "async-queued"})) as driver:
         driver.await_answer("ack", through=driver.tell(application_start()))
         assert statuses(path) == [("application", "RUNNING")]
-
-
-@pytest.mark.skipif(not two_processors(), reason="needs Linux and two processors to choose one")
-@pytest.mark.parametrize("wanted", [True, False])
-def test_file_reporters_share_a_processor_with_the_translation(path: Path, errors: Path, wanted: bool) -> None:
-    """Only a plain file reporter; not one with compression, other types, or the supervising thread."""
-    settings = {
-        **file_to(path),
-        "events.sidecar.affinity": str(wanted).lower(),
-        "events.reporter.packed.type": "file",
-        "events.reporter.packed.path": f"{path}.2",
-        "events.reporter.packed.rotation.max-size": "1g",
-        "events.reporter.packed.rotation.compress": "true",
-        "events.reporter.far.type": "misbehaving:StartsAProgram",
-        "events.reporter.far.path": f"{path}.3",
-    }
-    anywhere = os.sched_getaffinity(0)
-    seen: list[list[set[int]]] = []
-    with FakeDriver(errors, settings) as driver:
-        driver.await_answer("ack", through=driver.tell(application_start()))
-        process = driver.process.pid
-
-        def kept() -> list[set[int]]:
-            found = []
-            for task in Path(f"/proc/{process}/task").iterdir():
-                with contextlib.suppress(ProcessLookupError):
-                    found.append(os.sched_getaffinity(int(task.name)))
-            return [processors for processors in found if processors != anywhere]
-
-        def has_looked() -> bool:
-            seen.append(kept())
-            return len(seen[-1]) == 2 if wanted else time.monotonic() > began + 2
-
-        began = time.monotonic()
-        # The sidecar retries while other programs use that processor.
-        eventually(has_looked, within=60)
-    assert max(map(len, seen)) == (2 if wanted else 0)
-    assert all(len(processors) == 1 for processors in seen[-1])
-    assert len(set(map(frozenset, seen[-1]))) == (1 if wanted else 0)
 
 
 def test_a_reporter_s_program_does_not_read_the_records(path: Path, errors: Path) -> None:

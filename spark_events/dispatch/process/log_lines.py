@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable
 
 from spark_events.dispatch.calls import describe
-from spark_events.dispatch.interruption import Uninterrupted
 from spark_events.event.text import said_of
 from spark_events.reporters.log import DRIVER_LOGGER
 
@@ -35,10 +34,6 @@ class LogLines(logging.Handler):
         # Whatever level somebody gives the root logger.
         self._own.setLevel(logging.WARNING)
 
-    def createLock(self) -> None:
-        # What lines go to has a lock that is never left taken; logging's own is, by a thread that was interrupted.
-        self.lock = None
-
     def tell(self, logger: str, level: int, line: str) -> None:
         """To be overridden: hands a line on."""
         raise NotImplementedError
@@ -46,7 +41,7 @@ class LogLines(logging.Handler):
     def handle(self, record: logging.LogRecord) -> bool:
         # Who sets logging up for files of his own may want everything there; the driver's log is for warnings.
         if record.levelno >= logging.WARNING or record.name == DRIVER_LOGGER:
-            with Uninterrupted(), contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):
                 self.tell(str(record.name), record.levelno, self._line_of(record))
         return True
 

@@ -50,11 +50,6 @@ class FileReporter(Reporter):
         # What a link names is put aside, not the link.
         self._archive = Archive(Path(os.path.realpath(config.path)), config.keep, config.compress)
 
-    @property
-    def stays_in_thread(self) -> bool:  # type: ignore[override]
-        """Files are compressed by another, which needs no interpreter."""
-        return not self._config.compress
-
     def open(self) -> None:
         self._reopen()
         with self._locking():
@@ -191,20 +186,12 @@ class FileReporter(Reporter):
 
     @contextlib.contextmanager
     def _locking(self) -> Iterator[None]:
-        """For what needs the lock; it is tried for inside, where an interruption may come together with it."""
+        """Release the lock on the way out, whether or not it was taken."""
         try:
-            try:
-                yield
-            finally:
-                # Does no harm where it was not had.
-                if self._has_locks:
-                    self._unlock()
-        except Exception:
-            raise
-        except BaseException:
-            # An interruption, perhaps just before it was let go. Nobody closes a reporter whose thread is given up.
-            self.close()
-            raise
+            yield
+        finally:
+            if self._has_locks:
+                self._unlock()
 
     def close(self) -> None:
         # In this order: once it is closed, the number may be somebody else's.

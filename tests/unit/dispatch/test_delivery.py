@@ -111,45 +111,6 @@ def test_a_reporter_that_takes_less_at_once_gets_less(start: Start, most: Any, l
     assert max(map(len, reporter.attempts)) == largest
 
 
-class Staying(FaultyReporter):
-    """Says of itself whether it starts threads, in whatever way."""
-
-    def __init__(self, stays: Any) -> None:
-        super().__init__()
-        self._stays = stays
-
-    @property
-    def stays_in_thread(self) -> Any:  # type: ignore[override]
-        if self._stays is None:
-            raise AttributeError("not known yet")
-        return self._stays
-
-
-class Heir(Staying):
-    """May start some."""
-
-
-@pytest.mark.parametrize(
-    ("reporter", "stays"),
-    [
-        (Staying(True), True),
-        (Staying(False), False),
-        (Staying(1), False),
-        (Staying(None), False),
-        (Heir(True), False),
-        (FaultyReporter(), False),
-    ],
-)
-def test_only_who_says_so_itself_is_kept_where_events_are_made(
-    start: Start, reporter: FaultyReporter, stays: bool
-) -> None:
-    delivery = start(reporter)
-    delivery.put(entries(1))
-    assert delivery.wait_until_settled(20)
-    # Asked of itself: a thread of that name may be left of another test.
-    assert delivery.companion == (delivery._worker._thread.native_id if stays else None)
-
-
 @pytest.mark.parametrize(
     "fault", [transient, throttled(0.002), exits, cancels], ids=["error", "slow", "exit", "cancel"]
 )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from fakes import event, eventually, read_events, sidecar_environment
 
 from spark_events import Event
 from spark_events.config import Settings
-from spark_events.dispatch.interruption import Interrupted, Interruptible
 from spark_events.event import Attributes
 from spark_events.reporters.file import FileConfig, FileReporter
 from unit.reporters.writing import two_writers
@@ -229,42 +226,6 @@ def test_a_folder_that_appears_later_is_found(tmp_path: Path) -> None:
     reporter.report([event(1)])
     reporter.close()
     assert eventually(lambda: read_events(tmp_path / "later" / "events.jsonl"))
-
-
-@pytest.mark.parametrize("when", ["it is taken", "it is let go"])
-@pytest.mark.parametrize("call", ["open", "report"])
-def test_an_interrupted_reporter_holds_no_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, call: str
-) -> None:
-    """Its thread was abandoned while it waited for the lock, and the replacement needs the lock."""
-    path = tmp_path / "events.jsonl"
-    reporter, successor = opened(path), opened(path)
-    stretch, lock = Interruptible(), fcntl.flock
-
-    def slow(descriptor: int, operation: int) -> None:
-        taken = when == "it is taken"
-        if taken:
-            lock(descriptor, operation)
-        if bool(operation & fcntl.LOCK_EX) == taken:
-            stretch.interrupt()
-        lock(descriptor, operation)
-
-    def interrupted() -> None:
-        with contextlib.suppress(Interrupted), stretch:
-            if call == "open":
-                reporter.open()
-            else:
-                reporter.report([event(1)])
-
-    monkeypatch.setattr(fcntl, "flock", slow)
-    thread = threading.Thread(target=interrupted)
-    thread.start()
-    thread.join()
-    monkeypatch.undo()
-    assert successor.report([event(2)]) is None
-    successor.close()
-    assert [line["body"] for line in read_events(path)][-1] == "2"
-    assert reporter._fd == -1
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, number: int, when: Callable[[int, int], bool]) -> None:
