@@ -14,6 +14,7 @@ from spark_events.cli.output import show
 from spark_events.cli.table import table
 from spark_events.config import Settings
 from spark_events.config.references import UnresolvedError, resolve
+from spark_events.dispatch.dispatcher import DispatcherConfig
 from spark_events.errors import ConfigError
 from spark_events.jars import jar_path
 from spark_events.pipeline import Pipeline, build
@@ -46,7 +47,7 @@ def _run(chosen: argparse.Namespace) -> int:
     for problem in problems:
         show(f"  wrong  {problem}")
     if pipeline is not None:
-        show(f"  dispatcher: {given.value('events.dispatcher.type') or 'sync'}")
+        show(f"  dispatcher: {given.value('events.dispatcher.type') or DispatcherConfig().type}")
         show(table(("reporter", "type", "guarantee", "isolation"), _reporters(pipeline, given)))
     if disabled:
         show(f"A driver would disable these reporters and run with the others: {', '.join(disabled)}")

@@ -34,8 +34,6 @@ _NAMES = (
     *("AllSubtasksStatusChangeEvent", "BatchCommitEvent", "JobFailureEvent"),
     *("JobStatusChangeEvent", "WatermarkStatusChangeEvent"),
 )
-#: A replay waits for its reporters, so it needs the queued dispatcher.
-_DISPATCHER = {"events.dispatcher.type": "async-queued"}
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -250,7 +248,8 @@ def _outlet(chosen: argparse.Namespace) -> tuple[TranslateConfig, Outlet]:
             raise UsageError("--to needs a configuration with that reporter: pass --conf FILE")
     if path is None:
         return TranslateConfig(), JsonLines(sys.stdout.buffer)
-    extra = {**_DISPATCHER, **({"events.reporters": ",".join(chosen.to)} if chosen.to else {})}
+    extra = {"events.reporters": ",".join(chosen.to)} if chosen.to else {}
+    # A replay waits for the reporters itself, as long as it takes.
     settings = read_settings(path, without=("events.dispatcher.",), extra=extra)
     pipeline = build(settings, strict=True)
     if not settings.names_below("events.reporter"):

@@ -249,7 +249,7 @@ class Attempts:
             self._original.end_copies()
             took = time.monotonic() - self.busy_since
             self.busy_since = None
-        if took > self._config.timeout:
+        if took > self._config.timeout and not self.abandoned:
             # It blocked its own loop, so nothing could cancel it; it did its work, but nobody should wait so long.
             self._slow = True
             self._on_failure()

@@ -32,7 +32,7 @@ class DispatcherConfig:
     type: str = option(
         "type",
         choice("sync", "async-queued"),
-        "sync",
+        "async-queued",
         doc="sync: Spark's listener thread waits until every reporter has answered. async-queued: it waits only for"
         " those with delivery.guarantee=guaranteed.",
     )

@@ -101,7 +101,7 @@ def test_the_default_is_a_log_reporter() -> None:
     """One line in spark-defaults.conf is enough to see events."""
     made = pipeline()
     assert reporters(made) == {"log": LogReporter}
-    assert isinstance(made.dispatcher, SyncDispatcher)
+    assert not isinstance(made.dispatcher, SyncDispatcher)
     assert made.config.shutdown_timeout == 10.0
 
 

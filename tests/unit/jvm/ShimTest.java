@@ -166,7 +166,7 @@ final class ShimTest {
     is(settings.restartsWindowMillis(), 120_000);
     is(settings.shutdownTimeoutMillis(), 10_000);
     is(settings.queueSize(), 1);
-    is(settings.synchronous(), true);
+    is(settings.synchronous(), false);
     Settings none = Settings.read(new SparkConf(false), Collections.emptyMap());
     is(none.mostRestarts() + " " + none.restartsWindowMillis() + " " + none.queueSize(), "10 600000 2048");
   }

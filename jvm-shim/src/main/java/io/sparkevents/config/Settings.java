@@ -161,7 +161,9 @@ public final class Settings {
   }
 
   public boolean synchronous() {
-    return !"async-queued".equals(text("events.dispatcher.type", "sync"));
+    String key = "events.dispatcher.type";
+    // A reference that cannot be resolved here may mean sync: the sidecar tells what to wait for once it is ready.
+    return settings.containsKey(key) && !"async-queued".equals(resolved.get(key));
   }
 
   /**
