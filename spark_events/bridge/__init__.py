@@ -1,1 +1,1 @@
-"""From Spark to records: what the shim sends, as types, and the pipe it comes through."""
+"""Records of Spark: their types, and the pipes and sessions that deliver them."""

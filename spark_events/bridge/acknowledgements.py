@@ -1,4 +1,4 @@
-"""What the driver may forget, and where a successor of this sidecar would go on counting."""
+"""Acknowledgements: which records the driver may forget, and a successor's next event number."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from spark_events.bridge.answers import Answers
 
 __all__ = ["Acknowledgements"]
 
-#: While nothing is acknowledged, the driver is told every so many events where a successor would go on counting.
+#: Without acknowledgements, the driver gets the next event number after this many events.
 _STEP = 256
 
 
 class Acknowledgements:
-    """Acknowledges records once all their events have come to their end.
+    """Acknowledges records once all their events are settled: delivered, dropped or on disk.
 
-    Each acknowledgement carries the number of the event after those of its record: the records behind it
-    are sent again to a successor, whose events then get the same numbers.
+    Each acknowledgement carries the number of the event after those of its record. After a crash, the driver sends
+    the unacknowledged records to a successor, whose events then get the same numbers.
 
     Args:
-        answers: where acknowledgements go.
-        next_sequence: the number of the first event of all.
-        most: records with events that the driver holds at most; those before them it cannot send again.
+        answers: sends the acknowledgements.
+        next_sequence: the number of the first event.
+        most: maximum number of records with events that the driver keeps; it cannot resend older ones.
     """
 
     def __init__(self, answers: Answers, next_sequence: int, most: int) -> None:
@@ -32,52 +32,53 @@ class Acknowledgements:
         self._under_way: deque[tuple[int, int]] = deque()
         self._next_sequence = self._last_sequence = next_sequence
         self._most = most
-        self._told = next_sequence
+        self._sent_sequence = next_sequence
         self._held: int | None = None
         self._answered = 0
 
     def hold(self, record: int | None) -> None:
-        """From that record on, nothing may be forgotten: its event is still to come. None: all have come."""
+        """Acknowledge nothing from this record on, because its event is held; None lifts the limit."""
         with self._lock:
             self._held = record
 
     def translated(self, record: int, next_sequence: int) -> None:
-        """A record has been translated; the next event will have that number. From one thread only."""
+        """Note that a record has been translated, and the next event number. Call from one thread only."""
         if next_sequence == self._last_sequence:
-            # No event came of it: what holds for the record before holds for it.
+            # The record made no event, so it is acknowledged together with the record before it.
             return
         self._last_sequence = next_sequence
-        # Without the lock, which costs more than this: a deque takes an append while its other end is read.
+        # Without the lock, which costs more than the append: a deque supports appends while the other end is read.
         self._under_way.append((record, next_sequence))
         if len(self._under_way) > self._most:
-            # One reporter may be away for days.
+            # A reporter may be unavailable for days.
             with self._lock:
                 if len(self._under_way) > self._most:
                     self._forget_the_oldest()
 
     def _forget_the_oldest(self) -> None:
         self._next_sequence = self._under_way.popleft()[1]
-        if self._next_sequence - self._told >= _STEP:
-            # Nothing more is done with, but a successor must not give these numbers again.
-            self._told = self._next_sequence
+        if self._next_sequence - self._sent_sequence >= _STEP:
+            # Nothing can be acknowledged, but a successor must not reuse these numbers.
+            self._sent_sequence = self._next_sequence
             self._answers.renumber(self._next_sequence)
 
     def complete(self, progress: Callable[[], tuple[int, int]]) -> None:
-        """Events have come to their end. From whatever thread.
+        """Acknowledge records whose events are settled. May be called from any thread.
 
         Args:
-            progress: tells up to which record every event has; what is held back is not acknowledged, even then. And up
-                to which one a driver that waits need not wait any more.
+            progress: returns the last record up to which all events are settled, and the last record that a waiting
+            driver
+                need not wait for. Records from the held one on are not acknowledged, even if settled.
         """
         with self._lock:
-            # Asked in here: what is held back may else be let go in between, and would be neither there nor held.
+            # Called under the lock: otherwise a held record could be released in between and count as settled.
             through, answered = progress()
             if self._held is not None:
                 through = min(through, self._held - 1)
             while self._under_way and self._under_way[0][0] <= through:
                 self._next_sequence = self._under_way.popleft()[1]
             if self._answers.acknowledge(through, self._next_sequence):
-                self._told = self._next_sequence
+                self._sent_sequence = self._next_sequence
             if answered > max(self._answered, through):
                 self._answered = answered
                 self._answers.send("answered", through=answered)

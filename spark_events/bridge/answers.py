@@ -1,4 +1,4 @@
-"""What is said to the driver, as lines of JSON."""
+"""Answers to the driver, as lines of JSON."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Answers"]
 
 
 class Answers:
-    """Lines to the driver. Safe to use from every thread.
+    """Sends lines to the driver. Safe to use from any thread.
 
     Args:
-        write: takes one line after the other, each with its line break.
+        write: writes one line; the line ends with a line break.
     """
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
@@ -27,26 +27,26 @@ class Answers:
         self._acknowledged = 0
 
     def acknowledge(self, through: int, sequence: int) -> bool:
-        """Every record up to ``through`` is done with; ``sequence`` is the next event's number.
+        """Acknowledge the records up to ``through``; ``sequence`` is the next event's number.
 
         Returns:
-            Whether that is news.
+            Whether a line was sent, because the acknowledgement is new.
         """
         with self._lock:
             if through <= self._acknowledged:
                 return False
             self._acknowledged = through
-            # By hand, for it is what is said after every batch.
+            # Formatted by hand: one such line is sent after every batch.
             self._send(b'{"kind":"ack","through":%d,"sequence":%d}\n' % (through, sequence))
             return True
 
     def renumber(self, sequence: int) -> None:
-        """No further record is done with, but ``sequence`` is the next event's number."""
+        """Send the next event's number without acknowledging a further record."""
         with self._lock:
             self._send(b'{"kind":"ack","through":%d,"sequence":%d}\n' % (self._acknowledged, sequence))
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Any other answer. Of what quotes others, lone surrogates are replaced: a file's name may hold them."""
-        told = {name: plain(value) if isinstance(value, str) else value for name, value in fields.items()}
+        """Send any other answer; lone surrogates in strings, as in file names, are replaced."""
+        plain_fields = {name: plain(value) if isinstance(value, str) else value for name, value in fields.items()}
         with self._lock:
-            self._send(self._encode({"kind": kind, **told}) + b"\n")
+            self._send(self._encode({"kind": kind, **plain_fields}) + b"\n")

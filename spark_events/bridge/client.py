@@ -1,6 +1,6 @@
-"""A client of Spark Connect: of all that happens on the server it is told what becomes of its own streaming queries.
+"""Records of a Spark Connect client, which sees only its own streaming queries.
 
-It makes the same records as the shim, out of what PySpark's ``StreamingQueryListener`` is given.
+The records are those of the shim, made from the events of PySpark's ``StreamingQueryListener``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from spark_events.bridge.records import PROTOCOL
 
 __all__ = ["ClientBridge"]
 
-#: How long it may take to take the listener out.
+#: Time limit for removing the listener.
 _REMOVE_SECONDS = 5.0
 
 
 class ClientRecords:
-    """Lines that are made here; as many are kept as are not read yet."""
+    """Unbounded queue of lines made in this process."""
 
     def __init__(self) -> None:
         self._lines: deque[bytes] = deque()
@@ -35,11 +35,11 @@ class ClientRecords:
 
     @property
     def closed(self) -> bool:
-        """Never, before its goodbye: no process stands behind it that could die alone."""
+        """Always False: no other process exists whose death could close the queue."""
         return False
 
     def read(self, timeout: float | None = None) -> list[bytes]:
-        """The lines that there are, after ``timeout`` seconds at most; none when it passed, or was woken."""
+        """Return the queued lines, waiting up to ``timeout`` seconds; none after a timeout or :meth:`wake`."""
         with self._changed:
             self._changed.wait_for(lambda: self._lines or self._woken, timeout)
             self._woken = False
@@ -48,25 +48,25 @@ class ClientRecords:
             return lines
 
     def wake(self) -> None:
-        """Lets :meth:`read` return at once."""
+        """Make :meth:`read` return at once."""
         with self._changed:
             self._woken = True
             self._changed.notify()
 
-    def say(self, kind: str, **fields: Any) -> None:
-        """A line that is no record."""
+    def send(self, kind: str, **fields: Any) -> None:
+        """Enqueue a line that is not a record."""
         with self._changed:
             self._put({"kind": kind, **fields})
 
-    def tell(self, kind: str, **fields: Any) -> None:
-        """A record. Behind the goodbye, nothing is told."""
+    def record(self, kind: str, **fields: Any) -> None:
+        """Enqueue a record, unless the goodbye has been sent."""
         with self._changed:
             if not self._is_over:
                 self._count += 1
                 self._put({"seq": self._count, "kind": kind, "at": time.time_ns() // 1_000_000, **fields})
 
     def goodbye(self, seconds: float) -> None:
-        """The last line."""
+        """Enqueue the last line."""
         with self._changed:
             if not self._is_over:
                 self._is_over = True
@@ -78,17 +78,17 @@ class ClientRecords:
 
 
 class ClientBridge:
-    """The way from a client's session to a conversation.
+    """Connects a Spark Connect session to a conversation.
 
     Args:
-        spark: the session, of PySpark 4.0 or newer: before that, listeners run on the server.
+        spark: the session, of PySpark 4.0 or newer; in older versions, listeners run on the server.
         settings: by key.
-        origin: where they were given, for messages.
+        origin: where the settings were given, for messages.
         patience: seconds that the last events have at the end.
 
     Attributes:
-        records: what it tells.
-        answers: go nowhere: nobody waits for them here.
+        records: the records of the session.
+        answers: discarded, because no driver waits for them.
     """
 
     def __init__(self, spark: Any, settings: dict[str, str], origin: str, patience: float) -> None:
@@ -96,9 +96,9 @@ class ClientBridge:
         self._patience = patience
         self.records = ClientRecords()
         self.answers = Answers(lambda _: None)
-        told = [{"key": key, "value": value, "origin": origin} for key, value in settings.items()]
+        given = [{"key": key, "value": value, "origin": origin} for key, value in settings.items()]
         application = spark.conf.get("spark.app.name", "")
-        self.records.say("hello", protocol=PROTOCOL, settings=told, application=application)
+        self.records.send("hello", protocol=PROTOCOL, settings=given, application=application)
         self._restore("application_start", **self._application())
         for query in spark.streams.active:
             self._restore("query_started", id=str(query.id), run_id=str(query.runId), name=query.name, timestamp="")
@@ -116,19 +116,19 @@ class ClientBridge:
         }
 
     def _restore(self, kind: str, **fields: Any) -> None:
-        self.records.say("restored", record={"seq": 0, "kind": kind, "at": 0, **fields})
+        self.records.send("restored", record={"seq": 0, "kind": kind, "at": 0, **fields})
 
     def listen(self) -> None:
-        """From now on, what happens to this client's queries is told."""
+        """Start to record the events of this client's queries."""
         self._listener = _listener(self.records)
         self._spark.streams.addListener(self._listener)
 
     def is_driver_gone(self) -> bool:
-        """Nobody can say that of a server."""
+        """Return False: a client cannot find out whether the server still runs."""
         return False
 
     def stop(self) -> None:
-        """Nothing more is listened to; what has happened up to now is still told."""
+        """Remove the listener; records made until now are still delivered."""
         try:
             if self._listener is not None:
                 self._stop_listening()
@@ -137,58 +137,59 @@ class ClientBridge:
 
     def _stop_listening(self) -> None:
         removing = threading.Thread(target=self._remove_listener, name="spark-events-remove-listener", daemon=True)
-        # No thread is started any more where the interpreter is about to end.
+        # A thread cannot be started while the interpreter shuts down.
         with contextlib.suppress(RuntimeError):
             removing.start()
             removing.join(_REMOVE_SECONDS)
             if removing.is_alive():
-                self._part_deadlocked()
+                self._break_deadlock()
                 removing.join(_REMOVE_SECONDS)
 
     def _remove_listener(self) -> None:
-        # The session may be gone, and with it all of its listeners.
+        # The session may have ended, and its listeners with it.
         with contextlib.suppress(Exception):
             self._spark.streams.removeListener(self._listener)
 
-    def _part_deadlocked(self) -> None:
-        """Lets PySpark's thread for events end, without whose end no interpreter ends.
+    def _break_deadlock(self) -> None:
+        """Break a deadlock of PySpark's event thread, which would keep the interpreter from exiting.
 
-        Where an event comes while the last listener is removed, whoever removes it waits for that thread, and keeps a
-        lock meanwhile that the thread waits for (SPARK-59623).
+        If an event arrives while the last listener is being removed, the removing thread waits for the event thread
+        while it holds a lock that the event thread needs (SPARK-59623).
         """
         with contextlib.suppress(AttributeError, RuntimeError):
             listeners = self._spark.streams._sqlb
-            # Where there are others, nobody waits for that thread: it is in one of them, and has the lock itself.
+            # With further listeners there is no deadlock: the event thread may hold the lock itself, so do not release
+            # it.
             if listeners._listener_bus == [self._listener]:
                 listeners._lock.release()
 
     def end(self) -> None:
-        """The conversation is over: there is nothing to let go of."""
+        """Do nothing: a client holds no resources after the conversation."""
 
     def give_up(self) -> None:
-        """It cannot begin: as at its end."""
+        """Do nothing: a conversation that cannot begin holds no resources either."""
 
     def release(self) -> None:
-        """No thread has anything of its own here."""
+        """Do nothing: threads hold no resources of their own here."""
 
 
 def _listener(records: ClientRecords) -> Any:
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Listener(StreamingQueryListener):
-        """Makes records of what it is told."""
+        """Converts events to records."""
 
         def onQueryStarted(self, event: Any) -> None:
-            records.tell("query_started", **_run(event), name=event.name, timestamp=event.timestamp)
+            records.record("query_started", **_run(event), name=event.name, timestamp=event.timestamp)
 
         def onQueryProgress(self, event: Any) -> None:
-            records.tell("query_progress", progress=json.loads(event.progress.json))
+            records.record("query_progress", progress=json.loads(event.progress.json))
 
         def onQueryIdle(self, event: Any) -> None:
-            records.tell("query_idle", **_run(event), timestamp=event.timestamp)
+            records.record("query_idle", **_run(event), timestamp=event.timestamp)
 
         def onQueryTerminated(self, event: Any) -> None:
-            records.tell(
+            records.record(
                 "query_terminated", **_run(event), exception=event.exception, error_class=event.errorClassOnException
             )
 

@@ -1,7 +1,7 @@
-"""The shim in the JVM that this very Python drives, by way of py4j.
+"""Access through py4j to the shim in the JVM that this Python process drives.
 
-Records are fetched, never delivered: a call from the JVM into Python would run on a listener's thread and make Spark
-wait for this interpreter.
+Python fetches the records. If the JVM called Python instead, the call would run on a listener's thread and make
+Spark wait for this interpreter.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from spark_events.bridge.answers import Answers
 
 __all__ = ["DriverBridge"]
 
-#: How long the JVM may keep a fetch waiting: so late, at most, does this side notice what has changed on it.
+#: Maximum duration of a fetch, and so the delay until this side notices a change of its own.
 _FETCH_SECONDS = 0.2
-#: How long the last answers may take.
+#: Time limit for sending the last answers.
 _LAST_ANSWERS_SECONDS = 1.0
 
 
 class DriverRecords:
-    """Lines that are fetched from the JVM.
+    """Lines fetched from the JVM.
 
     Args:
-        shim: its ``io.sparkevents.inprocess.InProcess``.
+        shim: the JVM's ``io.sparkevents.InProcess``.
     """
 
     def __init__(self, shim: Any) -> None:
         self._shim = shim
         self.closed = False
-        #: Why nothing can be fetched any more, where that was not the end.
+        #: The error that ended fetching; None after a regular end.
         self.failure: BaseException | None = None
 
     def read(self, timeout: float | None = None) -> list[bytes]:
-        """The lines that there are, after ``timeout`` seconds at most; none when it passed."""
+        """Return the available lines, waiting up to ``timeout`` seconds; none after a timeout."""
         patience = _FETCH_SECONDS if timeout is None else min(timeout, _FETCH_SECONDS)
         try:
             fetched = self._shim.fetch(int(patience * 1000))
         except Exception as error:
-            # py4j's errors say that the JVM has gone, or that something in it is broken; either way it is over.
+            # py4j raises many types of errors, when the JVM has exited or is broken; fetching ends in either case.
             self.closed, self.failure = True, error
             return []
         if fetched is None:
@@ -50,14 +50,14 @@ class DriverRecords:
         return lines[:-1]
 
     def wake(self) -> None:
-        """A fetch is short: nothing need be done."""
+        """Do nothing: a fetch is short."""
 
 
 class DriverAnswers(Answers):
-    """Lines to the JVM, sent by one thread, so that whoever answers never waits for the JVM.
+    """Sends lines to the JVM from a thread of its own, so that senders never wait for the JVM.
 
     Args:
-        shim: its ``io.sparkevents.inprocess.InProcess``.
+        shim: the JVM's ``io.sparkevents.InProcess``.
     """
 
     def __init__(self, shim: Any) -> None:
@@ -69,11 +69,11 @@ class DriverAnswers(Answers):
         self._thread = threading.Thread(target=self._run, name="spark-events-answers", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self, timeout: float) -> None:
-        """Sends what is left, in ``timeout`` seconds at most."""
+        """Send the remaining lines, within ``timeout`` seconds."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -85,7 +85,7 @@ class DriverAnswers(Answers):
             self._changed.notify()
 
     def _run(self) -> None:
-        # A JVM that is gone needs no answers; that it is gone, whoever fetches notices.
+        # If the JVM has exited, its answers are not needed; the thread that fetches records reports the exit.
         with contextlib.suppress(Exception):
             while lines := self._next():
                 self._shim.answer(lines)
@@ -101,14 +101,14 @@ class DriverAnswers(Answers):
 
 
 class DriverBridge:
-    """Both ways between the shim and this process.
+    """Both directions between the shim and this process.
 
     Args:
-        shim: the ``io.sparkevents.inprocess.InProcess`` that was opened for it.
+        shim: the ``io.sparkevents.InProcess`` opened for this process.
 
     Attributes:
-        records: what it tells.
-        answers: what it is told.
+        records: lines from the shim.
+        answers: lines to the shim.
     """
 
     def __init__(self, shim: Any) -> None:
@@ -118,41 +118,41 @@ class DriverBridge:
         self.answers.start()
 
     def listen(self) -> None:
-        """From now on, what happens in Spark is told."""
+        """Start to record the events of Spark."""
         self._shim.listen()
 
     def is_driver_gone(self) -> bool:
-        """Whether nothing can be fetched any more because there is no JVM that would answer."""
+        """Return whether fetching ended because the JVM no longer answers."""
         from py4j.protocol import Py4JNetworkError
 
         return isinstance(self.records.failure, (Py4JNetworkError, OSError))
 
     def stop(self) -> None:
-        """Nothing more is listened to; what has happened up to now is still told."""
+        """Stop listening; records made until now are still delivered."""
         self._shim.stop()
 
     def end(self) -> None:
-        """The conversation is over. On the thread that led it."""
+        """End the conversation. Call on the thread that led it."""
         self.give_up()
         self.release()
 
     def give_up(self) -> None:
-        """The conversation cannot begin; the calling thread, which is the user's, keeps what py4j has for it."""
+        """Abandon a conversation that cannot begin; keep py4j's connection of the calling thread, the user's."""
         self.answers.close(_LAST_ANSWERS_SECONDS)
-        # A JVM that is gone waits for nobody.
+        # If the JVM has exited, it need not be notified.
         with contextlib.suppress(Exception):
             self._shim.end()
 
     def release(self) -> None:
-        """Lets go of what py4j keeps for the calling thread."""
+        """Close py4j's connection of the calling thread."""
         release_connection(self._shim)
 
 
 def release_connection(java_object: Any) -> None:
-    """Closes what py4j keeps open for this thread, and with it the thread that serves it in the JVM.
+    """Close py4j's connection of this thread, and with it the thread that serves it in the JVM.
 
-    Where PySpark pins threads, py4j opens a connection for each Python thread, and closes none before the interpreter's
-    end; a thread of ours is over earlier.
+    If PySpark pins threads, py4j opens a connection per Python thread and closes none before the interpreter exits. Our
+    threads end earlier.
 
     Args:
         java_object: any object of that JVM.
@@ -164,6 +164,6 @@ def release_connection(java_object: Any) -> None:
         return
     with contextlib.suppress(ValueError):
         client.deque.remove(connection)
-    # One that is broken is as good as closed.
+    # A broken connection needs no closing.
     with contextlib.suppress(Exception):
         connection.close()

@@ -1,4 +1,4 @@
-"""The pipe that records come through, line by line."""
+"""The pipe with the shim's records, one record per line."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from collections.abc import Callable
 
 __all__ = ["RecordPipe", "line_writer"]
 
-#: As much as a pipe holds. More would be room that is mapped and unmapped with each read, for nothing: 30 µs.
+#: The capacity of a pipe. A larger buffer would cost 30 µs per read, for mapping and unmapping its memory.
 _CHUNK_BYTES = 64 * 1024
 
 
 class RecordPipe:
-    """Lines from a file descriptor, as many at a time as there are.
+    """Reads lines from a file descriptor, all available lines at a time.
 
     Args:
-        fd: where to read.
+        fd: the file descriptor.
     """
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        # Of a line that has not come to its end: one of megabytes comes in many pieces, and is put together once.
+        # Pieces of an unfinished line; a line of megabytes arrives in many pieces, which are joined once.
         self._rest: list[bytes] = []
         self._wakes, self._waker = os.pipe()
         self._both = (fd, self._wakes)
@@ -30,15 +30,15 @@ class RecordPipe:
         self.closed = False
 
     def wake(self) -> None:
-        """Lets :meth:`read` return at once, from whatever thread."""
-        # A pipe that is full wakes, too.
+        """Make :meth:`read` return at once; may be called from any thread."""
+        # A full pipe wakes the reader as well.
         with contextlib.suppress(BlockingIOError):
             os.write(self._waker, b"!")
 
     def read(self, timeout: float | None = None) -> list[bytes]:
-        """Waits for lines, at most ``timeout`` seconds; none when it passed, was woken, or all is read.
+        """Return the available lines, waiting up to ``timeout`` seconds; none after a timeout, `wake` or the end.
 
-        A line that the end of the pipe has cut off is not a line: the driver died while writing it.
+        A line without its end at the end of the pipe is dropped: the driver died while writing it.
         """
         while not self.closed:
             ready, _, _ = select.select(self._both, (), (), timeout)
@@ -60,7 +60,7 @@ class RecordPipe:
 
 
 def line_writer(fd: int) -> Callable[[bytes], None]:
-    """What writes whole lines to a file descriptor; a reader that is gone is no error."""
+    """Return a function that writes whole lines to a file descriptor and ignores a closed reader."""
 
     def write(line: bytes) -> None:
         with contextlib.suppress(OSError):

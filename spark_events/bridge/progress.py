@@ -1,4 +1,4 @@
-"""``StreamingQueryProgress`` as Spark writes it in JSON, as far as events are made of it."""
+"""``StreamingQueryProgress`` as Spark writes it in JSON, limited to the fields that events use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Progress", "SinkProgress", "SourceProgress", "StateOperatorProgress"
 
 
 class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
-    """One source's part of a progress; offsets are whatever JSON the source makes them."""
+    """One source's part of a progress; each source has its own JSON format of offsets."""
 
     description: str = ""
     start_offset: msgspec.Raw = msgspec.Raw(b"null")
@@ -20,7 +20,7 @@ class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class StateStoreMetrics(msgspec.Struct, frozen=True, rename="camel"):
-    """The metrics of one kind of state store that events are made of; a store reports its own set."""
+    """Metrics of a state store that events use; each kind of store reports its own metrics."""
 
     rocksdb_bytes_copied: int = 0
 
@@ -38,7 +38,7 @@ class StateOperatorProgress(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SinkProgress(msgspec.Struct, frozen=True, rename="camel"):
-    """The sink's part of a progress; -1 rows where it does not count them."""
+    """The sink's part of a progress; -1 rows if the sink does not count them."""
 
     description: str = ""
     num_output_rows: int = -1

@@ -1,8 +1,8 @@
-"""The Python process that runs the driver's program, watched by the sidecar for its exit status.
+"""The exit status of the Python process that runs the driver's program, as the sidecar sees it.
 
-The JVM learns little of it: a gateway sees that the process is gone, spark-submit passes its exit code on without
-telling listeners. The kernel tells the status through a pidfd, also to a process that is not the parent: since Linux
-6.15 at any time (``PIDFD_GET_INFO``), before that only until the parent has reaped the process.
+The JVM learns little of that process: a gateway sees that it has exited, and spark-submit passes its exit code on
+without notifying listeners. The kernel reports the status through a pidfd, also to processes other than the parent:
+since Linux 6.15 at any time (``PIDFD_GET_INFO``), before that only until the parent has reaped the process.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from spark_events.bridge.records import ApplicationEnd
 __all__ = ["PythonProgram"]
 
 _PROC = Path("/proc")
-#: In the environment of a JVM that a plain ``python app.py`` started, and of a Python that spark-submit started.
+#: Environment variable of a JVM started by a plain ``python app.py``, and of a Python started by spark-submit.
 _STARTED_BY_PYTHON, _STARTED_BY_JVM = "_PYSPARK_DRIVER_CONN_INFO_PATH", "PYSPARK_GATEWAY_PORT"
-#: The JVM notices the end of a process while the kernel still takes it down.
+#: The JVM may notice the end of a process before the kernel has finished ending it.
 _PATIENCE_SECONDS = 1.0
 #: ``struct pidfd_info`` of linux/pidfd.h in its first size: mask, cgroup, eleven ids, exit status.
 _INFO = struct.Struct("=QQ11Ii")
 _PIDFD_GET_INFO = 3 << 30 | _INFO.size << 16 | 0xFF << 8 | 11
 _PIDFD_INFO_EXIT = 1 << 3
-#: Field 52 of /proc/<pid>/stat, counted behind the command in parentheses.
+#: Fields 4 and 52 of /proc/<pid>/stat, counted from after the command in parentheses.
 _PARENT, _EXIT_STATUS = 1, 49
-#: A person or a resource manager sends these; the others are faults or force.
+#: Signals that people and resource managers send; the others are faults or force.
 _REQUESTS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _DEADLY = 128
 
 
 class PythonProgram:
-    """The process, from before its end.
+    """The Python process of a driver, opened before it exits.
 
     Args:
-        pid: of the process.
-        is_parent: whether it has started the JVM, and not the JVM it.
-        pidfd: refers to the process, also when it is gone.
+        pid: the process id.
+        is_parent: whether the process started the JVM, rather than the JVM the process.
+        pidfd: refers to the process, even after its exit.
     """
 
     def __init__(self, pid: int, is_parent: bool, pidfd: int) -> None:
@@ -52,28 +52,28 @@ class PythonProgram:
 
     @classmethod
     def of(cls, driver: int) -> PythonProgram | None:
-        """Find the Python of a driver; None where there is none, or where it cannot be watched.
+        """Find the Python process of a driver; None if there is none, or if it cannot be watched.
 
         Args:
-            driver: the process id of its JVM.
+            driver: the process id of the driver's JVM.
         """
         if not hasattr(os, "pidfd_open"):
             return None
         try:
             if _has_variable(driver, _STARTED_BY_PYTHON):
                 pid = int(_stat(driver)[_PARENT])
-                # 1: it is gone already, or its end is that of the whole container.
+                # 1: the parent has already exited, or it ends together with the container.
                 return None if pid == 1 else cls(pid, True, os.pidfd_open(pid))
             for entry in _PROC.iterdir():
                 if entry.name.isdigit() and _is_program(int(entry.name), driver):
                     return cls(int(entry.name), False, os.pidfd_open(int(entry.name)))
         except OSError:
-            # Another user's process, a container without /proc, an old kernel.
+            # Another user's process, a container without /proc, or an old kernel.
             return None
         return None
 
     def amend(self, end: ApplicationEnd) -> ApplicationEnd:
-        """Add the exit status to the end of an application that came with the end of this process."""
+        """Add the process's exit status to the end of an application that was caused by the end of the process."""
         if end.program_exit_code is not None or end.ending not in ("GATEWAY_CLOSED", "PYTHON_DIED", "PROGRAM_FAILED"):
             return end
         status = self._exit_status()
@@ -81,7 +81,7 @@ class PythonProgram:
             return end
         code = os.waitstatus_to_exitcode(status)
         if not self._is_parent:
-            # spark-submit exits with what Java makes of a signal.
+            # spark-submit exits with Java's exit code for a process that a signal killed.
             return msgspec.structs.replace(end, program_exit_code=code if code >= 0 else _DEADLY - code)
         if code < 0:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
@@ -91,7 +91,7 @@ class PythonProgram:
         return msgspec.structs.replace(end, ending=ending, program_exit_code=code)
 
     def _exit_status(self) -> int | None:
-        """Wait for the end of the process, and return its status as ``waitpid`` has it."""
+        """Wait for the process to exit, and return its status in the format of ``waitpid``."""
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         if not poll.poll(_PATIENCE_SECONDS * 1000):
@@ -113,7 +113,7 @@ class PythonProgram:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/<pid>/stat behind the command, which may hold spaces and parentheses."""
+    """Return the fields of /proc/<pid>/stat after the command, which may contain spaces and parentheses."""
     return (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
@@ -126,5 +126,5 @@ def _is_program(pid: int, driver: int) -> bool:
     try:
         return int(_stat(pid)[_PARENT]) == driver and _has_variable(pid, _STARTED_BY_JVM)
     except (OSError, IndexError):
-        # It is gone already.
+        # The process has already exited.
         return False

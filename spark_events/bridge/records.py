@@ -1,7 +1,7 @@
-"""The records that the shim sends, one type a kind.
+"""The records that the shim sends, one type per kind.
 
-They say what Spark said and nothing more: what it means is decided in ``translate``. A newer shim may
-send fields and kinds that are not here; fields are skipped, kinds are :class:`Unknown`.
+Records repeat what Spark reported; ``translate`` interprets it. A newer shim may send fields and kinds that are not
+listed here: such fields are ignored, and such kinds become :class:`Unknown`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
     "Unknown",
 ]
 
-#: Of a stage, one after the other, as Spark has it unless it is told otherwise.
+#: Spark's default for the number of consecutive failed attempts of a stage.
 MOST_FAILURES = 4
 
 
@@ -55,8 +55,8 @@ def _tag(class_name: str) -> str:
 class _Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=_tag):
     """One line of the pipe.
 
-    ``seq`` numbers the records that are acknowledged; it is 0 where nothing is.
-    ``at`` is the driver's clock when the shim saw it, in milliseconds since the epoch.
+    ``seq`` numbers the records that are acknowledged; other lines have 0.
+    ``at`` is the driver's clock when the shim received the event, in milliseconds since the epoch.
     """
 
     seq: int = 0
@@ -64,20 +64,22 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=_ta
 
 
 class SettingRecord(msgspec.Struct, frozen=True):
-    """One setting as the user gave it, and where."""
+    """One setting as the user gave it, and its origin."""
 
     key: str
     value: str
     origin: str
 
 
-#: What the shim and this package must agree on.
+#: Version of the protocol; the shim and this package must have the same.
 PROTOCOL = 1
 
 
 class Hello(_Line, frozen=True, kw_only=True):
-    """The first line: protocol, settings, the application's name, the driver's process, and of the predecessors where
-    they stopped, what their reporters had counted and how the circuit breakers stood."""
+    """The first line: protocol, settings, application name, driver process, and the predecessors' state.
+
+    ``sequence`` is the first event's number and ``before`` the counters and circuit breaker states of the predecessors.
+    """
 
     protocol: int
     settings: list[SettingRecord]
@@ -89,9 +91,9 @@ class Hello(_Line, frozen=True, kw_only=True):
 
 
 class Goodbye(_Line, frozen=True, kw_only=True):
-    """The last line: everything has been said; the driver waits so many milliseconds for the end.
+    """The last line: no record follows, and the driver waits ``within_ms`` milliseconds for the sidecar's end.
 
-    It knows how many records were dropped before they came here, also while there was a predecessor.
+    ``dropped`` counts the records dropped before they reached a sidecar, including those of predecessors.
     """
 
     within_ms: int
@@ -99,15 +101,15 @@ class Goodbye(_Line, frozen=True, kw_only=True):
 
 
 class Restored(_Line, frozen=True, kw_only=True):
-    """A record that a predecessor has dealt with, told again so that its meaning is known."""
+    """A record that a predecessor has reported, sent again to restore the state."""
 
     record: msgspec.Raw
 
 
 class Dropped(_Line, frozen=True, kw_only=True):
-    """Records, or events of Spark's, were lost: how many of each kind, and ``where``.
+    """Lost records of the shim or events of Spark: how many of each kind, and where they were lost.
 
-    Where: as ``dropped.where`` of the event has it.
+    ``where`` has the values of the event's attribute ``dropped.where``.
     """
 
     records: dict[str, int]
@@ -124,17 +126,17 @@ class ExceptionLink(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An exception: the chain from the outermost to the root, and the trace as Java prints it."""
+    """An exception: the chain from the outermost to the root, and the stack trace as Java prints it."""
 
     chain: list[ExceptionLink]
     trace: str = ""
 
 
 class ApplicationStart(_Line, frozen=True, kw_only=True):
-    """``SparkListenerApplicationStart``, and what was submitted; ``time`` in milliseconds since the epoch.
+    """``SparkListenerApplicationStart`` and what was submitted; ``time`` in milliseconds since the epoch.
 
-    ``command`` is ``sun.java.command``. ``main_class`` is the class whose main method runs, where spark-submit read it
-    from a jar's manifest. ``namespaces`` are the second words of the application's settings.
+    ``command`` is ``sun.java.command``. ``main_class`` is the class whose main method runs, if spark-submit read it
+    from a jar's manifest. ``namespaces`` are the second parts of the application's setting keys.
     """
 
     app_id: str | None
@@ -151,10 +153,10 @@ class ApplicationStart(_Line, frozen=True, kw_only=True):
 
 
 class ApplicationEnd(_Line, frozen=True, kw_only=True):
-    """``SparkListenerApplicationEnd``, and the evidence of its cause.
+    """``SparkListenerApplicationEnd`` and the evidence of its cause.
 
-    ``exit_code`` is Spark's, which says 0 where it does not know; ``program_exit_code`` is known. A later record
-    replaces a ``provisional`` end when the outcome is known; ``stopped_before``: the program failed after it had
+    ``exit_code`` is Spark's, which is 0 if Spark does not know it; ``program_exit_code`` is certain. A later record
+    replaces a ``provisional`` end once the outcome is known. ``stopped_before``: the program failed after it had
     stopped its SparkContext. ``exit_signal`` is the signal that killed the driver's Python.
     """
 
@@ -171,11 +173,11 @@ class ApplicationEnd(_Line, frozen=True, kw_only=True):
 
 
 class JvmShutdown(_Line, frozen=True, kw_only=True):
-    """The JVM goes down in an orderly way, whether or not the application has ended."""
+    """The JVM is shutting down in an orderly way, whether or not the application has ended."""
 
 
 class JobStart(_Line, frozen=True, kw_only=True):
-    """``SparkListenerJobStart``, with those of its properties that say what it belongs to."""
+    """``SparkListenerJobStart`` with the properties that identify the job's origin."""
 
     job_id: int
     time: int
@@ -183,16 +185,16 @@ class JobStart(_Line, frozen=True, kw_only=True):
 
 
 class BatchStarted(_Line, frozen=True, kw_only=True):
-    """A query runs the first job of a batch; the shim records no other of its jobs and stages unless one fails.
+    """A query runs the first job of a batch; further jobs and stages of the batch are recorded only if one fails.
 
-    Its properties name the query, the batch and the policy of several watermarks.
+    The properties have the query, the batch and the policy for several watermarks.
     """
 
     properties: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class JobEnd(_Line, frozen=True, kw_only=True):
-    """``SparkListenerJobEnd``; without a failure it has succeeded."""
+    """``SparkListenerJobEnd``; a job without a failure has succeeded."""
 
     job_id: int
     time: int
@@ -200,7 +202,7 @@ class JobEnd(_Line, frozen=True, kw_only=True):
 
 
 class SqlExecutionEnd(_Line, frozen=True, kw_only=True):
-    """``SparkListenerSQLExecutionEnd`` of an execution that failed, or of the first that succeeded after a failure.
+    """``SparkListenerSQLExecutionEnd`` of a failed execution, or of the first success after a failure.
 
     ``root_id`` and ``description`` are those of the outermost execution around it.
     """
@@ -224,7 +226,7 @@ class StageSubmitted(_Line, frozen=True, kw_only=True):
 
 
 class StageTasks(_Line, frozen=True, kw_only=True):
-    """An edge in the count of a stage attempt's tasks; ``failed`` counts attempts of tasks."""
+    """A change of a stage attempt's status, with its task counts; ``failed`` counts attempts of tasks."""
 
     stage_id: int
     attempt: int
@@ -237,11 +239,11 @@ class StageTasks(_Line, frozen=True, kw_only=True):
 
 
 class StageCompleted(_Line, frozen=True, kw_only=True):
-    """``SparkListenerStageCompleted``; without a reason it has succeeded.
+    """``SparkListenerStageCompleted``; a stage attempt without a failure reason has succeeded.
 
-    ``most_failures`` is ``spark.stage.maxConsecutiveAttempts``: so many attempts may fail one after the other.
+    ``most_failures`` is ``spark.stage.maxConsecutiveAttempts``, the number of consecutive attempts that may fail.
     ``task_failure`` is the stack trace of a task of this attempt that failed with the reason as its message.
-    ``lost_executor`` and ``lost_host`` say whose shuffle output a task could not fetch.
+    ``lost_executor`` and ``lost_host`` identify the executor whose shuffle output a task could not fetch.
     """
 
     stage_id: int
@@ -275,7 +277,7 @@ class QueryStarted(_Line, frozen=True, kw_only=True):
 
 
 class QueryIdle(_Line, frozen=True, kw_only=True):
-    """``QueryIdleEvent`` (3.5 and later): nothing to do, said again and again."""
+    """``QueryIdleEvent`` (Spark 3.5 and later), repeated while the query finds no data."""
 
     id: str
     run_id: str
@@ -283,9 +285,10 @@ class QueryIdle(_Line, frozen=True, kw_only=True):
 
 
 class QueryTerminated(_Line, frozen=True, kw_only=True):
-    """``QueryTerminatedEvent``; without an exception it was stopped, or had nothing left to do.
+    """``QueryTerminatedEvent``; a query without an exception was stopped or has processed all its data.
 
-    Spark does not date it. In a log, it happened between ``at`` and ``until``, the times of what is around it.
+    Spark's event has no time. In a log, it happened between ``at`` and ``until``, the times of the neighbouring
+    records.
     """
 
     id: str
@@ -302,7 +305,7 @@ class QueryProgress(_Line, frozen=True, kw_only=True):
 
 
 class AddedEvent(msgspec.Struct, frozen=True):
-    """An event as a program has made it; ``id`` is the program's own, unique in the application."""
+    """An event made by a program; ``id`` is assigned by the program and unique in the application."""
 
     id: str
     name: str
@@ -314,13 +317,13 @@ class AddedEvent(msgspec.Struct, frozen=True):
 
 
 class Added(_Line, frozen=True, kw_only=True):
-    """A program has added an event of its own, by ``io.sparkevents.Events.add``."""
+    """A program has added an event with ``io.sparkevents.Events.add``."""
 
     event: AddedEvent
 
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of a kind, or of a shape, that this version does not know."""
+    """A line of a kind or format that this version does not know."""
 
     seq: int = 0
     kind: str = ""
@@ -351,19 +354,19 @@ Record: TypeAlias = (
 )
 
 
-#: A line that is no JSON, of another shape, no UTF-8, or nested deeper than Python goes.
+#: Errors for a line that is not JSON, has another format, is not UTF-8, or is nested too deeply for Python.
 _NOT_UNDERSTOOD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Decoder:
-    """Lines to records; never raises for what a line holds."""
+    """Decodes lines to records; never raises because of a line's content."""
 
     def __init__(self) -> None:
         self._known = msgspec.json.Decoder(Record)
         self._unknown = msgspec.json.Decoder(Unknown)
 
     def decode(self, line: bytes | memoryview | msgspec.Raw) -> Record | Unknown:
-        """One line; what cannot be understood keeps its number, so that it can be acknowledged."""
+        """Decode one line; an unknown line keeps its number, so that it can be acknowledged."""
         try:
             record: Record = self._known.decode(line)
             return record

@@ -1,1 +1,1 @@
-"""From Spark's event logs to the same records that the shim sends: files, lines, their shapes, records."""
+"""Reading of Spark's event logs: files, lines, formats of lines, and the same records that the shim sends."""

@@ -1,8 +1,8 @@
-"""Event logs as Spark compresses them, decompressed piece by piece.
+"""Streaming decompression of event logs in Spark's formats.
 
-What a file is, its first bytes tell, not its name. Spark writes zstd streams, and frames of its own
-libraries: lz4-java's ``LZ4BlockOutputStream`` and snappy-java's ``SnappyOutputStream``; the standard
-frames of both are read as well. A piece is never larger than :data:`_MOST` bytes.
+The first bytes of a file determine its format; its name does not matter. Spark writes zstd streams and the formats of
+its libraries: lz4-java's ``LZ4BlockOutputStream`` and snappy-java's ``SnappyOutputStream``. The standard frames of lz4
+and snappy are read as well. A decompressed piece has at most :data:`_MOST` bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spark_events.errors import MissingExtraError, SparkEventsError
 
 __all__ = ["CutOffError", "DamagedError", "pieces"]
 
-#: Told of what is damaged, while the reading goes on behind it.
+#: Called with a description of damage; reading continues after the damage.
 Complain: TypeAlias = Callable[[str], None]
 
 _PIECE = 1 << 18
@@ -31,20 +31,20 @@ class CutOffError(SparkEventsError):
 
 
 class DamagedError(SparkEventsError):
-    """What follows in the file cannot be decompressed."""
+    """The rest of the file cannot be decompressed."""
 
 
 def pieces(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
-    """The text of a file, decompressed where it is compressed.
+    """Return the text of a file in pieces, decompressed if necessary.
 
     Args:
         file: opened at its beginning, buffered.
-        complain: told of blocks that were left out because they are damaged.
+        complain: called for each damaged block that is skipped.
 
     Raises:
-        CutOffError: at its end, when the file ends too early.
-        DamagedError: when the rest cannot be read.
-        MissingExtraError: the library for this compression is not installed.
+        CutOffError: at the end, when the file ends in the middle of a block.
+        DamagedError: when the rest cannot be decompressed.
+        MissingExtraError: when the library for this compression is not installed.
     """
     start = file.read(10)
     file.seek(0)
@@ -60,7 +60,7 @@ def _plain(file: BinaryIO, _: Complain) -> Iterator[bytes]:
 
 
 def _lzf(_: BinaryIO, __: Complain) -> Iterator[bytes]:
-    raise DamagedError("it is compressed with lzf, which is not supported")
+    raise DamagedError("compressed with lzf, which is not supported; decompress the file first")
 
 
 def _gzip(file: BinaryIO, _: Complain) -> Iterator[bytes]:
@@ -69,9 +69,9 @@ def _gzip(file: BinaryIO, _: Complain) -> Iterator[bytes]:
         try:
             piece = stream.read1(_PIECE)
         except EOFError:
-            raise CutOffError("it ends in the middle of a compressed block") from None
+            raise CutOffError("the file ends in the middle of a compressed block") from None
         except (zlib.error, gzip.BadGzipFile) as error:
-            raise DamagedError(f"it cannot be decompressed from about byte {file.tell()} on ({error})") from None
+            raise DamagedError(f"the rest, from about byte {file.tell()}, cannot be decompressed ({error})") from None
         if not piece:
             return
         yield piece
@@ -88,7 +88,7 @@ def _lz4_frame(file: BinaryIO, _: Complain) -> Iterator[bytes]:
 
 
 def _frames(file: BinaryIO, decompressor: Callable[[], Any], error_type: type[Exception]) -> Iterator[bytes]:
-    """Frame after frame, with a decompressor that has the interface of the standard library's."""
+    """Decompress consecutive frames with a decompressor that has the interface of the standard library's."""
     rest = b""
     while data := rest or file.read(_PIECE):
         stream = decompressor()
@@ -97,19 +97,21 @@ def _frames(file: BinaryIO, decompressor: Callable[[], Any], error_type: type[Ex
             try:
                 piece = stream.decompress(data, _PIECE)
             except error_type as error:
-                raise DamagedError(f"it cannot be decompressed from about byte {file.tell()} on ({error})") from None
+                raise DamagedError(
+                    f"the rest, from about byte {file.tell()}, cannot be decompressed ({error})"
+                ) from None
             if piece:
                 yield piece
             data = b""
             if stream.needs_input and not stream.eof:
                 data = file.read(_PIECE)
                 if not data:
-                    raise CutOffError("it ends in the middle of a compressed block")
+                    raise CutOffError("the file ends in the middle of a compressed block")
         rest = stream.unused_data or b""
 
 
 _LZ4_BLOCK = b"LZ4Block"
-# A token, then the lengths compressed and not, and a checksum; the magic word is before them.
+# Token, compressed length, uncompressed length and checksum; they follow the magic bytes.
 _LZ4_HEADER = struct.Struct("<BiiI")
 _LZ4_RAW = 0x10
 
@@ -120,16 +122,16 @@ def _lz4_blocks(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
         at = file.tell() - len(magic)
         token, packed, size, _ = _LZ4_HEADER.unpack(_exactly(file, _LZ4_HEADER.size))
         if magic != _LZ4_BLOCK or not 0 <= packed <= _MOST or not 0 <= size <= _MOST:
-            raise DamagedError(f"it cannot be decompressed from byte {at} on: there is no LZ4 block")
+            raise DamagedError(f"the rest, from byte {at}, cannot be decompressed: no LZ4 block there")
         data = _exactly(file, packed)
         if token & 0xF0 == _LZ4_RAW:
             yield data
             continue
         try:
-            # A block of nothing is the end of one stream; another one may follow.
+            # An empty block ends a stream; another stream may follow.
             yield block.decompress(data, uncompressed_size=size) if size else b""
         except block.LZ4BlockError:
-            complain(f"a block at byte {at} cannot be decompressed and is left out")
+            complain(f"block at byte {at} skipped: it cannot be decompressed")
 
 
 _SNAPPY_JAVA = b"\x82SNAPPY\x00"
@@ -140,12 +142,12 @@ def _snappy_java(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
     snappy = _library("cramjam", "snappy").snappy
     for at, length in _snappy_headers(file):
         if _SNAPPY_JAVA.startswith(length):
-            # The header, at the beginning or where one stream was appended to another.
+            # A header, at the beginning or where another stream was appended.
             _exactly(file, _SNAPPY_JAVA_HEADER - 4)
             continue
         size = int.from_bytes(length, "big", signed=True)
         if not 0 <= size <= _MOST:
-            raise DamagedError(f"it cannot be decompressed from byte {at} on: there is no snappy block")
+            raise DamagedError(f"the rest, from byte {at}, cannot be decompressed: no snappy block there")
         yield from _snappy_block(snappy, _exactly(file, size), at, complain)
 
 
@@ -159,7 +161,7 @@ def _snappy_framed(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
     for at, header in _snappy_headers(file):
         kind, size = header[0], int.from_bytes(header[1:], "little")
         if kind in _SNAPPY_RESERVED:
-            raise DamagedError(f"it cannot be decompressed from byte {at} on: there is no snappy chunk")
+            raise DamagedError(f"the rest, from byte {at}, cannot be decompressed: no snappy chunk there")
         data = _exactly(file, size)
         if kind == _SNAPPY_RAW:
             yield data[_SNAPPY_CHECKSUM:]
@@ -168,10 +170,10 @@ def _snappy_framed(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
 
 
 def _snappy_headers(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Where each block begins, and its first four bytes; what follows is read by whoever asks."""
+    """Yield the position and the first four bytes of each block; the caller reads the rest of the block."""
     while header := file.read(4):
         if len(header) < 4:
-            raise CutOffError("it ends in the middle of a compressed block")
+            raise CutOffError("the file ends in the middle of a compressed block")
         yield file.tell() - 4, header
 
 
@@ -181,16 +183,16 @@ def _snappy_block(snappy: Any, data: bytes, at: int, complain: Complain) -> Iter
             yield bytes(snappy.decompress_raw(data))
             return
     except Exception as error:
-        # cramjam has errors of its own, and raises those of the system as well.
+        # cramjam raises its own errors as well as those of the system.
         if isinstance(error, MemoryError):
             raise
-    complain(f"a block at byte {at} cannot be decompressed and is left out")
+    complain(f"block at byte {at} skipped: it cannot be decompressed")
 
 
 def _exactly(file: BinaryIO, size: int) -> bytes:
     data = file.read(size)
     if len(data) < size:
-        raise CutOffError("it ends in the middle of a compressed block")
+        raise CutOffError("the file ends in the middle of a compressed block")
     return data
 
 

@@ -1,4 +1,4 @@
-"""Exceptions in the event log: Spark writes a job's without type and causes; its tasks know more."""
+"""Exceptions in the event log: Spark omits type and causes of a job's exception; its tasks supply them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from spark_events.bridge.records import ExceptionLink, Failure
 
 __all__ = ["LIMIT", "JobFailures", "cut"]
 
-#: The shim cuts texts to the same size (``Text.java``).
+#: The shim cuts texts at the same length (``Text.java``).
 LIMIT = 64 * 1024
 _REMEMBERED = 64
 
 _TASK = re.compile(r"most recent failure: .*?\(TID (\d+)")
-# What only the scheduler says, always as this type.
+# Messages of the scheduler, which always raises SparkException.
 _SPARK_EXCEPTION = re.compile(r"Job aborted|Job \d+ cancelled|\[SPARK_JOB_CANCELLED\]|Job cancelled because")
 
 
 def cut(text: str) -> str:
-    """Keeps the beginning and a quarter for the end, as ``Text.java`` does."""
+    """Cut the middle of a text, keeping a quarter of the limit from its end, as ``Text.java`` does."""
     if len(text) <= LIMIT:
         return text
     tail = LIMIT // 4
@@ -28,7 +28,7 @@ def cut(text: str) -> str:
 
 
 class JobFailures:
-    """The last exceptions of tasks, for the jobs that fail of them."""
+    """Recent exceptions of tasks, to complete the exceptions of failed jobs."""
 
     def __init__(self) -> None:
         self._failures: OrderedDict[int, tuple[str, str, str]] = OrderedDict()
@@ -43,7 +43,7 @@ class JobFailures:
         return trace
 
     def of_job(self, exception: ExceptionJson) -> Failure:
-        """A job's failure, with the type and the causes that can be told."""
+        """Return a job's failure, with type and causes if its tasks supply them."""
         message = exception.message or ""
         kind, causes = self._type_and_causes(message)
         head = f"{kind}: {message}" if kind else message
@@ -56,7 +56,7 @@ class JobFailures:
             known = self._failures.get(int(task[1])) if task else None
             return "org.apache.spark.SparkException", f"Caused by: {known[2]}" if known else ""
         for kind, description, trace in reversed(self._failures.values()):
-            # Since Spark 4 an error of the user's is handed on as it is.
+            # Since Spark 4, a user's error becomes the job's exception unchanged.
             if description == message:
                 _, found, causes = trace.partition("\nCaused by: ")
                 return kind, f"Caused by: {causes}" if found else ""
@@ -64,7 +64,7 @@ class JobFailures:
 
 
 def _frame(frame: FrameJson) -> str:
-    """As Java prints it."""
+    """Format a frame as Java does."""
     file, line = frame.file_name, frame.line_number
     if line == -2:
         place = "Native Method"

@@ -1,4 +1,4 @@
-"""Where event logs are: single files, rolling folders of Spark or Databricks, folders with several of these."""
+"""Location of event logs: single files, rolling folders of Spark or Databricks, folders with several logs."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _ROLLING = "eventlog_v2_"
 _PART = re.compile(r"events_(\d+)_(.+)")
 _COMPACT = ".compact"
 _IN_PROGRESS = ".inprogress"
-#: Databricks writes to ``eventlog`` and puts it aside under such a name.
+#: Databricks writes to ``eventlog`` and rotates it to a name of this format.
 _DATABRICKS = "eventlog"
 _DATABRICKS_PART = re.compile(r"eventlog-\d{4}-\d\d-\d\d--\d\d-\d\d(?:\.\w+)?")
-#: The ids that Spark gives on YARN, in a standalone cluster, locally and on Kubernetes; then the attempt's.
+#: Application ids of YARN, a standalone cluster, local mode and Kubernetes, followed by the attempt id.
 _APPLICATION = re.compile(r"(?:^|_)(application_\d+_\d+|app-\d+-\d+|local-\d+|spark-[0-9a-f]{32})(?:_(\d+))?(?=\.|$)")
 
 
 class Identity(NamedTuple):
-    """An application whose start is not in its log, and where its id is taken from."""
+    """An application id for a log without the application's start, and where the id is from."""
 
     app_id: str
     attempt_id: str | None
@@ -39,11 +39,11 @@ class EventLog:
     """The log of one application.
 
     Attributes:
-        path: as a person names it.
-        files: what to read, in this order.
-        in_progress: the application may still be running, as far as names tell.
-        missing: parts that should be between the others and are not there.
-        asked_for: it was named itself, not found in a folder.
+        path: the path as the user gave it, or as found in a folder.
+        files: the files to read, in this order.
+        in_progress: whether the application may still run, according to file names.
+        missing: parts that are missing between the others.
+        asked_for: whether the user named the log itself, rather than a folder of logs.
     """
 
     path: Path
@@ -54,14 +54,14 @@ class EventLog:
 
     @property
     def size(self) -> int:
-        """How many bytes the files have."""
+        """Total size of the files in bytes."""
         return sum(file.stat().st_size for file in self.files if file.exists())
 
     def identity(self, first_line: bytes) -> Identity:
-        """Identify the application of a log that does not have its start.
+        """Identify the application of a log that lacks its start.
 
-        Spark names a log by the application's id. Where the name is another one, the id is made of the first line
-        that is of use, so that it does not depend on where the log is kept and how it is compressed.
+        Spark names a log by the application id. For any other name, the id is a hash of the first used line, so that it
+        does not depend on the log's location and compression.
         """
         match = _APPLICATION.search(self.path.name)
         if match is not None:
@@ -70,10 +70,10 @@ class EventLog:
 
 
 def find_logs(path: Path) -> list[EventLog]:
-    """The logs that a path stands for; of a folder's files also those that :func:`looks_like_a_log` would tell apart.
+    """Return the logs at a path; for a folder, include files that :func:`looks_like_a_log` must still check.
 
     Raises:
-        OSError: the path, or a folder, cannot be read.
+        OSError: when the path or a folder cannot be read.
     """
     if not path.is_dir():
         os.stat(path)
@@ -97,7 +97,7 @@ def _several(entries: list[Path]) -> Iterator[EventLog]:
 
 
 def looks_like_a_log(path: Path) -> bool:
-    """Whether a file of a folder is an event log, by its first lines; one that cannot be read may be one."""
+    """Return whether the first lines of a file are those of an event log; True if it cannot be read."""
     try:
         with path.open("rb") as file:
             first = next(pieces(file, lambda _: None), b"")
@@ -111,7 +111,7 @@ def _single(path: Path, asked_for: bool) -> EventLog:
 
 
 def _databricks(folder: Path, entries: list[Path]) -> EventLog | None:
-    """The rolling log in a folder of Databricks; None where nothing was put aside."""
+    """Return the rolling log in a folder of Databricks; None if the folder has no rotated file."""
     parts = [entry for entry in entries if _DATABRICKS_PART.fullmatch(entry.name)]
     newest = [entry for entry in entries if entry.name == _DATABRICKS and not entry.is_dir()]
     return EventLog(folder, (*parts, *newest)) if parts else None
@@ -126,7 +126,7 @@ def _rolling(folder: Path, entries: list[Path]) -> EventLog:
             continue
         index = int(match[1])
         if entry.name.endswith(_COMPACT):
-            # It stands for itself and for all before it, which may not have been deleted yet.
+            # A compacted part replaces all parts before it, which may not have been deleted yet.
             compacted = max(compacted, index)
             parts[index] = entry
         elif not parts.get(index, entry).name.endswith(_COMPACT):

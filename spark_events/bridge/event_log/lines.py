@@ -1,4 +1,4 @@
-"""Pieces of text to lines, in bounded memory: plans of queries can be lines of many megabytes."""
+"""Splitting of text into lines in bounded memory; a query plan can make a line of many megabytes."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ["Lines"]
 
-#: From here on it is asked whether a line is of use at all.
+#: Above this length, a line is kept only if it is needed.
 _LONG = 1 << 20
-#: Nobody's line is longer; it would be a file without lines.
+#: No valid line is longer; a longer one comes from a file without line breaks.
 _LONGEST = 1 << 27
 _BEGINNING = 1 << 10
 
 
 class Lines:
-    """The lines of a text, without their ends.
+    """The lines of a text, without line breaks.
 
-    Of a long line that is of no use, only its beginning and its last character are kept; of one that is
-    too long, its beginning and some of its end, so that it will be found to be damaged.
+    Of a long line that is not needed, only the beginning and the last character are kept. Of a line that is too long,
+    the beginning and a part of the end are kept, so that the line is detected as damaged.
 
     Args:
-        pieces: of any size.
-        of_use: decides by the beginning of a line.
+        pieces: the text in pieces of any size.
+        of_use: decides from the beginning of a line whether the line is needed.
 
     Attributes:
-        rest: when all pieces have been read, what stands behind the last line end.
+        rest: after all pieces have been read, the text after the last line break.
     """
 
     def __init__(self, pieces: Iterable[bytes], of_use: Callable[[bytes], bool]) -> None:
@@ -33,7 +33,7 @@ class Lines:
         self._of_use = of_use
 
     def __iter__(self) -> Iterator[list[bytes]]:
-        """Many lines at a time."""
+        """Yield lists of lines."""
         begun: list[bytes] = []
         size = 0
         for piece in self._pieces:

@@ -1,7 +1,7 @@
-"""Spark's event log: the same records as the shim sends of a running application, read from its files.
+"""Reader of Spark's event log, which yields the records that the shim sends for a running application.
 
-Spark's ``JsonProtocol`` says what the lines are. Most of a log is of no use here (plans, metrics of
-tasks), so a line's kind is looked at before anything of it is decoded.
+Spark's ``JsonProtocol`` defines the lines. Most lines are not needed here (plans, metrics of tasks), so the kind of a
+line is checked before the line is decoded.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = ["EventLogReader"]
 
 _BEGINNING = b'{"Event":"'
 _SPARKS_OWN = (b"SparkListener", b"org.apache.spark.")
-# Streaming events of Spark 2.0 have no run, no batch and no time; Spark's history server skips them, too. 2.0.0 and
-# 2.0.1 have names of their own, 2.0.2 has those of today and other contents.
+# Streaming events of Spark 2.0 have no run, batch or time; Spark's history server skips them, too. 2.0.0 and 2.0.1 use
+# other names, 2.0.2 uses today's names with other contents.
 _STREAMING_OF_SPARK_2_0 = tuple(
     b"org.apache.spark.sql.streaming.StreamingQueryListener$" + kind
     for kind in (b"QueryStarted", b"QueryProgress", b"QueryTerminated")
 )
 _IN_SPARK_2_0_2 = b'"queryStatus"'
-#: A log of nonsense must not fill the memory, or a terminal, with the names of it.
+#: Limits for invalid logs, whose names of kinds must not fill the memory or a terminal.
 _MOST_KINDS = 1_000
 _LONGEST_KIND = 100
 
@@ -42,21 +42,21 @@ class EventLogReader:
     """Reads one log, once.
 
     Args:
-        log: its files.
-        complain: told of everything that is damaged or missing, and where.
+        log: the log's files.
+        complain: called with each damaged or missing part and its position.
 
     Attributes:
-        log: its files.
+        log: the log's files.
         complain: as given.
-        lines: how many lines were read.
-        recognised: whether any of them was an event of Spark.
-        first_line: the one that the first record was made of; empty before.
-        damaged: how many lines or compressed blocks could not be used.
-        cut_off: how many files end in the middle of a line or of a compressed block.
-        unreadable: how many files could not be read.
-        of_spark_2_0: how many lines were streaming events of Spark 2.0, which make no records.
-        unknown: lines of kinds that Spark does not have, by kind; the names of these are cut if they are long.
-        compressed_bytes: how much of the files has been read.
+        lines: number of lines read.
+        recognised: whether any line was an event of Spark.
+        first_line: the line of the first record; empty before.
+        damaged: number of lines or compressed blocks that were skipped.
+        cut_off: number of files that end in the middle of a line or of a compressed block.
+        unreadable: number of files that could not be read.
+        of_spark_2_0: number of lines with streaming events of Spark 2.0, which make no records.
+        unknown: number of lines of each kind that Spark does not have; long names of kinds are cut.
+        compressed_bytes: number of bytes read from the files.
     """
 
     def __init__(self, log: EventLog, complain: Callable[[str], None]) -> None:
@@ -85,7 +85,7 @@ class EventLogReader:
         return self._bytes_before + (self._file.tell() if self._file is not None else 0)
 
     def records(self) -> Iterator[LogRecord]:
-        """The records, in the order of the log; each one's ``at`` never goes back."""
+        """Yield the records in the order of the log; ``at`` never decreases."""
         ends: list[QueryTerminated] = []
         for record in self._all_records():
             if type(record) is QueryTerminated:
@@ -100,7 +100,7 @@ class EventLogReader:
 
     def _all_records(self) -> Iterator[LogRecord]:
         for name in self.log.missing:
-            self.complain(f"{self.log.path}: {name} is missing")
+            self.complain(f"{self.log.path}: part {name} is missing")
         for path in self.log.files:
             try:
                 with path.open("rb") as self._file:
@@ -135,7 +135,7 @@ class EventLogReader:
                 try:
                     records = handler(line)
                 except Exception as error:
-                    # A line may hold anything; whatever it is, the next one is read.
+                    # A line may contain anything; reading continues with the next line.
                     if _IN_SPARK_2_0_2 in line and isinstance(error, msgspec.ValidationError):
                         self.of_spark_2_0 += 1
                         self._sound += 1
@@ -151,15 +151,15 @@ class EventLogReader:
         yield from self._last_line(path, number + 1, found.rest)
 
     def _last_line(self, path: Path, number: int, line: bytes) -> Iterator[LogRecord]:
-        """What stands behind the last line end: a line that is still being written, or has lost its end."""
+        """Read the text after the last line break: a line that is still being written, or has lost its end."""
         if not line.strip():
             return
         try:
             records = self._unusual(line)
         except Exception:
-            # Where a compressed block is cut off, that has been told.
+            # A cut-off compressed block has been reported already.
             if not self._is_cut_off:
-                self._cut_off(f"{path}:{number}: cut off in the middle of the line")
+                self._cut_off(f"{path}:{number}: the file ends in the middle of this line")
             return
         self.lines += 1
         self._sound += 1
@@ -174,7 +174,7 @@ class EventLogReader:
         try:
             yield from pieces(file, damaged)
         except CutOffError as error:
-            self._cut_off(f"{path}: cut off: {error}")
+            self._cut_off(f"{path}: {error}")
         except DamagedError as error:
             damaged(str(error))
 
@@ -185,11 +185,11 @@ class EventLogReader:
 
     def _is_of_use(self, beginning: bytes) -> bool:
         kind = beginning[10 : beginning.find(b'"', 10)]
-        # The plan in the start of a SQL execution may have any size, and is not needed.
+        # The plan in the start of a SQL execution may be of any size and is not needed.
         return not beginning.startswith(_BEGINNING) or (kind in self._handlers and kind != SQL_START)
 
     def _unusual(self, line: bytes) -> Sequence[LogRecord]:
-        """A line whose kind has not been seen yet, or is not where Spark writes it."""
+        """Handle a line whose kind is new, or is not at Spark's usual position in the line."""
         name = msgspec.json.decode(line, type=Kind).name
         handler = self._handlers.get(name.encode())
         if handler is not None:
@@ -211,5 +211,5 @@ class EventLogReader:
 
 def _reason(line: bytes, error: Exception) -> str:
     if line.rstrip()[-1:] != b"}":
-        return "the line has no end"
-    return "the line is not JSON" if type(error) is msgspec.DecodeError else f"the line is no event of Spark: {error}"
+        return "line skipped: incomplete"
+    return f"line skipped: {'not JSON' if type(error) is msgspec.DecodeError else f'not an event of Spark: {error}'}"

@@ -1,4 +1,4 @@
-"""Lines of Spark's event log to the records that the shim sends of a running application."""
+"""Conversion of lines of Spark's event log to the records that the shim sends for a running application."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ Line = TypeVar("Line")
 
 _CORE = b"SparkListener"
 _STREAMING = b"org.apache.spark.sql.streaming.StreamingQueryListener$"
-# In a task's end, all that is of use is before this, which stands there as a key and nowhere else: within
-# a text, its quotation marks would be escaped.
+# A task's end has all needed values before this key. The text can occur only as a key: inside a string, its quotation
+# marks would be escaped.
 _TASK_METRICS = b',"Accumulables":['
-#: The output of such an attempt is not wanted; the shim has the same reasons (``StageRecords.java``).
+#: Reasons of killed task attempts, whose output is not used; the shim has the same list (``StageRecords.java``).
 _KILLED = ("TaskKilled", "TaskCommitDenied")
 
 
@@ -64,8 +64,8 @@ class LogRecords:
     """Makes the records of one application.
 
     Attributes:
-        handlers: for each kind of event that is of use, by the name in the log, the function that makes the
-            records of a line of it, mostly one or none. They raise whatever is wrong with the line.
+        handlers: by name of the event in the log, the function that makes the records of a line, mostly none or one. A
+            handler raises any error in the line.
     """
 
     def __init__(self) -> None:
@@ -162,7 +162,7 @@ class LogRecords:
         )
 
     def _application_end(self, line: shapes.ApplicationEndLine) -> ApplicationEnd:
-        # How it ended, the driver's threads told the shim; the log does not know.
+        # The shim learns from the driver's threads how the application ended; the log lacks that.
         at = self._at(line.timestamp)
         return ApplicationEnd(at=at, time=line.timestamp, ending="UNKNOWN", exit_code=line.exit_code)
 
@@ -262,14 +262,14 @@ class LogRecords:
     def _query_progress(self, line: shapes.QueryProgressLine) -> QueryProgress:
         progress = line.progress
         at = self._at(_millis(progress.timestamp) + progress.duration_ms.get("triggerExecution", 0))
-        return QueryProgress(at=at, progress=_as_spark_tells_it(progress))
+        return QueryProgress(at=at, progress=_as_spark_reports_it(progress))
 
     def _query_idle(self, line: shapes.QueryIdleLine) -> QueryIdle:
         at = self._at(_millis(line.timestamp))
         return QueryIdle(at=at, id=line.id, run_id=line.run_id, timestamp=line.timestamp)
 
     def _query_terminated(self, line: shapes.QueryTerminatedLine) -> QueryTerminated:
-        # Spark does not say when: it was at the time of what stands before it, or later.
+        # Spark's event has no time; the query ended at the time of the preceding line or later.
         return QueryTerminated(
             at=self._now,
             id=line.id,
@@ -279,13 +279,13 @@ class LogRecords:
         )
 
     def _at(self, time: int) -> int:
-        """The clock of the log: what stands later did not happen earlier, whatever its own clock says."""
+        """Advance the log's clock, which never goes back, and return it."""
         if time > self._now:
             self._now = time
         return self._now
 
     def _times(self, time: int | None) -> tuple[int, int]:
-        """The clock, and the time of the event itself, which is the clock's where it has none."""
+        """Return the log's clock and the event's own time; the clock for both if the event has no time."""
         if time is None or time < 0:
             return self._now, self._now
         return self._at(time), time
@@ -307,8 +307,8 @@ def _properties(properties: shapes.OriginProperties | None) -> dict[str, str]:
     return found
 
 
-def _as_spark_tells_it(progress: Progress) -> Progress:
-    """As ``StreamingQueryProgress.json`` has it: the log has offsets as texts, observed rows with their schema."""
+def _as_spark_reports_it(progress: Progress) -> Progress:
+    """Convert to the format of ``StreamingQueryProgress.json``: the log quotes offsets and gives rows a schema."""
     return msgspec.structs.replace(
         progress,
         sources=[_source(source) for source in progress.sources],
@@ -348,7 +348,7 @@ def _row(value: Any) -> Any:
 
 
 def _millis(timestamp: str) -> int:
-    """An ISO-8601 timestamp as milliseconds since the epoch; 0 for what is none."""
+    """Convert an ISO-8601 timestamp to milliseconds since the epoch; 0 if it is invalid."""
     try:
         moment = datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
     except ValueError:

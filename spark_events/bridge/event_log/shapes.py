@@ -1,7 +1,7 @@
-"""The lines of Spark's event log, as far as they are of use here: one type a kind of event.
+"""The lines of Spark's event log, one type per kind, limited to the fields used here.
 
-The names are those of Spark's ``JsonProtocol``, from Spark 2 to 4. What a version does not write has
-the default that Spark itself reads it with.
+Names are those of Spark's ``JsonProtocol``, from Spark 2 to 4. A field that some versions do not write has the default
+that Spark itself uses when reading.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ def _spark(field: str) -> str:
 
 
 class _Core(msgspec.Struct, gc=False, rename=_spark):
-    """``stage_attempt_id`` is ``Stage Attempt ID``."""
+    """Base of core events: field ``stage_attempt_id`` is ``Stage Attempt ID`` in the log."""
 
 
 class _Streaming(msgspec.Struct, gc=False, rename="camel"):
-    """Events of streaming queries and of SQL are written by Jackson: ``run_id`` is ``runId``."""
+    """Base of streaming and SQL events, which Jackson writes: field ``run_id`` is ``runId`` in the log."""
 
 
 class Kind(msgspec.Struct, gc=False):
-    """Nothing but the name of an event, wherever in the line it stands."""
+    """The name of an event, at any position in the line."""
 
     name: str = msgspec.field(name="Event")
 
@@ -88,7 +88,7 @@ class ApplicationEndLine(_Core):
 
 
 class OriginProperties(msgspec.Struct, gc=False, omit_defaults=True):
-    """Of the local properties of a job or stage, those that the shim carries: ``JobProperties.java``."""
+    """The local properties of a job or stage that the shim sends (``JobProperties.java``)."""
 
     description: str | None = msgspec.field(name="spark.job.description", default=None)
     group: str | None = msgspec.field(name="spark.jobGroup.id", default=None)
@@ -113,7 +113,7 @@ class FrameJson(_Core):
 
 
 class ExceptionJson(_Core):
-    """An exception without its type and its causes: Spark writes neither."""
+    """An exception without type and causes, which Spark does not write."""
 
     message: str | None = None
     stack_trace: list[FrameJson] = []
@@ -166,7 +166,7 @@ class BlockManagerAddress(_Core):
 
 
 class TaskEndReason(_Core):
-    """Why a task is over; what is behind the reason is there for an exception, or for a fetch failure."""
+    """The reason of a task's end; the fields after ``reason`` are set for an exception or a fetch failure."""
 
     reason: str
     class_name: str = ""
@@ -185,7 +185,7 @@ class EndedTask(_Core):
 
 
 class TaskEndBeginning(_Core):
-    """The beginning of a task's end, which has all that counts: what is behind it is ten times as long."""
+    """The beginning of a task's end with all needed fields; the rest of the line is ten times as long."""
 
     stage_id: int
     stage_attempt_id: int

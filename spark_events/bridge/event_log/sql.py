@@ -1,4 +1,4 @@
-"""SQL executions in the event log, as the shim reports them (``SqlRecords.java``)."""
+"""SQL executions in the event log, converted as in the shim (``SqlRecords.java``)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["SQL_END", "SQL_START", "SqlLines"]
 _KIND = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
 SQL_START = _KIND + b"Start"
 SQL_END = _KIND + b"End"
-#: What stands before this key is all that is needed; what stands behind it are plans of any size.
+#: All needed fields precede this key; plans of any size follow it.
 _DETAILS = b',"details":"'
 _MOST_RUNNING = 4_096
 
 
 class SqlLines:
-    """Turns the ends of SQL executions into records: of those that failed, and of the first success after one."""
+    """Makes records of failed SQL executions, and of the first success after a failure."""
 
     def __init__(self) -> None:
         self._running: OrderedDict[int, tuple[int, str]] = OrderedDict()
@@ -31,9 +31,9 @@ class SqlLines:
         self._decode_start = msgspec.json.Decoder(SqlExecutionStartLine).decode
 
     def start(self, line: bytes) -> Sequence[SqlExecutionEnd]:
-        """Remember the outermost execution around one that starts, and its description; return no record.
+        """Remember the outermost execution around a new one, and its description; return no record.
 
-        The reader cuts a line that is very long. Where its description has been cut, the execution goes without one.
+        The reader cuts very long lines. If the description was cut off, the execution is not remembered.
         """
         if b'"details"' not in line and line[-1:] == b"}":
             return ()
@@ -54,7 +54,7 @@ class SqlLines:
         return self._decode_start(line)
 
     def end(self, line: SqlExecutionEndLine, at: int) -> SqlExecutionEnd | None:
-        """Return the record of an end, or None where there is nothing to report."""
+        """Return the record of an execution's end, or None if there is nothing to report."""
         known = self._running.pop(line.execution_id, None)
         if not line.error_message and not self._failed_last:
             return None

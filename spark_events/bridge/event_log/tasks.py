@@ -1,10 +1,10 @@
-"""Counts the tasks of stage attempts: what the shim does while an application runs (``Stages.java``).
+"""Task counts of stage attempts, as the shim counts them in a running application (``Stages.java``).
 
-Both follow the same rules, so that a replayed log has the same edges as the live run had.
+Both follow the same rules, so that a replayed log has the same edges as the live run.
 
-A task whose output went with its executor is resubmitted. Spark reports that with the time at which the task had
-finished, so the edge waits for an event that says when the executor was lost: the executor's removal, or the
-attempt's next task or end, whichever comes first.
+A task whose output was lost with its executor is resubmitted. Spark reports that with the time at which the task had
+finished, so the edge waits for an event with the time of the loss: the executor's removal, or the attempt's next task
+start or end, whichever is first.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ __all__ = ["Edge", "Outcome", "TaskCounts", "TaskFailures"]
 _NOT_ALL = "NOT_ALL_RUNNING_OR_FINISHED"
 _ALL = "ALL_RUNNING_OR_FINISHED"
 _FINISHED = "ALL_FINISHED"
-#: Removed executors, for resubmissions that Spark reports after the removal.
+#: Removed executors to remember, for resubmissions that Spark reports after the removal.
 _REMEMBERED_EXECUTORS = 1_024
-#: Exceptions of a stage attempt; the task that fails a stage is among the last that failed.
+#: Exceptions to remember per stage attempt; the task that fails a stage is among the last failed tasks.
 _REMEMBERED_FAILURES = 16
 
 
 class Outcome(enum.Enum):
     """How an attempt of a task ended.
 
-    KILLED: Spark ended it, or refused its output, because another attempt of the task won or the stage is over.
+    KILLED: Spark ended the attempt or rejected its output, because another attempt of the task won or the stage is
+    over.
     """
 
     SUCCEEDED = enum.auto()
@@ -37,10 +38,11 @@ class Outcome(enum.Enum):
 
 
 class TaskFailures:
-    """Why tasks of a stage attempt failed, to compare with the reason for which Spark fails the stage.
+    """Exceptions of a stage attempt's tasks, to find the one that failed the stage.
 
     Attributes:
-        lost_executor: the executor whose shuffle output a task could not fetch last, and its host.
+        lost_executor: the executor whose shuffle output a task most recently failed to fetch.
+        lost_host: that executor's host.
     """
 
     __slots__ = ("_traces", "lost_executor", "lost_host")
@@ -48,7 +50,7 @@ class TaskFailures:
     def __init__(self) -> None:
         self.lost_executor: str | None = None
         self.lost_host: str | None = None
-        # By the messages of their exceptions.
+        # Stack traces by exception message.
         self._traces: dict[str, str] = {}
 
     def note(self, message: str, trace: str) -> None:
@@ -63,7 +65,7 @@ class TaskFailures:
 
 
 class Edge(NamedTuple):
-    """A change of a stage attempt's status, and its counts at that moment."""
+    """A change of a stage attempt's status, with the counts at that moment."""
 
     stage_id: int
     attempt: int
@@ -79,12 +81,12 @@ class _Attempt:
     """One attempt of one stage.
 
     Attributes:
-        running: tasks of which an attempt runs, and that have not finished.
-        finished: tasks of which an attempt was successful.
-        failed: attempts of tasks that failed; killed ones do not count.
-        failures: why they failed.
-        status: where the stage attempt stands.
-        lost_executor: the executor whose lost output has changed the counts at a time that is not known yet.
+        running: number of unfinished tasks with a running attempt.
+        finished: number of tasks with a successful attempt.
+        failed: number of failed task attempts, without killed ones.
+        failures: the exceptions of the failed attempts.
+        status: the current status of the stage attempt.
+        lost_executor: an executor whose lost output changed the counts, while the time of the loss is unknown.
     """
 
     __slots__ = (
@@ -102,7 +104,7 @@ class _Attempt:
         self.failures = TaskFailures()
         self.status = _NOT_ALL
         self.lost_executor: str | None = None
-        # How many attempts of a task run, by its index: more than one where Spark speculates.
+        # Number of running attempts per task index; more than one if Spark speculates.
         self._attempts: dict[int, int] = {}
         self._done: set[int] = set()
 
@@ -140,11 +142,11 @@ class _Attempt:
             self._done.discard(index)
             self.finished -= 1
             if index in self._attempts:
-                # A speculative copy that still runs is the task again.
+                # A speculative attempt still runs, so the task counts as running again.
                 self.running += 1
 
     def edge(self, time: int) -> Edge | None:
-        """Return the edge when the status has changed."""
+        """Return an edge if the status has changed."""
         if self.finished == self.tasks:
             now = _FINISHED
         elif self.running + self.finished == self.tasks:
@@ -157,7 +159,7 @@ class _Attempt:
         return Edge(self.stage_id, self.number, time, now, self.tasks, self.running, self.finished, self.failed)
 
     def date(self, time: int) -> Edge | None:
-        """Return the edge that waits for a date, dated."""
+        """Return the edge that waits for a time, with this time."""
         if self.lost_executor is None:
             return None
         self.lost_executor = None
@@ -165,7 +167,7 @@ class _Attempt:
 
 
 class TaskCounts:
-    """The stage attempts that are under way. Each method returns the edges that an event makes, mostly none."""
+    """The running stage attempts. Each method returns the edges that an event causes, mostly none."""
 
     def __init__(self) -> None:
         self._attempts: dict[tuple[int, int], _Attempt] = {}
@@ -176,7 +178,7 @@ class TaskCounts:
         self._attempts[stage_id, number] = _Attempt(stage_id, number, tasks)
 
     def task_started(self, stage_id: int, number: int, index: int, time: int) -> Sequence[Edge]:
-        """Count a task's start."""
+        """Count the start of a task's attempt."""
         attempt = self._attempts.get((stage_id, number))
         if attempt is None or not 0 <= index < attempt.tasks:
             return ()
@@ -194,12 +196,12 @@ class TaskCounts:
         return _edges(lost, attempt.edge(time))
 
     def failures(self, stage_id: int, number: int) -> TaskFailures | None:
-        """Where to note why a task of this stage attempt failed."""
+        """Return the store for task exceptions of this stage attempt."""
         attempt = self._attempts.get((stage_id, number))
         return None if attempt is None else attempt.failures
 
     def output_lost(self, stage_id: int, number: int, index: int, executor: str) -> Sequence[Edge]:
-        """Take back a finished task whose output went with its executor."""
+        """Undo a finished task whose output was lost with its executor."""
         attempt = self._attempts.get((stage_id, number))
         if attempt is None or not 0 <= index < attempt.tasks:
             return ()
@@ -212,7 +214,7 @@ class TaskCounts:
         return ()
 
     def executor_removed(self, executor: str, time: int) -> Sequence[Edge]:
-        """Date the edges that wait for this executor's removal."""
+        """Return the edges that wait for this executor's removal, with its time."""
         self._removed[executor] = time
         if len(self._removed) > _REMEMBERED_EXECUTORS:
             self._removed.popitem(last=False)
@@ -220,7 +222,7 @@ class TaskCounts:
         return [edge for attempt in waiting if (edge := attempt.date(time)) is not None]
 
     def completed(self, stage_id: int, number: int, time: int) -> tuple[Sequence[Edge], int]:
-        """Forget a stage attempt; return the edge that still waited for a date, and how many task attempts failed."""
+        """Forget a stage attempt; return the edge that waited for a time, and the number of failed task attempts."""
         attempt = self._attempts.pop((stage_id, number), None)
         return ((), 0) if attempt is None else (_edges(attempt.date(time), None), attempt.failed)
 

@@ -175,7 +175,7 @@ def test_a_damaged_block_is_left_out_and_the_next_is_read(tmp_path: Path) -> Non
 def test_lzf_is_named_as_what_it_is(tmp_path: Path) -> None:
     """The one codec of Spark's that is not supported."""
     unpacked = Unpacked(tmp_path / "local-1", b"ZV\x01\x00\x10\x00\x20")
-    assert str(unpacked.error) == "it is compressed with lzf, which is not supported"
+    assert str(unpacked.error) == "compressed with lzf, which is not supported; decompress the file first"
 
 
 @pytest.mark.parametrize(

@@ -394,14 +394,17 @@ SOUND = text(
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        ('{"Event":"SparkListenerJobStart","Job I', "the line has no end"),
-        ('{"Event":"SparkListenerUnpersistRDD","RDD I', "the line has no end"),
-        ('{"Event":"SparkListenerJobStart","Job ID":"zero"}', "the line is no event of Spark: Expected `int`"),
-        ('{"Event":"SparkListenerJobStart"}', "the line is no event of Spark: Object missing required field `Job ID`"),
-        ('{"Event":"SparkListenerJobStart",,}', "the line is not JSON"),
-        ("[1, 2]", "the line has no end"),
-        ("\x00\x00\x00", "the line has no end"),
-        ('{"a":1}', "the line is no event of Spark: Object missing required field `Event`"),
+        ('{"Event":"SparkListenerJobStart","Job I', "line skipped: incomplete"),
+        ('{"Event":"SparkListenerUnpersistRDD","RDD I', "line skipped: incomplete"),
+        ('{"Event":"SparkListenerJobStart","Job ID":"zero"}', "line skipped: not an event of Spark: Expected `int`"),
+        (
+            '{"Event":"SparkListenerJobStart"}',
+            "line skipped: not an event of Spark: Object missing required field `Job ID`",
+        ),
+        ('{"Event":"SparkListenerJobStart",,}', "line skipped: not JSON"),
+        ("[1, 2]", "line skipped: incomplete"),
+        ("\x00\x00\x00", "line skipped: incomplete"),
+        ('{"a":1}', "line skipped: not an event of Spark: Object missing required field `Event`"),
     ],
 )
 def test_a_damaged_line_is_named_and_left_out(path: Path, damage: str, reason: str) -> None:
@@ -434,7 +437,7 @@ def test_a_line_that_is_cut_off_at_the_end_is_counted_and_named(path: Path) -> N
     reading = read(path, SOUND + '{"Event":"SparkListenerJobSt')
     assert len(reading.records) == 2
     assert (reading.reader.cut_off, reading.reader.damaged) == (1, 0)
-    assert reading.complaints == [f"{path}:3: cut off in the middle of the line"]
+    assert reading.complaints == [f"{path}:3: the file ends in the middle of this line"]
 
 
 def test_a_whole_last_line_without_its_line_end_is_used(path: Path) -> None:
@@ -496,7 +499,7 @@ def test_very_long_lines_are_skipped_without_being_held(path: Path) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(reading.records) == 2
-    assert reading.complaints == [f"{path}:3: the line has no end"]
+    assert reading.complaints == [f"{path}:3: line skipped: incomplete"]
     assert peak < 10_000_000
 
 
@@ -539,7 +542,7 @@ def test_a_missing_part_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "eventlog_v2_local-1"
     parts(folder, [1, 2, 3])
     (folder / "events_2_local-1").unlink()
-    assert Reading(folder).complaints[0] == f"{folder}: events_2_* is missing"
+    assert Reading(folder).complaints[0] == f"{folder}: part events_2_* is missing"
 
 
 def test_a_part_that_is_cut_off_does_not_hide_the_next(tmp_path: Path) -> None:

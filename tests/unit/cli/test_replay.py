@@ -259,7 +259,7 @@ def test_damaged_lines_are_reported_and_no_failure(capsys: pytest.CaptureFixture
     replay = Replay(capsys, log)
     assert replay.code == 0
     assert len(replay.events) == 6
-    assert replay.notes[0] == f"spark-events: {log}:11: the line has no end"
+    assert replay.notes[0] == f"spark-events: {log}:11: line skipped: incomplete"
     assert replay.notes[-2:] == [
         "spark-events: 30 further notes not shown",
         "spark-events: 1 log, 102 lines, 6 events; 50 damaged lines or blocks",
@@ -288,7 +288,7 @@ def test_log_in_progress_is_reported_as_such(capsys: pytest.CaptureFixture[str],
     assert replay.code == 0
     assert replay.names == ["JobStatusChangeEvent", "JobStatusChangeEvent", "BatchCommitEvent"]
     assert replay.notes == [
-        f"spark-events: {log}:{cut + 1}: cut off in the middle of the line",
+        f"spark-events: {log}:{cut + 1}: the file ends in the middle of this line",
         f"spark-events: {log}: the application's end is missing: still in progress",
         f"spark-events: 1 log, {cut} lines, 3 events; 1 file cut off",
     ]
