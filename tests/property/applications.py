@@ -1,4 +1,4 @@
-"""Whole applications as the shim may send them, and what must hold of the events made of them."""
+"""Generated applications as the shim may report them, and the invariants of their events."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class _Query:
     now_at: int = 0
 
     def watermark_now(self) -> int:
-        """As Spark has it: of each source its newest event less ten seconds, then the policy; never back."""
+        """Compute the watermark as Spark does: each source's newest event less 10 s, then the policy; never back."""
         each = [max(0, newest - 10_000) for newest in self.newest]
         self.now_at = max(self.now_at, min(each) if self.policy == "min" else max(each))
         return self.now_at
 
 
 class Application:
-    """Tells a story in order; time goes on with everything that happens."""
+    """Builds the records of an application in order; every step advances the time."""
 
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
@@ -58,11 +58,11 @@ class Application:
         self.records.append({**record, "at": self.now})
 
     def passes(self, millis: int) -> None:
-        """Nothing happens for a while."""
+        """Advance the time without records."""
         self.now += millis
 
     def job(self, properties: dict[str, str], fails: bool, retries: int) -> None:
-        """A job of one stage, with attempts that are tried again."""
+        """Add a job of one stage, with retried attempts."""
         self._jobs += 1
         self._stages += 1
         self._tell({"kind": "job_start", "job_id": self._jobs, "time": self.now, "properties": properties})
@@ -93,7 +93,7 @@ class Application:
         self._tell({"kind": "job_end", "job_id": self._jobs, "time": self.now, "failure": failure})
 
     def trigger(self, which: int, rows: list[int], jobs: int, took: int) -> None:
-        """A micro-batch of a query, which is started if it does not run."""
+        """Add a micro-batch of a query; start the query if it does not run."""
         query = self._queries[which]
         if not query.run:
             query.runs += 1
@@ -138,7 +138,7 @@ class Application:
         self.committed.add((query.run, query.batch))
 
     def nothing_to_do(self, which: int) -> None:
-        """Spark repeats that a query is idle, in the way of 3.5, or in that of earlier versions."""
+        """Add repeated idle reports of a query, in the format of 3.5 or of earlier versions."""
         query = self._queries[which]
         if query.run and query.runs % 2:
             self._tell({"kind": "query_idle", "id": query.name, "run_id": query.run, "timestamp": iso(self.now)})
@@ -147,7 +147,7 @@ class Application:
             self._tell({"kind": "query_progress", "progress": {**idle, "durationMs": {"latestOffset": 1}}})
 
     def ends(self, which: int, fails: bool) -> None:
-        """A query is stopped, or fails in a job of its next batch."""
+        """Stop a query, or let it fail in a job of its next batch."""
         query = self._queries[which]
         if query.run:
             if fails:
@@ -158,7 +158,7 @@ class Application:
             query.run = ""
 
     def over(self) -> None:
-        """The end, as it should be."""
+        """Add a regular end of the application."""
         for which in range(len(self._queries)):
             self.ends(which, False)
         self._tell(application_end(time=self.now))
@@ -170,7 +170,7 @@ class Application:
 
 @st.composite
 def applications(draw: st.DrawFn) -> Application:
-    """Whole applications, told in order."""
+    """Generate whole applications, with records in order."""
     application = Application()
     queries = st.integers(0, 2)
     for what in draw(
@@ -193,7 +193,7 @@ def applications(draw: st.DrawFn) -> Application:
 
 
 def check(events: Iterable[Event]) -> None:
-    """What holds of all events whatever the records were: no event twice, no status that may not follow."""
+    """Check the invariants for any records: no repeated event, no invalid transition."""
     told = list(events)
     assert len({event.event_id for event in told}) == len(told)
     assert [event.sequence for event in told] == list(range(1, len(told) + 1))
@@ -204,7 +204,7 @@ def check(events: Iterable[Event]) -> None:
         subject, table = _subject(event)
         old, new = event.attributes.get("status.old"), event.attributes["status.new"]
         assert new in table
-        # A run of a query names the status of the run before it.
+        # A run of a query begins with the last status of the run before it.
         restart = event.attributes.get("query.restart", False)
         if old is not None and not restart:
             assert new in table[str(old)], event

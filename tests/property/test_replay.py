@@ -1,4 +1,4 @@
-"""A sidecar that dies anywhere leaves a story that its successor tells to its end, identifiers and all."""
+"""A sidecar that dies at any record has a successor with the same events and event ids."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_events.translate.translator import Translator
 
 @st.composite
 def stories(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """What the shim may send of one application: queries that run, commit, fail and come again, and jobs."""
+    """Generate records of one application: queries that run, commit, fail and restart, and jobs."""
     story = [application_start()]
     batches: dict[str, int] = {}
     running: dict[str, str] = {}
@@ -47,8 +47,8 @@ def translate(translator: Translator, records: list[dict[str, Any]]) -> list[Eve
 
 @settings(max_examples=100, deadline=None)
 @given(story=stories(), data=st.data())
-def test_a_successor_goes_on_where_its_predecessor_stopped(story: list[dict[str, Any]], data: st.DataObject) -> None:
-    """What follows a cut is the same, event by event, whether or not there was a cut."""
+def test_successor_continues_the_events_of_its_predecessor(story: list[dict[str, Any]], data: st.DataObject) -> None:
+    """The events after a restart equal those without the restart."""
     cut = data.draw(st.integers(0, len(story)))
     whole = translate(Translator(), story)
     before = translate(Translator(), story[:cut])
@@ -60,14 +60,12 @@ def test_a_successor_goes_on_where_its_predecessor_stopped(story: list[dict[str,
 
 @settings(max_examples=100, deadline=None)
 @given(story=stories(), data=st.data())
-def test_records_that_are_sent_again_give_the_same_identifiers(
-    story: list[dict[str, Any]], data: st.DataObject
-) -> None:
-    """What was reported but not acknowledged is reported again, as the same facts and no others."""
+def test_resent_records_give_the_same_event_ids(story: list[dict[str, Any]], data: st.DataObject) -> None:
+    """Records that were reported but not acknowledged give the same event ids again."""
     acknowledged = data.draw(st.integers(0, len(story)))
     whole = translate(Translator(), story)
     successor = Translator()
-    # The driver remembers what a successor needs to know: of jobs, those that run (`RestoreState.java`).
+    # The driver keeps the records that a successor needs: of jobs, only running ones (`RestoreState.java`).
     over = [record["job_id"] for record in story[:acknowledged] if record["kind"] == "job_end"]
     for record in story[:acknowledged]:
         if record.get("job_id") in over:

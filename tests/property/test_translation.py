@@ -1,4 +1,4 @@
-"""Whatever becomes of the records on their way: no crash, no illegal status, no event twice."""
+"""Invariants of the translation: no crash, no invalid transition, no repeated event."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def translate(records: list[dict[str, Any]], translator: Translator) -> list[Eve
 
 @settings(max_examples=60, deadline=None)
 @given(application=applications(), config=st.sampled_from([TranslateConfig(), EVERYTHING, COALESCED]))
-def test_a_whole_application_is_told_truly(application: Application, config: TranslateConfig) -> None:
-    """In order and complete: nothing illegal, and every committed batch exactly once."""
+def test_complete_records_give_complete_events(application: Application, config: TranslateConfig) -> None:
+    """With records in order and complete, no transition is invalid, and every commit is reported exactly once."""
     translator = Translator(config)
     events = translate(application.records, translator)
     check(events)
@@ -41,10 +41,10 @@ def test_a_whole_application_is_told_truly(application: Application, config: Tra
 
 @settings(max_examples=100, deadline=None)
 @given(application=applications(), config=st.sampled_from([TranslateConfig(), EVERYTHING, COALESCED]), data=st.data())
-def test_shuffled_doubled_and_missing_records_break_nothing(
+def test_invariants_hold_for_any_records(
     application: Application, config: TranslateConfig, data: st.DataObject
 ) -> None:
-    """Any selection of the records in any order, with the clock at any time between them."""
+    """Any selection of the records in any order, with ticks at any time between them."""
     records = application.records
     chosen = data.draw(st.lists(st.sampled_from(records), max_size=2 * len(records)))
     if data.draw(st.booleans()):
@@ -62,15 +62,13 @@ def test_shuffled_doubled_and_missing_records_break_nothing(
 
 @settings(max_examples=60, deadline=None)
 @given(application=applications(), config=st.sampled_from([EVERYTHING, COALESCED]), data=st.data())
-def test_ticks_change_nothing_but_when_an_event_is_told(
-    application: Application, config: TranslateConfig, data: st.DataObject
-) -> None:
-    """However often the clock is looked at between the records, the events are the same, in the same order."""
+def test_ticks_change_no_event(application: Application, config: TranslateConfig, data: st.DataObject) -> None:
+    """Ticks between the records, however frequent, give the same events in the same order."""
     plain = translate(application.records, Translator(config))
     translator, events, now = Translator(config), [], START
     for record in application.records:
         for moment in sorted(data.draw(st.lists(st.integers(now, record["at"]), max_size=3))):
-            # Records of one moment may come in any order relative to the clock; before that moment they do not.
+            # A tick may precede or follow records of its own time, but not records of later times.
             if moment < began(record):
                 events += translator.tick(moment)
         now = record["at"]
@@ -79,7 +77,7 @@ def test_ticks_change_nothing_but_when_an_event_is_told(
 
 
 def began(record: dict[str, Any]) -> int:
-    """Until when nothing of a record had happened yet."""
+    """Return the time before which nothing of a record had happened."""
     if record["kind"] != "query_progress":
         return int(record["at"])
     took = record["progress"]["durationMs"].get("triggerExecution", 0)
@@ -87,7 +85,7 @@ def began(record: dict[str, Any]) -> int:
 
 
 def test_the_generator_tells_of_everything() -> None:
-    """The properties above are about all kinds of events."""
+    """The properties above cover all kinds of events."""
     application = Application()
     for second in range(30):
         application.passes(1_000)
@@ -111,7 +109,7 @@ def test_the_generator_tells_of_everything() -> None:
 
 @pytest.mark.parametrize("jobs", [0, 4])
 def test_a_stream_of_360_batches_is_360_commits_its_start_and_its_stop(jobs: int) -> None:
-    """However many jobs and stages a batch has, they are quiet."""
+    """Jobs and stages of batches are not reported, however many there are."""
     application = Application()
     for _ in range(360):
         application.passes(10_000)
@@ -127,12 +125,12 @@ def test_a_stream_of_360_batches_is_360_commits_its_start_and_its_stop(jobs: int
         ("query", "FINISHED"),
         ("application", "FINISHED"),
     ]
-    # Each source has one partition that never brings anything: one event each, not one a minute.
+    # Each source has one partition without data: one event for each, not one per minute.
     assert len(partitions) == 2
 
 
-def test_the_two_switches_tell_of_jobs_and_of_stages() -> None:
-    """events.streaming-jobs.enabled and events.streaming-stages.enabled, each for itself."""
+def test_settings_report_jobs_and_stages_of_batches() -> None:
+    """events.streaming-jobs.enabled and events.streaming-stages.enabled work independently."""
     application = Application()
     application.trigger(0, [4, 4], 3, 10)
     application.over()

@@ -1,4 +1,4 @@
-"""What the driver may forget, and what it need not wait for."""
+"""Acknowledged records, and records that a waiting driver need not wait for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_events.bridge.pipe import line_writer
 
 
 class Told:
-    """A pipe, and what was said on it."""
+    """A pipe that records the answers written to it."""
 
     def __init__(self) -> None:
         self._read, self.write = os.pipe()
@@ -41,7 +41,7 @@ def told() -> Iterator[Told]:
 
 
 def test_an_acknowledgement_carries_the_number_after_its_record(told: Told) -> None:
-    """A successor counts on from the last record that is done with, not from the last that was read."""
+    """A successor continues after the last settled record, not after the last record read."""
     acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 100)
     for record, following in ((1, 3), (2, 3), (3, 7)):
         acknowledgements.translated(record, following)
@@ -51,8 +51,8 @@ def test_an_acknowledgement_carries_the_number_after_its_record(told: Told) -> N
     assert told.answers() == [{"kind": "ack", "through": 3, "sequence": 7}]
 
 
-def test_what_is_held_back_is_answered_but_not_acknowledged(told: Told) -> None:
-    """A driver that waits goes on; one that must send again still has what was held."""
+def test_held_record_is_answered_but_not_acknowledged(told: Told) -> None:
+    """A waiting driver continues; a driver that must resend still has the held record."""
     acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 100)
     for record in range(1, 6):
         acknowledgements.translated(record, record + 1)
@@ -69,8 +69,8 @@ def test_what_is_held_back_is_answered_but_not_acknowledged(told: Told) -> None:
     assert told.answers() == [{"kind": "ack", "through": 5, "sequence": 6}]
 
 
-def test_what_is_let_go_just_now_is_not_acknowledged_before_it_is_delivered(told: Told) -> None:
-    """A reporter's thread has asked how far all are when what was held back was nowhere yet, and then had to wait."""
+def test_released_record_is_not_acknowledged_before_delivery(told: Told) -> None:
+    """A reporter's thread read the progress before the record was held, and then waited for the lock."""
     acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 100)
     for record in range(1, 6):
         acknowledgements.translated(record, record + 1)
@@ -87,8 +87,8 @@ def test_what_is_let_go_just_now_is_not_acknowledged_before_it_is_delivered(told
     assert told.answers() == [{"kind": "ack", "through": 2, "sequence": 3}]
 
 
-def test_what_the_driver_cannot_send_again_is_not_remembered(told: Told) -> None:
-    """A reporter that is away for days, and what it holds: a successor counts on from where the driver can go back."""
+def test_records_the_driver_cannot_resend_are_forgotten(told: Told) -> None:
+    """While a reporter is unavailable for days, a successor continues from the oldest record the driver keeps."""
     acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 3)
     for record in range(1, 101):
         acknowledgements.translated(record, record + 1)
@@ -100,7 +100,7 @@ def test_what_the_driver_cannot_send_again_is_not_remembered(told: Told) -> None
 
 
 def test_records_without_events_are_not_remembered(told: Told) -> None:
-    """Most are such; what holds for the last one with an event holds for them."""
+    """Most records have no event; they are acknowledged with the last record that has one."""
     acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 10)
     acknowledgements.translated(1, 2)
     for record in range(2, 1_000):
@@ -111,11 +111,11 @@ def test_records_without_events_are_not_remembered(told: Told) -> None:
     assert told.answers() == [{"kind": "ack", "through": 999, "sequence": 2}]
 
 
-def test_a_driver_is_told_the_numbers_that_are_given_while_one_reporter_is_away(told: Told) -> None:
-    """A successor must not give them again, though nothing is done with meanwhile."""
+def test_driver_gets_the_next_number_while_a_reporter_is_unavailable(told: Told) -> None:
+    """A successor must not reuse these numbers, although no record is acknowledged meanwhile."""
     acknowledgements = Acknowledgements(Answers(line_writer(told.write)), 1, 3)
     for record in range(1, 601):
         acknowledgements.translated(record, record + 1)
-        # Others deliver, and time passes.
+        # Other reporters deliver, and time passes.
         acknowledgements.complete(lambda: (0, 0))
     assert told.answers() == [{"kind": "ack", "through": 0, "sequence": number} for number in (257, 513)]

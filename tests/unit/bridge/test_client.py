@@ -1,4 +1,4 @@
-"""A client of Spark Connect, where PySpark does what it should not."""
+"""A client of Spark Connect, and its workarounds for defects of PySpark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_events.bridge import client
 
 
 class Server:
-    """Has one more event to tell when it is asked to tell no more."""
+    """A server that sends one more event while the listener is being removed."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
@@ -36,7 +36,7 @@ class Server:
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """With PySpark's own bus of listeners, and without a server."""
+    """A session with PySpark's own listener bus and without a server."""
     from pyspark.sql.connect.streaming import query
 
     monkeypatch.setattr(client, "_REMOVE_SECONDS", 1.0)
@@ -50,8 +50,8 @@ def kinds(bridge: client.ClientBridge) -> list[str]:
     return [json.loads(line)["kind"] for line in bridge.records.read()]
 
 
-def test_an_event_that_comes_while_the_listener_is_taken_out_keeps_nobody(session: Any) -> None:
-    """PySpark's two threads would wait for each other, and at the interpreter's end it for them."""
+def test_event_during_listener_removal_causes_no_deadlock(session: Any) -> None:
+    """Otherwise PySpark's two threads would deadlock, and the interpreter could not exit."""
     bridge = client.ClientBridge(session, {}, "start", patience=10.0)
     bridge.listen()
     handler = session.streams._sqlb._execution_thread
@@ -63,8 +63,8 @@ def test_an_event_that_comes_while_the_listener_is_taken_out_keeps_nobody(sessio
     assert session.streams._sqlb._lock.acquire(timeout=20)
 
 
-def test_a_listener_of_the_user_s_that_takes_its_time_is_not_disturbed(session: Any) -> None:
-    """It has the lock, and nobody waits for its end: it goes on, and gets what comes next."""
+def test_slow_listener_of_the_user_keeps_its_lock(session: Any) -> None:
+    """The user's listener holds the lock and keeps it; it also gets the next event."""
     listeners = session.streams._sqlb
     bridge = client.ClientBridge(session, {}, "start", patience=10.0)
     bridge.listen()
@@ -76,8 +76,8 @@ def test_a_listener_of_the_user_s_that_takes_its_time_is_not_disturbed(session: 
     session.streams._session.client.asked.set()
 
 
-def test_the_goodbye_is_said_where_no_thread_can_be_started(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the interpreter's end, say: what has happened up to now is delivered all the same."""
+def test_goodbye_is_sent_if_no_thread_can_be_started(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even while the interpreter shuts down, the records made until then are delivered."""
 
     def cannot(_: threading.Thread) -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")

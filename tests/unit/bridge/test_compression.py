@@ -1,4 +1,4 @@
-"""Compressed event logs: as Spark writes them, in standard frames, cut off, damaged, and without the libraries."""
+"""Compressed event logs: Spark's formats, standard frames, cut-off and damaged files, missing libraries."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from spark_events.errors import MissingExtraError
 zstd = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
 FIXTURES = Path(__file__).parent / "fixtures"
-#: Lines that differ, so that blocks do, too; several pieces long.
+#: Varied lines, so that blocks differ; long enough for several pieces.
 TEXT = b"".join(b"line %d of some text\n" % number for number in range(60_000))
 
 
 def lz4_java(text: bytes, block: int = 32 * 1024) -> bytes:
-    """``LZ4BlockOutputStream`` of lz4-java, every third block stored as it is; with its end mark."""
+    """Compress as lz4-java's ``LZ4BlockOutputStream``, with every third block stored raw, and an end mark."""
     made = b""
     for number, start in enumerate(range(0, len(text), block)):
         part = text[start : start + block]
@@ -35,7 +35,7 @@ def lz4_java(text: bytes, block: int = 32 * 1024) -> bytes:
 
 
 def snappy_java(text: bytes, block: int = 32 * 1024) -> bytes:
-    """``SnappyOutputStream`` of snappy-java."""
+    """Compress as snappy-java's ``SnappyOutputStream``."""
     made = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
     for start in range(0, len(text), block):
         packed = bytes(cramjam.snappy.compress_raw(text[start : start + block]))
@@ -44,7 +44,7 @@ def snappy_java(text: bytes, block: int = 32 * 1024) -> bytes:
 
 
 def zstd_frames(text: bytes) -> bytes:
-    """Several frames, one behind the other."""
+    """Compress to several consecutive frames."""
     return b"".join(zstd.compress(text[start : start + 500_000]) for start in range(0, len(text), 500_000))
 
 
@@ -64,7 +64,7 @@ CODECS: dict[str, Callable[[bytes], bytes]] = {
 
 
 class Unpacked:
-    """What a file gives until it ends, one way or another."""
+    """The text read from a file, and the error that ended reading, if any."""
 
     def __init__(self, path: Path, content: bytes | None = None) -> None:
         if content is not None:
@@ -85,8 +85,8 @@ class Unpacked:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_codec_is_told_by_its_first_bytes(tmp_path: Path, codec: str) -> None:
-    """Whatever the file is called."""
+def test_codec_is_recognised_by_the_first_bytes(tmp_path: Path, codec: str) -> None:
+    """The file's name does not matter."""
     unpacked = Unpacked(tmp_path / "local-1", CODECS[codec](TEXT))
     assert unpacked.text == TEXT
     assert unpacked.error is None
@@ -95,22 +95,22 @@ def test_every_codec_is_told_by_its_first_bytes(tmp_path: Path, codec: str) -> N
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_no_piece_is_large(tmp_path: Path, codec: str) -> None:
-    """However well it is compressed: the memory that is needed does not depend on the file."""
+    """Memory use does not depend on the file, however high its compression ratio."""
     unpacked = Unpacked(tmp_path / "local-1", CODECS[codec](b"\n" * 20_000_000))
     assert sum(map(len, unpacked.pieces)) == 20_000_000
     assert max(map(len, unpacked.pieces)) <= 1 << 18
 
 
 @pytest.mark.parametrize("name", ["zstd", "lz4", "snappy"])
-def test_what_spark_itself_has_compressed(name: str) -> None:
-    """Files written by Spark's own codecs."""
+def test_files_compressed_by_spark_are_read(name: str) -> None:
+    """The files were written by Spark's own codecs."""
     expected = (FIXTURES / "batch_udf-4.3.jsonl").read_bytes()
     assert Unpacked(FIXTURES / f"batch_udf-4.3.{name}").text == expected
 
 
 @pytest.mark.parametrize("name", ["zstd", "snappy"])
-def test_what_spark_has_flushed_of_a_log_in_progress(name: str) -> None:
-    """All of it is there, though the stream has no end yet."""
+def test_flushed_text_of_a_log_in_progress_is_read(name: str) -> None:
+    """All flushed text is read, although the stream has no end yet."""
     expected = (FIXTURES / "batch_udf-4.3.jsonl").read_bytes()
     unpacked = Unpacked(FIXTURES / f"batch_udf-4.3.{name}.inprogress")
     assert expected.startswith(unpacked.text)
@@ -120,8 +120,8 @@ def test_what_spark_has_flushed_of_a_log_in_progress(name: str) -> None:
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "plain"])
 @pytest.mark.parametrize("share", [0.3, 0.77])
-def test_what_is_cut_off_is_read_up_to_the_cut(tmp_path: Path, codec: str, share: float) -> None:
-    """Whole blocks before it are given, and then the cut is told."""
+def test_cut_off_file_is_read_up_to_the_cut(tmp_path: Path, codec: str, share: float) -> None:
+    """Whole blocks before the cut are read, then the cut is reported."""
     whole = CODECS[codec](TEXT)
     unpacked = Unpacked(tmp_path / "local-1", whole[: round(len(whole) * share)])
     assert TEXT.startswith(unpacked.text)
@@ -132,29 +132,29 @@ def test_what_is_cut_off_is_read_up_to_the_cut(tmp_path: Path, codec: str, share
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("cut", [*range(30), 100])
 def test_a_file_may_be_cut_anywhere(tmp_path: Path, codec: str, cut: int) -> None:
-    """In its header, too: nothing else is ever raised, nothing is made up."""
+    """At any position, including the header, reading gives a prefix of the text and no other error."""
     text = b"some text, some text, some text\n" * 10
     whole = CODECS[codec](text)
     unpacked = Unpacked(tmp_path / "local-1", whole[:cut])
     if cut >= 10:
         assert text.startswith(unpacked.text)
     else:
-        # Too few bytes say of no codec that they are its.
+        # A file of too few bytes is read as plain text.
         assert unpacked.text in (b"", whole[:cut])
     if codec != "plain" and 16 < cut < len(whole):
         assert isinstance(unpacked.error, CutOffError)
 
 
 @pytest.mark.parametrize("codec", [codec for codec in CODECS if codec != "plain"])
-def test_damage_is_told_and_never_fatal(tmp_path: Path, codec: str) -> None:
-    """What is before it is read; with independent blocks, what is behind it as well."""
+def test_damage_is_reported_and_never_fatal(tmp_path: Path, codec: str) -> None:
+    """The text before the damage is read, and with independent blocks the text after it."""
     whole = bytearray(CODECS[codec](TEXT))
     middle = len(whole) // 2
     whole[middle : middle + 40] = b"\xff" * 40
     unpacked = Unpacked(tmp_path / "local-1", bytes(whole))
     assert TEXT.startswith(unpacked.text[: len(TEXT) // 4])
     if codec.startswith("zstd"):
-        # As Spark writes it, it has no checksum: what is damaged is other text, and lines of it are no JSON.
+        # Spark writes no checksums, so damage gives other text, whose lines are not JSON.
         assert len(unpacked.text) == len(TEXT)
         assert unpacked.text != TEXT
     else:
@@ -162,9 +162,9 @@ def test_damage_is_told_and_never_fatal(tmp_path: Path, codec: str) -> None:
 
 
 def test_a_damaged_block_is_left_out_and_the_next_is_read(tmp_path: Path) -> None:
-    """snappy's blocks know their length, so one that is damaged does not hide the others."""
+    """snappy's blocks have explicit lengths, so a damaged block does not affect the others."""
     whole = bytearray(snappy_java(b"a" * 1000 + b"b" * 1000 + b"c" * 1000, block=1000))
-    # Its length in four bytes stands before it; its own first bytes say how long the text is.
+    # A block is preceded by its length in four bytes and begins with the length of its text.
     second = whole.index(b"b") - 3
     whole[second : second + 6] = b"\xff" * 6
     unpacked = Unpacked(tmp_path / "local-1", bytes(whole))
@@ -172,8 +172,8 @@ def test_a_damaged_block_is_left_out_and_the_next_is_read(tmp_path: Path) -> Non
     assert len(unpacked.complaints) == 1
 
 
-def test_lzf_is_named_as_what_it_is(tmp_path: Path) -> None:
-    """The one codec of Spark's that is not supported."""
+def test_lzf_is_reported_as_unsupported(tmp_path: Path) -> None:
+    """lzf is the only codec of Spark that is not supported."""
     unpacked = Unpacked(tmp_path / "local-1", b"ZV\x01\x00\x10\x00\x20")
     assert str(unpacked.error) == "compressed with lzf, which is not supported; decompress the file first"
 
@@ -191,7 +191,7 @@ def test_lzf_is_named_as_what_it_is(tmp_path: Path) -> None:
 def test_a_missing_library_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, module: str
 ) -> None:
-    """What to install is in the message; other files can still be read."""
+    """The message names the extra to install; files with other codecs can still be read."""
     monkeypatch.setitem(sys.modules, module, None)
     error = Unpacked(tmp_path / "local-1", CODECS[codec](TEXT)).error
     assert isinstance(error, MissingExtraError)
@@ -200,7 +200,7 @@ def test_a_missing_library_names_the_extra(
 
 @pytest.mark.parametrize("codec", ["gzip", "plain"])
 def test_gzip_and_plain_text_need_no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
-    """The extra is for the others."""
+    """The extra is needed for the other codecs only."""
     for module in (zstd.__name__, "lz4.block", "lz4.frame", "cramjam"):
         monkeypatch.setitem(sys.modules, module, None)
     assert Unpacked(tmp_path / "local-1", CODECS[codec](TEXT)).text == TEXT

@@ -1,4 +1,4 @@
-"""What is read from Spark's event logs, and what becomes of logs that are damaged, cut off or strange."""
+"""Reading of Spark's event logs, including damaged, cut-off and unusual ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = 1_500_000_000_000
 
 
 def line(event: str, **fields: Any) -> dict[str, Any]:
-    """A line as Spark writes it; ``_`` in a name stands for a blank."""
+    """Return a line as Spark writes it; ``_`` in a name stands for a blank."""
     return {"Event": event, **{name.replace("_", " "): value for name, value in fields.items()}}
 
 
@@ -69,7 +69,7 @@ def read(path: Path, content: str | bytes) -> Reading:
 
 @pytest.mark.parametrize("version", ["3.5", "4.3"])
 def test_a_real_batch_job(version: str) -> None:
-    """A job that fails in a UDF: its start, its stage with every edge of its tasks, and why it failed."""
+    """A job that fails in a UDF: its start, all edges of its stage, and the cause of the failure."""
     reading = Reading(FIXTURES / f"batch_udf-{version}.jsonl")
     assert reading.complaints == []
     assert [type(record).__name__ for record in reading.records] == [
@@ -79,7 +79,7 @@ def test_a_real_batch_job(version: str) -> None:
         "StageTasks",
         *["StageTasks"] * (len(reading.of(r.StageTasks)) - 1),
         "StageCompleted",
-        # Spark posts them from two threads.
+        # Spark posts them from two threads, in any order.
         *sorted(["JobEnd", "SqlExecutionEnd"], reverse=version == "3.5"),
         "ApplicationEnd",
     ]
@@ -97,7 +97,7 @@ def test_a_real_batch_job(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["3.5", "4.3"])
 def test_a_real_streaming_query(version: str) -> None:
-    """Start, progress and end of a query; offsets are JSON, as in Spark's own account of a progress."""
+    """Start, progress and end of a query; offsets are JSON, as in Spark's own progress."""
     reading = Reading(FIXTURES / f"foreachbatch-{version}.jsonl")
     assert reading.complaints == []
     (started,), (terminated,) = reading.of(r.QueryStarted), reading.of(r.QueryTerminated)
@@ -112,17 +112,17 @@ def test_a_real_streaming_query(version: str) -> None:
 
 @pytest.mark.parametrize("fixture", sorted(FIXTURES.glob("*.jsonl")), ids=lambda path: path.stem)
 def test_the_clock_never_goes_back(fixture: Path) -> None:
-    """Each record's moment is not before that of the record before it; there is one for all but the first."""
+    """Every record but the first has a time, which is not before that of the preceding record."""
     at = [record.at for record in Reading(fixture).records]
     assert at == sorted(at)
     assert at[0] > 0
 
 
-# --- shapes of other versions -------------------------------------------------------------------
+# --- formats of other versions ------------------------------------------------------------------
 
 
 def test_a_log_of_spark_2(path: Path) -> None:
-    """What Spark 2 did not write has its default; what it wrote otherwise is understood."""
+    """Fields that Spark 2 does not write have defaults; its other formats are supported."""
     reading = read(
         path,
         text(
@@ -169,13 +169,13 @@ def test_a_log_of_spark_2(path: Path) -> None:
         ("ALL_RUNNING_OR_FINISHED", T),
         ("ALL_FINISHED", T + 5),
     ]
-    # The stage has no time of its own: it is that of what stands before it.
+    # The stage has no time, so it gets that of the preceding line.
     assert reading.of(r.StageSubmitted)[0].time == T + 1
     assert reading.of(r.ExecutorRemoved) == [r.ExecutorRemoved(at=T + 8, executor_id="7", time=T + 8, reason="killed")]
 
 
 def test_a_progress_of_spark_2(path: Path) -> None:
-    """Without names, sink rows and state memory, and with rates that are no numbers."""
+    """It lacks names, sink rows and state memory, and has rates that are not numbers."""
     progress = {
         "id": "q1",
         "runId": "r1",
@@ -214,10 +214,8 @@ def test_a_progress_of_spark_2(path: Path) -> None:
         ("QueryTerminatedEvent", {"queryStatus": {"name": "q", "id": 1, "timestamp": T}, "exception": None}),
     ],
 )
-def test_streaming_events_of_spark_2_0_are_counted_as_what_they_are(
-    path: Path, kind: str, fields: dict[str, Any]
-) -> None:
-    """2.0.0 and 2.0.1 have the first two, 2.0.2 the others: neither damaged nor unknown, and no records."""
+def test_streaming_events_of_spark_2_0_are_counted(path: Path, kind: str, fields: dict[str, Any]) -> None:
+    """2.0.0 and 2.0.1 have the first two formats, 2.0.2 the others; they are neither damaged nor unknown."""
     reading = read(path, text(*[line(STREAMING + kind, **fields)] * 3))
     assert (reading.complaints, reading.records) == ([], [])
     assert reading.reader.of_spark_2_0 == 3
@@ -226,7 +224,7 @@ def test_streaming_events_of_spark_2_0_are_counted_as_what_they_are(
 
 
 def test_the_end_of_a_query_lies_between_what_is_around_it(path: Path) -> None:
-    """Spark does not date it."""
+    """Spark's event for the end has no time."""
     ends = [line(STREAMING + "QueryTerminatedEvent", id="q", runId=run, exception=None) for run in ("r1", "r2", "r3")]
     job = line("SparkListenerJobStart", Job_ID=0, Submission_Time=T + 9, Stage_Infos=[], Stage_IDs=[])
     start = line(STREAMING + "QueryStartedEvent", id="q", runId="r1", timestamp="2017-07-14T02:40:00.000Z")
@@ -250,8 +248,8 @@ def test_the_end_of_a_query_lies_between_what_is_around_it(path: Path) -> None:
     ],
     ids=["values", "fields"],
 )
-def test_observed_rows_are_what_spark_tells_listeners(path: Path, row: dict[str, Any], expected: list[Any]) -> None:
-    """The log has them with their schema, in one of two forms."""
+def test_observed_rows_have_the_format_of_listeners(path: Path, row: dict[str, Any], expected: list[Any]) -> None:
+    """The log has them with their schema, in one of two formats."""
     progress = {"id": "q", "runId": "r", "timestamp": "", "batchId": 0, "observedMetrics": {"stats": row}}
     (record,) = read(path, text(line(STREAMING + "QueryProgressEvent", progress=progress))).of(r.QueryProgress)
     assert record.progress.observed_metrics == {"stats": dict(zip("abc", expected, strict=True))}
@@ -261,7 +259,7 @@ def test_observed_rows_are_what_spark_tells_listeners(path: Path, row: dict[str,
 def test_how_often_a_stage_was_tried_is_read_from_the_environment(
     path: Path, properties: dict[str, str], most: int
 ) -> None:
-    """Spark says of no attempt that it was the last."""
+    """Spark does not mark the last attempt."""
     lines = [
         line("SparkListenerEnvironmentUpdate", Spark_Properties=properties),
         line("SparkListenerStageCompleted", Stage_Info={**stage(), "Failure Reason": "FetchFailed(null)"}),
@@ -271,7 +269,7 @@ def test_how_often_a_stage_was_tried_is_read_from_the_environment(
 
 
 def test_json_with_blanks_and_another_order_is_read_as_well(path: Path) -> None:
-    """Spark writes the event's name first and no blanks; a tool that has rewritten a log may not."""
+    """Spark writes the event's name first and no blanks; a tool that rewrites logs may not."""
     lines = [json.loads(one) for one in (FIXTURES / "batch_udf-4.3.jsonl").read_text(encoding="utf-8").splitlines()]
     turned = [{key: one[key] for key in reversed(one)} for one in lines]
     expected = Reading(FIXTURES / "batch_udf-4.3.jsonl").records
@@ -280,7 +278,7 @@ def test_json_with_blanks_and_another_order_is_read_as_well(path: Path) -> None:
 
 
 def test_the_end_of_a_task_is_read_the_same_with_and_without_its_metrics(path: Path) -> None:
-    """All that counts stands before the metrics; a text that looks like them does not mislead."""
+    """All needed fields precede the metrics; similar text inside a string is not mistaken for the metrics."""
     reason = {
         "Reason": "ExceptionFailure",
         "Class Name": "a.B",
@@ -300,7 +298,7 @@ def test_the_end_of_a_task_is_read_the_same_with_and_without_its_metrics(path: P
 
 @pytest.mark.parametrize("first", ["resubmission", "removal"])
 def test_lost_output_is_dated_when_its_executor_was_lost(path: Path, first: str) -> None:
-    """The log has the resubmission with the time at which the task had finished, an hour before."""
+    """The log's resubmission has the time at which the task had finished, an hour earlier."""
     done = task(0, **{"Executor ID": "7", "Finish Time": T + 5})
     about = {"Stage_ID": 0, "Stage_Attempt_ID": 0, "Task_Info": done}
     resubmission = line("SparkListenerTaskEnd", Task_End_Reason={"Reason": "Resubmitted"}, **about)
@@ -345,7 +343,7 @@ def task_failure(task_id: int, name: str, description: str, trace: str) -> dict[
 
 
 def test_a_job_that_was_aborted_has_its_task_s_exception_as_cause(path: Path) -> None:
-    """The log has neither type nor causes of a job's exception; the task that it names has."""
+    """The log has neither type nor causes of a job's exception; the failed task has both."""
     trace = "java.io.IOException: disk\n\tat x.Y.z(Y.java:1)\nCaused by: x.Z: deep\n\tat x.Z.a(Z.java:2)\n"
     message = "Job aborted due to stage failure: Task 3 in stage 0.0 failed 4 times, most recent failure: Lost task 3.3"
     reading = read(
@@ -365,8 +363,8 @@ def test_a_job_that_was_aborted_has_its_task_s_exception_as_cause(path: Path) ->
     )
 
 
-def test_a_user_s_error_that_spark_4_hands_on_has_the_type_that_its_task_had(path: Path) -> None:
-    """The message is the task's own; so is the type, and so are the causes."""
+def test_user_error_of_spark_4_has_the_type_of_its_task(path: Path) -> None:
+    """The message equals the task's, so type and causes are the task's, too."""
     trace = "a.UserError: [X] wrong\n\tat x.Y.z(Y.java:1)\nCaused by: x.Z: deep\n"
     reading = read(path, text(task_failure(1, "a.UserError", "[X] wrong", trace), job_end("[X] wrong")))
     (job,) = reading.of(r.JobEnd)
@@ -376,14 +374,14 @@ def test_a_user_s_error_that_spark_4_hands_on_has_the_type_that_its_task_had(pat
     )
 
 
-def test_a_type_that_cannot_be_told_is_not_made_up(path: Path) -> None:
-    """Nothing names the exception: there is its message."""
+def test_unknown_exception_type_stays_unknown(path: Path) -> None:
+    """If no task matches, the failure has only its message."""
     (job,) = read(path, text(job_end("no such thing"))).of(r.JobEnd)
     assert job.failure.chain[0].type == ""
     assert job.failure.trace.startswith("no such thing\n\tat a.B.c")
 
 
-# --- what is damaged ----------------------------------------------------------------------------
+# --- damage -------------------------------------------------------------------------------------
 
 SOUND = text(
     line("SparkListenerApplicationStart", App_Name="a", App_ID="local-1", Timestamp=T, User="u"),
@@ -407,8 +405,8 @@ SOUND = text(
         ('{"a":1}', "line skipped: not an event of Spark: Object missing required field `Event`"),
     ],
 )
-def test_a_damaged_line_is_named_and_left_out(path: Path, damage: str, reason: str) -> None:
-    """File, line and reason; what is before and behind is read."""
+def test_damaged_line_is_reported_and_skipped(path: Path, damage: str, reason: str) -> None:
+    """The note has file, line and reason; the lines before and after it are read."""
     first, second = SOUND.splitlines()
     reading = read(path, text(first, damage, second))
     assert [type(record).__name__ for record in reading.records] == ["ApplicationStart", "ApplicationEnd"]
@@ -418,7 +416,7 @@ def test_a_damaged_line_is_named_and_left_out(path: Path, damage: str, reason: s
 
 
 def test_text_that_is_not_utf_8_is_a_damaged_line(path: Path) -> None:
-    """In a value that is used; elsewhere it does no harm."""
+    """This applies to values that are used; elsewhere invalid UTF-8 is ignored."""
     first, second = SOUND.encode().splitlines()
     bad = b'{"Event":"SparkListenerExecutorRemoved","Timestamp":1,"Executor ID":"\xff\xfe","Removed Reason":""}'
     assert read(path, b"\n".join([first, bad, second, b""])).reader.damaged == 1
@@ -426,14 +424,14 @@ def test_text_that_is_not_utf_8_is_a_damaged_line(path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_line_ends_and_blank_lines_of_every_kind(path: Path, end: str) -> None:
-    """A log that went through another system is the same log."""
+    """Another system may have changed the line ends."""
     reading = read(path, SOUND.replace("\n", end + end))
     assert [type(record).__name__ for record in reading.records] == ["ApplicationStart", "ApplicationEnd"]
     assert reading.complaints == []
 
 
 def test_a_line_that_is_cut_off_at_the_end_is_counted_and_named(path: Path) -> None:
-    """Everything before it is used."""
+    """All lines before it are used."""
     reading = read(path, SOUND + '{"Event":"SparkListenerJobSt')
     assert len(reading.records) == 2
     assert (reading.reader.cut_off, reading.reader.damaged) == (1, 0)
@@ -441,7 +439,7 @@ def test_a_line_that_is_cut_off_at_the_end_is_counted_and_named(path: Path) -> N
 
 
 def test_a_whole_last_line_without_its_line_end_is_used(path: Path) -> None:
-    """It may be that only the line end is missing."""
+    """Only the line break may be missing."""
     reading = read(path, SOUND.rstrip())
     assert len(reading.records) == 2
     assert reading.reader.lines == 2
@@ -450,14 +448,14 @@ def test_a_whole_last_line_without_its_line_end_is_used(path: Path) -> None:
 
 @pytest.mark.parametrize("cut", range(0, len(SOUND), 7))
 def test_a_log_can_be_cut_anywhere(path: Path, cut: int) -> None:
-    """The whole lines before the cut are used, whatever is behind them."""
+    """The whole lines before the cut are used."""
     reading = read(path, SOUND[:cut])
     assert len(reading.records) in (SOUND[:cut].count("\n"), SOUND[:cut].count("\n") + 1)
     assert reading.reader.damaged == 0
 
 
 def test_unknown_kinds_are_counted_by_name_and_spark_s_own_are_not(path: Path) -> None:
-    """Vendors add events of their own; that Spark has kinds that are of no use here is no news."""
+    """Vendors add their own events; kinds of Spark that are not needed here are not reported."""
     reading = read(
         path,
         text(
@@ -472,7 +470,7 @@ def test_unknown_kinds_are_counted_by_name_and_spark_s_own_are_not(path: Path) -
 
 
 def test_long_names_of_unknown_kinds_are_cut(path: Path) -> None:
-    """At so many characters, whatever these are; one of Spark's own is still one."""
+    """The limit is in characters; a long name of Spark's own is still recognised."""
     long = "é" * 1_000_000
     reading = read(path, text(line("é" * 100), *[line(long)] * 2, line(f"SparkListener{long}")))
     assert dict(reading.reader.unknown) == {"é" * 100: 1, f"{'é' * 100}… (cut)": 2}
@@ -480,14 +478,14 @@ def test_long_names_of_unknown_kinds_are_cut(path: Path) -> None:
 
 
 def test_a_file_that_is_no_log_is_not_recognised(path: Path) -> None:
-    """Every line is named, none is fatal."""
+    """Every line is noted, and reading does not fail."""
     reading = read(path, "Readme\n\nSome text\n")
     assert not reading.reader.recognised
     assert reading.reader.damaged == 2
 
 
 def test_very_long_lines_are_skipped_without_being_held(path: Path) -> None:
-    """A plan of many megabytes is passed over; what follows it is read, on the right line."""
+    """A plan of many megabytes is skipped; the next line is read, with the right line number."""
     import tracemalloc
 
     plan = "x" * 40_000_000
@@ -507,7 +505,7 @@ def test_very_long_lines_are_skipped_without_being_held(path: Path) -> None:
 
 
 def parts(folder: Path, indexes: list[int], application: str = "local-1") -> list[str]:
-    """A real log in several files; returns the text of each."""
+    """Split a real log into several files; return the text of each."""
     lines = (FIXTURES / "foreachbatch-4.3.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     folder.mkdir()
     size = -(-len(lines) // len(indexes))
@@ -520,7 +518,7 @@ def parts(folder: Path, indexes: list[int], application: str = "local-1") -> lis
 
 
 def test_rolling_logs_are_one_log_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    """Ten comes after nine."""
+    """The order is numeric: ten follows nine."""
     parts(tmp_path / "eventlog_v2_local-1", list(range(1, 13)))
     reading = Reading(tmp_path / "eventlog_v2_local-1")
     assert reading.records == Reading(FIXTURES / "foreachbatch-4.3.jsonl").records
@@ -528,7 +526,7 @@ def test_rolling_logs_are_one_log_in_the_order_of_their_numbers(tmp_path: Path) 
 
 
 def test_a_compacted_file_stands_for_all_before_it(tmp_path: Path) -> None:
-    """Those may still be there; they are not read again."""
+    """The earlier files may still exist; they are not read again."""
     folder = tmp_path / "eventlog_v2_local-1"
     texts = parts(folder, [1, 2, 3, 4])
     (folder / "events_2_local-1.compact").write_text("".join(texts[:2]), encoding="utf-8")
@@ -538,7 +536,7 @@ def test_a_compacted_file_stands_for_all_before_it(tmp_path: Path) -> None:
 
 
 def test_a_missing_part_is_named(tmp_path: Path) -> None:
-    """The others are read."""
+    """The other parts are read."""
     folder = tmp_path / "eventlog_v2_local-1"
     parts(folder, [1, 2, 3])
     (folder / "events_2_local-1").unlink()
@@ -546,7 +544,7 @@ def test_a_missing_part_is_named(tmp_path: Path) -> None:
 
 
 def test_a_part_that_is_cut_off_does_not_hide_the_next(tmp_path: Path) -> None:
-    """Its last line is named; the next file is read from its beginning."""
+    """Its last line is noted; the next file is read from its beginning."""
     folder = tmp_path / "eventlog_v2_local-1"
     texts = parts(folder, [1, 2])
     (folder / "events_1_local-1").write_text(texts[0][:-50], encoding="utf-8")
@@ -556,7 +554,7 @@ def test_a_part_that_is_cut_off_does_not_hide_the_next(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_logs_has_single_files_and_rolling_folders(tmp_path: Path) -> None:
-    """Spark's log directory, as it is; hidden files and other folders are not logs."""
+    """In Spark's log directory, hidden files and other folders are not logs."""
     parts(tmp_path / "eventlog_v2_local-2", [1])
     (tmp_path / "local-1.zstd.inprogress").touch()
     (tmp_path / ".local-1.crc").touch()
@@ -567,7 +565,7 @@ def test_a_folder_of_logs_has_single_files_and_rolling_folders(tmp_path: Path) -
 
 
 def test_a_rolling_folder_of_databricks_is_one_log_in_the_order_of_time(tmp_path: Path) -> None:
-    """What is written to comes last; the files that were put aside have their time in their names."""
+    """Rotated files have their time in their names; the file being written is last."""
     folder = tmp_path / "4711"
     texts = parts(folder, [1, 2, 3, 4])
     for entry in folder.iterdir():
@@ -586,7 +584,7 @@ def test_a_rolling_folder_of_databricks_is_one_log_in_the_order_of_time(tmp_path
 
 
 def test_other_logs_beside_those_of_databricks_are_logs_of_their_own(tmp_path: Path) -> None:
-    """A file that was not put aside yet is an ordinary one."""
+    """A file that was not rotated is an ordinary log."""
     (tmp_path / "eventlog").touch()
     assert [log.files for log in find_logs(tmp_path)] == [(tmp_path / "eventlog",)]
     (tmp_path / "eventlog-2021-06-15--15-00.gz").touch()
@@ -606,12 +604,12 @@ def test_other_logs_beside_those_of_databricks_are_logs_of_their_own(tmp_path: P
     ],
 )
 def test_the_name_of_a_log_has_the_application_s_id(name: str, identity: tuple[str, str | None]) -> None:
-    """As Spark names it: where the start is missing, events have the identifiers of the live run."""
+    """Spark names logs so; if the start is missing, event ids equal those of the live run."""
     assert EventLog(Path("/logs") / name, ()).identity(b"x")[:2] == identity
 
 
 def test_a_log_of_another_name_is_identified_by_its_first_event(tmp_path: Path) -> None:
-    """Wherever it is kept, however it is compressed; two logs of one name are two applications."""
+    """Location and compression do not matter; two logs with the same name are two applications."""
     jobs = [line("SparkListenerJobEnd", Job_ID=n, Job_Result={"Result": "JobSucceeded"}) for n in range(2)]
     found = set()
     for folder, job in (("a", jobs[0]), ("b", jobs[1]), ("c", jobs[0])):
@@ -625,7 +623,7 @@ def test_a_log_of_another_name_is_identified_by_its_first_event(tmp_path: Path) 
 
 
 def test_a_file_that_cannot_be_read_is_named(path: Path) -> None:
-    """It counts as unreadable; nothing is raised."""
+    """The file counts as unreadable; no error is raised."""
     path.write_text(SOUND, encoding="utf-8")
     (log,) = find_logs(path)
     path.unlink()
@@ -636,7 +634,7 @@ def test_a_file_that_cannot_be_read_is_named(path: Path) -> None:
     assert complaints == [f"{path}: cannot be read: No such file or directory"]
 
 
-# --- whatever a log holds -----------------------------------------------------------------------
+# --- arbitrary contents -------------------------------------------------------------------------
 
 REAL = [
     line
@@ -648,7 +646,7 @@ REAL = [
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_lines_in_any_order_twice_or_missing_are_never_fatal(tmp_path: Path, data: st.DataObject) -> None:
-    """They make records, none of them is called damaged, and the clock still never goes back."""
+    """They make records, none counts as damaged, and times never decrease."""
     lines = data.draw(st.lists(st.sampled_from(REAL), max_size=40))
     reading = read(tmp_path / "local-1", "".join(lines))
     assert reading.complaints == []
@@ -659,13 +657,13 @@ def test_lines_in_any_order_twice_or_missing_are_never_fatal(tmp_path: Path, dat
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(line=st.sampled_from(REAL), data=st.data())
 def test_damage_of_any_kind_is_never_fatal(tmp_path: Path, line: str, data: st.DataObject) -> None:
-    """Bytes that are lost, doubled or others: at most this line is lost, and what is behind it is read."""
+    """Lost, repeated and changed bytes cost at most their own line."""
     raw = bytearray(line.rstrip("\n").encode())
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(raw)))
         end = min(len(raw), start + data.draw(st.integers(0, 30)))
         raw[start:end] = data.draw(st.binary(max_size=8)).replace(b"\n", b" ")
-    # One that begins like a compressed file is one, to all who read it.
+    # Damage that makes the file begin like a compressed one is excluded.
     assume(not any(raw.startswith(magic) for magic, _ in compression._READERS))
     reading = read(tmp_path / "local-1", bytes(raw) + b"\n" + SOUND.encode())
     assert [type(record).__name__ for record in reading.records][-2:] == ["ApplicationStart", "ApplicationEnd"]
@@ -684,8 +682,8 @@ def test_damage_of_any_kind_is_never_fatal(tmp_path: Path, line: str, data: st.D
         line(STREAMING + "QueryStartedEvent", id="q", runId="r", timestamp="0001-01-01T00:00:00+23:59"),
     ],
 )
-def test_numbers_and_times_that_cannot_be_are_never_fatal(path: Path, strange: dict[str, Any]) -> None:
-    """They are JSON, and of the right types, and nonsense."""
+def test_impossible_numbers_and_times_are_never_fatal(path: Path, strange: dict[str, Any]) -> None:
+    """The lines are JSON of the right types with impossible values."""
     around = [line("SparkListenerStageSubmitted", Stage_Info=stage()), strange]
     reading = read(path, text(*around) + SOUND)
     assert [type(record).__name__ for record in reading.records][-2:] == ["ApplicationStart", "ApplicationEnd"]
@@ -706,7 +704,7 @@ def sql_end(number: int, error: str | None = "") -> Any:
 
 
 def test_a_sql_execution_that_fails_is_a_record_of_its_outermost(path: Path) -> None:
-    """With the description of the whole statement, and the time of its end."""
+    """The record has the description of the whole statement and the time of its end."""
     lines = [sql_start(1, description="nightly"), sql_start(2, 1, "part"), sql_end(2, "[X_Y] no")]
     assert read(path, text(*lines)).records == [
         r.SqlExecutionEnd(at=T + 2, execution_id=2, root_id=1, time=T + 2, description="nightly", error="[X_Y] no")
@@ -714,14 +712,14 @@ def test_a_sql_execution_that_fails_is_a_record_of_its_outermost(path: Path) -> 
 
 
 def test_of_successes_only_the_first_after_a_failure_is_a_record(path: Path) -> None:
-    """As the shim sends them; Spark before 3.4 tells no errors."""
+    """The shim does the same; Spark before 3.4 writes no errors."""
     lines = [sql_end(1), sql_end(2, "boom"), sql_end(3), sql_end(4), sql_end(5, None)]
     reading = read(path, text(*lines))
     assert [(record.execution_id, record.error) for record in reading.of(r.SqlExecutionEnd)] == [(2, "boom"), (3, None)]
 
 
 def test_a_plan_of_any_size_is_skipped(path: Path) -> None:
-    """The reader cuts such a line; where that cuts its description, the execution goes without one."""
+    """The reader cuts such a line; if that cuts the description, the execution has none."""
     huge = "p" * (30 << 20)
     lines = [
         sql_start(1, plan=huge),

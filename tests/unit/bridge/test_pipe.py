@@ -1,4 +1,4 @@
-"""The pipe, with real file descriptors."""
+"""The record pipe, with real file descriptors."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def pipe() -> Iterator[Pipe]:
     made.close()
 
 
-def test_all_lines_that_are_there_come_at_once(pipe: Pipe) -> None:
-    """One reading gives every whole line that has been written."""
+def test_read_returns_all_available_lines(pipe: Pipe) -> None:
+    """One read returns every whole line that has been written."""
     pipe.write(b"one\ntwo\nthree\n")
     assert RecordPipe(pipe.read_end).read() == [b"one", b"two", b"three"]
 
 
 def test_a_line_is_put_together_from_its_pieces(pipe: Pipe) -> None:
-    """A line that arrives in pieces is given when its end is there, and not before."""
+    """A line that arrives in pieces is returned once its end has arrived."""
     records = RecordPipe(pipe.read_end)
     pipe.write(b"one\ntw")
     assert records.read() == [b"one"]
@@ -59,7 +59,7 @@ def test_a_line_is_put_together_from_its_pieces(pipe: Pipe) -> None:
 
 
 def test_a_line_that_was_cut_off_is_no_line(pipe: Pipe) -> None:
-    """The driver died while it wrote: the rest of a line means nothing."""
+    """The driver died while writing, so the rest of the line is dropped."""
     records = RecordPipe(pipe.read_end)
     pipe.write(b"whole\ncut o")
     pipe.close(pipe.write_end)
@@ -68,8 +68,8 @@ def test_a_line_that_was_cut_off_is_no_line(pipe: Pipe) -> None:
     assert records.closed
 
 
-def test_the_end_of_the_pipe_is_told_once_and_for_all(pipe: Pipe) -> None:
-    """Behind the end there is nothing, however often one reads."""
+def test_reads_after_the_end_return_no_line(pipe: Pipe) -> None:
+    """After the end, every read returns no line."""
     records = RecordPipe(pipe.read_end)
     pipe.close(pipe.write_end)
     assert [records.read(), records.read(), records.read(timeout=0)] == [[], [], []]
@@ -77,7 +77,7 @@ def test_the_end_of_the_pipe_is_told_once_and_for_all(pipe: Pipe) -> None:
 
 
 def test_waiting_ends_when_its_time_is_up(pipe: Pipe) -> None:
-    """With a timeout, nothing to read is no lines, and the pipe is not closed."""
+    """After a timeout, no line is returned and the pipe is not closed."""
     records = RecordPipe(pipe.read_end)
     before = time.monotonic()
     assert records.read(timeout=0.02) == []
@@ -96,8 +96,8 @@ def test_a_line_longer_than_a_pipe_s_buffer_arrives_whole(pipe: Pipe) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=20).filter(lambda b: b"\n" not in b), max_size=10), st.data())
-def test_lines_do_not_depend_on_how_they_are_cut(lines: list[bytes], data: st.DataObject) -> None:
-    """However the bytes are cut into chunks, the same lines come out in the same order."""
+def test_lines_do_not_depend_on_chunks(lines: list[bytes], data: st.DataObject) -> None:
+    """Any split into chunks gives the same lines in the same order."""
     stream = b"".join(line + b"\n" for line in lines)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)), max_size=5)))
     pipe, seen = Pipe(), []
@@ -116,7 +116,7 @@ def answers_in(pipe: Pipe) -> list[dict[str, object]]:
 
 
 def test_acknowledgements_only_go_forward(pipe: Pipe) -> None:
-    """What was acknowledged once is not taken back, and not said twice."""
+    """An acknowledgement is neither taken back nor repeated."""
     answers = Answers(line_writer(pipe.write_end))
     for through in (0, 3, 3, 2, -1, 5):
         answers.acknowledge(through, sequence=through + 1)
@@ -127,14 +127,14 @@ def test_acknowledgements_only_go_forward(pipe: Pipe) -> None:
 
 
 def test_other_answers_carry_their_fields(pipe: Pipe) -> None:
-    """An answer is one line of JSON, whatever its texts hold."""
+    """An answer is one line of JSON, whatever its strings contain."""
     answers = Answers(line_writer(pipe.write_end))
     answers.send("log", level="ERROR", message="two\nlines é")
     assert answers_in(pipe) == [{"kind": "log", "level": "ERROR", "message": "two\nlines é"}]
 
 
-def test_a_driver_that_is_gone_is_no_error(pipe: Pipe) -> None:
-    """Nobody reads any more: answers are for nobody, and nothing is raised."""
+def test_exited_driver_is_no_error(pipe: Pipe) -> None:
+    """If no process reads the answers, they are dropped and nothing is raised."""
     answers = Answers(line_writer(pipe.write_end))
     pipe.close(pipe.read_end)
     answers.send("log", message="x")
@@ -144,7 +144,7 @@ def test_a_driver_that_is_gone_is_no_error(pipe: Pipe) -> None:
 
 
 def test_answers_of_many_threads_do_not_mix(pipe: Pipe) -> None:
-    """Each answer is a whole line, whoever sends at the same time."""
+    """Each answer is a whole line, even if several threads send at the same time."""
     answers = Answers(line_writer(pipe.write_end))
     text = "x" * 300
 

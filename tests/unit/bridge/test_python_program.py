@@ -1,4 +1,4 @@
-"""The exit status of the driver's Python, told by the kernel to the sidecar; real processes."""
+"""The exit status of the driver's Python, which the kernel reports to the sidecar; with real processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spark_events.bridge.records import ApplicationEnd
 
 pytestmark = pytest.mark.skipif(not TELLS_EXIT_STATUS, reason="Linux tells it since 6.15")
 
-#: A program, and a driver that waits for its end beside the test: the driver is the parent of both.
+#: A program and a driver that waits for its end: the driver is the parent of both.
 _UNDER_DRIVER = """
 import os, subprocess, sys
 program = subprocess.Popen([sys.executable, "-c", sys.argv[1]], env={**os.environ, "PYSPARK_GATEWAY_PORT": "1"})
@@ -27,7 +27,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest) -> Iterator[tuple[PythonProgram, subprocess.Popen[str]]]:
-    """A driver whose program waits for a line and then does what the test says."""
+    """Start a driver whose program waits for a line and then runs the test's code."""
     code = f"import os, sys; sys.stdin.readline(); {request.param}"
     driver = subprocess.Popen(
         [sys.executable, "-c", _UNDER_DRIVER, code],
@@ -40,7 +40,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[tuple[PythonProgram, subproc
     driver.stdout.readline()
     program = PythonProgram.of(driver.pid)
     while program is None:
-        # Its environment shows once it has been executed.
+        # The environment is visible only after exec.
         program = PythonProgram.of(driver.pid)
     yield program, driver
     driver.communicate(timeout=60)
@@ -53,7 +53,7 @@ def amended(run: tuple[PythonProgram, subprocess.Popen[str]], ending: str) -> Ap
     end = ApplicationEnd(time=1, ending=ending)
     amended = program.amend(end)
     while amended is end:
-        # It takes its time on a busy machine.
+        # Exiting takes a while on a busy machine.
         amended = program.amend(end)
     return amended
 
@@ -64,13 +64,13 @@ def amended(run: tuple[PythonProgram, subprocess.Popen[str]], ending: str) -> Ap
     indirect=["run"],
 )
 def test_a_program_of_spark_submit(run: tuple[PythonProgram, subprocess.Popen[str]], code: int) -> None:
-    """The exit code is that of spark-submit, which is what Java makes of a signal."""
+    """The exit code is that of spark-submit: Java's code for a killed process."""
     assert amended(run, "PROGRAM_FAILED").program_exit_code == code
 
 
 @pytest.mark.parametrize("run", ["sys.exit(0)"], indirect=True)
 def test_other_ends_and_known_codes_stay(run: tuple[PythonProgram, subprocess.Popen[str]]) -> None:
-    """What the JVM knows better is not asked for, and nothing is waited for."""
+    """If the JVM knows the outcome, the process is not asked and not awaited."""
     program, driver = run
     for end in (
         ApplicationEnd(time=1, ending="STOPPED"),
@@ -81,7 +81,7 @@ def test_other_ends_and_known_codes_stay(run: tuple[PythonProgram, subprocess.Po
 
 
 def test_a_driver_without_python_has_no_program() -> None:
-    """A Scala program, or a Python that is gone."""
+    """Examples are a Scala program and a Python process that has exited."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as driver:
         assert PythonProgram.of(driver.pid) is None
         driver.communicate(b"\n")

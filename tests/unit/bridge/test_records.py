@@ -1,4 +1,4 @@
-"""Lines to records: what is known is typed, what is not is passed over but keeps its number."""
+"""Decoding of records: known lines are typed, unknown lines keep their number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_events.bridge import records as r
 
 @pytest.mark.parametrize("key", ["event", "anything"])
 def test_a_line_that_is_nested_deeper_than_python_goes_is_unknown(key: str) -> None:
-    """It costs that record; what cannot be decoded would be told again to one sidecar after the other."""
+    """Only that record is lost; an error would repeat in every successor."""
     deep = b"[" * 100_000 + b"]" * 100_000
     line = b'{"kind":"added","seq":3,"%s":{"id":"1","name":"N","class_scope":"c","attributes":{"a":%s}}}'
     assert type(r.Decoder().decode(line % (key.encode(), deep))) is r.Unknown
@@ -41,14 +41,14 @@ def test_a_line_that_is_nested_deeper_than_python_goes_is_unknown(key: str) -> N
     ],
 )
 def test_each_kind_has_its_type(line: dict[str, object], kind: type[r.Record]) -> None:
-    """Every kind that the shim sends becomes the type of its name, with its number and time."""
+    """Every kind that the shim sends has a type of the same name, with number and time."""
     record = decoded({**line, "seq": 7, "at": 8})
     assert type(record) is kind
     assert (record.seq, record.at) == (7, 8)
 
 
 def test_fields_of_a_newer_shim_are_skipped() -> None:
-    """A field that is not known is no error, at any depth."""
+    """Unknown fields are ignored at any depth."""
     record = decoded({**query_progress(3, batchDuration=7, sources=[{"metrics": {"a": "b"}}]), "seq": 2, "new": [1]})
     assert record.progress.batch_id == 3
     assert record.progress.sources[0].num_input_rows == 0
@@ -65,34 +65,34 @@ def test_fields_of_a_newer_shim_are_skipped() -> None:
     ],
     ids=["kind", "type", "missing", "progress", "no-kind"],
 )
-def test_what_is_not_understood_keeps_its_number(line: dict[str, object]) -> None:
-    """A record that cannot be used must still be acknowledged, or the driver would keep it for ever."""
+def test_unknown_record_keeps_its_number(line: dict[str, object]) -> None:
+    """An unusable record must still be acknowledged, or the driver would keep it forever."""
     record = decoded(line)
     assert isinstance(record, r.Unknown)
     assert record.seq == 5
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[]", b"null", b"7", b'{"kind":7}', b'{"seq":"1"}', b"\xff\xfe"])
-def test_what_is_no_record_at_all_is_unknown(line: bytes) -> None:
-    """Decoding never raises for what a line holds."""
+def test_line_without_record_is_unknown(line: bytes) -> None:
+    """Decoding never raises because of a line's content."""
     assert r.Decoder().decode(line) == r.Unknown()
 
 
 def test_bytes_that_are_no_utf8_spoil_one_record_only() -> None:
-    """Damaged text makes a record unknown; its number, which stands before the text, is kept."""
+    """The record becomes unknown but keeps its number, which precedes the damaged text."""
     line = b'{"seq":4,"kind":"query_terminated","id":"q","run_id":"r","exception":"\xff"}'
     assert r.Decoder().decode(line) == r.Unknown(seq=4, kind="query_terminated")
 
 
 @given(st.binary(max_size=200))
 def test_no_line_makes_the_decoder_raise(line: bytes) -> None:
-    """Whatever bytes arrive, there is a record."""
+    """Any bytes give a record."""
     assert r.Decoder().decode(line) is not None
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.dictionaries(st.text(), x)))
 def test_a_restored_record_is_carried_as_it_is(anything: object) -> None:
-    """What stands in a restored line is decoded by itself, so that a damaged one does no harm."""
+    """The content of a restored line is decoded separately, so damage affects only that content."""
     restored = decoded({"kind": "restored", "record": anything})
     assert isinstance(restored, r.Restored)
     assert json.loads(bytes(restored.record)) == anything

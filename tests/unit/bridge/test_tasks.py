@@ -1,4 +1,4 @@
-"""The counting of tasks: the same rules as in the shim's Stages.java."""
+"""Task counts, by the same rules as the shim's Stages.java."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def told(edges: Sequence[Edge]) -> list[tuple[str, int, int, int]]:
     return [(edge.status, edge.time, edge.running, edge.finished) for edge in edges]
 
 
-def test_edges_are_told_when_the_status_changes_and_not_otherwise() -> None:
-    """All run; one finishes, which changes nothing; all have finished."""
+def test_edges_are_made_only_by_status_changes() -> None:
+    """All run; one finishes, which makes no edge; all have finished."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 1)] == [None, ALL]
     assert [end(stage, 0), end(stage, 1)] == [None, FINISHED]
 
 
-def test_a_failed_task_is_no_longer_running_until_it_is_tried_again() -> None:
-    """It counts as a failed attempt."""
+def test_failed_task_is_not_running_until_its_retry() -> None:
+    """The attempt counts as failed."""
     stage = counts(1)
     assert [start(stage, 0), end(stage, 0, Outcome.FAILED), start(stage, 0), end(stage, 0)] == [
         ALL,
@@ -57,7 +57,7 @@ def test_a_failed_task_is_no_longer_running_until_it_is_tried_again() -> None:
 
 
 def test_a_speculative_copy_is_the_same_task() -> None:
-    """Two attempts of one task run as one; the first success finishes it, the other one is killed, not failed."""
+    """Two attempts count as one task; the first success finishes it, and the other attempt is killed, not failed."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 0), start(stage, 1)] == [None, None, ALL]
     assert end(stage, 0) is None
@@ -69,7 +69,7 @@ def test_a_speculative_copy_is_the_same_task() -> None:
 
 
 def test_a_stage_remembers_the_exceptions_of_its_latest_failed_tasks() -> None:
-    """The oldest are dropped, and a message that comes again is one of the latest."""
+    """The oldest are dropped, and a repeated message counts as recent."""
     failures = TaskFailures()
     for number in range(16):
         failures.note(f"row {number}", f"a.B: row {number}")
@@ -80,7 +80,7 @@ def test_a_stage_remembers_the_exceptions_of_its_latest_failed_tasks() -> None:
 
 
 def half_done() -> TaskCounts:
-    """Two tasks, one of which has finished; its output is lost."""
+    """Two tasks; one has finished, and its output is lost."""
     stage = counts(2)
     assert [start(stage, 0), start(stage, 1), end(stage, 0)] == [None, ALL, None]
     assert stage.output_lost(0, 0, 0, "7") == ()
@@ -88,7 +88,7 @@ def half_done() -> TaskCounts:
 
 
 def test_output_that_is_lost_undoes_a_success() -> None:
-    """A resubmission is not the end of an attempt: it takes a finished task back, and no attempt has failed."""
+    """A resubmission undoes a finished task; it does not end an attempt, and no attempt has failed."""
     stage = half_done()
     assert told(stage.executor_removed("7", T + 60)) == [(NOT_ALL, T + 60, 1, 0)]
     assert stage.output_lost(0, 0, 0, "7") == ()
@@ -116,7 +116,7 @@ def test_a_resubmission_that_is_reported_after_the_removal_has_its_time() -> Non
 def test_lost_output_is_dated_by_the_next_event_of_its_stage(
     happens: Callable[[TaskCounts], Sequence[Edge]], edges: list[tuple[str, int, int, int]]
 ) -> None:
-    """Where that comes before the removal; other executors and other stages say nothing of it."""
+    """This applies if that event precedes the removal; events of other executors and stages do not count."""
     stage = half_done()
     stage.submitted(1, 0, 2)
     assert stage.executor_removed("8", T + 50) == []
@@ -125,15 +125,15 @@ def test_lost_output_is_dated_by_the_next_event_of_its_stage(
     assert stage.executor_removed("7", T + 61) == []
 
 
-def test_a_stage_without_tasks_is_told_when_anything_happens_at_all() -> None:
-    """None run, none finish: there is never an edge."""
+def test_stage_without_tasks_has_no_edges() -> None:
+    """No task runs or finishes, so there is no edge."""
     stage = counts(0)
     assert start(stage, 0) is None
     assert stage.completed(0, 0, T) == ((), 0)
 
 
-def test_what_belongs_to_no_known_stage_is_left_alone() -> None:
-    """A stage that was never submitted, one that is over, an index that cannot be."""
+def test_tasks_of_unknown_stages_are_ignored() -> None:
+    """Examples are a stage that was never submitted, a finished stage, and an impossible index."""
     stage = counts(1)
     assert stage.task_started(1, 0, 0, T) == ()
     assert stage.task_ended(0, 1, 0, Outcome.SUCCEEDED, T) == ()
@@ -146,7 +146,7 @@ def test_what_belongs_to_no_known_stage_is_left_alone() -> None:
 
 
 def test_a_stage_of_very_many_tasks_costs_what_it_uses() -> None:
-    """A number of tasks that no stage has does not take memory."""
+    """A huge number of tasks does not allocate memory."""
     stage = counts(2_000_000_000)
     assert start(stage, 30_000) is None
     assert end(stage, 30_000) is None
@@ -158,7 +158,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["start", "resubmi
 @settings(deadline=None)
 @given(tasks=st.integers(1, 4), steps=STEPS)
 def test_the_counts_are_those_of_a_plain_model(tasks: int, steps: list[tuple[int, str | Outcome]]) -> None:
-    """However starts and ends come, in whatever order, lost or twice."""
+    """Starts and ends may arrive in any order, lost or repeated."""
     counted = counts(tasks)
     running = [0] * tasks
     finished = [False] * tasks

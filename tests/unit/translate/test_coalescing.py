@@ -1,4 +1,4 @@
-"""Commits in bulk: at most one event a query in an interval, with the sums, hiding nothing."""
+"""Coalesced commits: at most one event per query and interval, with sums, and without hiding slow batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def at(second: float) -> str:
 
 
 def batch(number: int, second: float, took: int = 10, **progress: Any) -> dict[str, Any]:
-    """A batch that is committed at a second after the start."""
+    """Return a batch that is committed this many seconds after the start."""
     durations = {"addBatch": 5, "triggerExecution": took}
     fields = {"numInputRows": 5, "durationMs": durations, **progress}
     return query_progress(number, timestamp=at(second - took / 1000), **fields)
@@ -41,7 +41,7 @@ class Stream:
 
 
 def told(events: list[Event]) -> list[tuple[Any, Any, Any]]:
-    """First and last batch, and how many."""
+    """Return first batch, last batch and number of batches."""
     return [
         (
             event.attributes.get("batch.first.id"),
@@ -53,8 +53,8 @@ def told(events: list[Event]) -> list[tuple[Any, Any, Any]]:
     ]
 
 
-def test_the_first_commit_passes_and_the_others_of_its_interval_are_one_event() -> None:
-    """One at once, one when the interval is over, whether a record or the clock says so."""
+def test_first_commit_is_immediate_and_the_rest_of_the_interval_is_one_event() -> None:
+    """The first event is immediate; the second follows at the end of the interval, with or without a record."""
     stream = Stream()
     assert told(stream.tell(*[batch(n, n) for n in range(60)])) == [(None, 0, 1)]
     assert stream.translator.next_deadline == START + 60_000
@@ -65,7 +65,7 @@ def test_the_first_commit_passes_and_the_others_of_its_interval_are_one_event() 
 
 
 def test_numbers_are_summed_up_and_offsets_span_all_batches() -> None:
-    """Rows, durations and state changes add up; watermark, state and the end of the offsets are the last's."""
+    """Rows, durations and state changes add up; watermark, state and end offsets are those of the last batch."""
     operator = {"numRowsTotal": 7, "numRowsUpdated": 2, "numRowsRemoved": 1, "numRowsDroppedByWatermark": 3}
     stream = Stream()
     for n in range(4):
@@ -103,8 +103,8 @@ def test_numbers_are_summed_up_and_offsets_span_all_batches() -> None:
     assert event.observed_ts_millis == START + 3000
 
 
-def test_a_batch_that_took_too_long_is_told_at_once_and_by_itself() -> None:
-    """What was held comes before it; a warning among others would not say which batch it was."""
+def test_slow_batch_is_reported_at_once_and_separately() -> None:
+    """Held batches are reported first; in a merged event, the warning would not identify its batch."""
     stream = Stream(limit=1.0)
     events = stream.tell(batch(0, 0), batch(1, 1), batch(2, 2), batch(3, 9, took=1_001), batch(4, 10))
     assert told(events) == [(None, 0, 1), (1, 2, 2), (None, 3, 1)]
@@ -114,8 +114,8 @@ def test_a_batch_that_took_too_long_is_told_at_once_and_by_itself() -> None:
 
 
 @pytest.mark.parametrize("end", [query_terminated(exception="a.B: x"), query_terminated(), application_end()])
-def test_an_end_waits_for_nothing(end: dict[str, Any]) -> None:
-    """What was held is told before the end, whatever the end is."""
+def test_end_reports_held_commits_first(end: dict[str, Any]) -> None:
+    """Every kind of end reports the held batches first."""
     stream = Stream()
     events = stream.tell(batch(0, 0), batch(1, 1), batch(2, 2), end)
     assert told(events) == [(None, 0, 1), (1, 2, 2)]
@@ -123,23 +123,23 @@ def test_an_end_waits_for_nothing(end: dict[str, Any]) -> None:
 
 
 def test_a_driver_that_is_lost_leaves_nothing_held() -> None:
-    """The last commits are told before the loss."""
+    """The last commits are reported before the loss."""
     stream = Stream()
     stream.tell(batch(0, 0), batch(1, 1))
     events = stream.translator.driver_lost(START + 5_000, orderly=False)
     assert [event.name for event in events] == ["BatchCommitEvent", "JobStatusChangeEvent"]
 
 
-def test_switched_off_no_commit_is_told_and_failures_know_the_batch_all_the_same() -> None:
-    """events.batch-commit.enabled=false silences commits and nothing else."""
+def test_disabled_commits_keep_the_batch_of_failures() -> None:
+    """events.batch-commit.enabled=false disables commit events only."""
     stream = Stream(enabled=False)
     events = stream.tell(batch(0, 0), batch(1, 1), query_terminated(exception="a.B: x"))
     assert [event.name for event in events] == ["JobStatusChangeEvent", "JobFailureEvent"]
     assert events[1].attributes["spark.streaming.batch.id"] == 2
 
 
-def test_an_event_of_many_batches_has_an_identifier_of_its_own_that_stays() -> None:
-    """The same batches give the same identifiers, by the records or by the clock."""
+def test_merged_event_has_a_stable_event_id() -> None:
+    """Equal batches have equal event ids, whether a record or the clock ended the interval."""
     by_record, by_clock = Stream(), Stream()
     first = by_record.tell(*[batch(n, n) for n in range(5)], batch(5, 60))
     second = by_clock.tell(*[batch(n, n) for n in range(5)]) + by_clock.tick(60) + by_clock.tell(batch(5, 60))
@@ -147,8 +147,8 @@ def test_an_event_of_many_batches_has_an_identifier_of_its_own_that_stays() -> N
     assert len({event.event_id for event in first}) == 2
 
 
-def test_the_record_of_what_is_held_is_not_acknowledged() -> None:
-    """Its event is still to come."""
+def test_record_of_a_held_event_is_not_acknowledged() -> None:
+    """The record's event is still held."""
     stream = Stream()
     stream.tell({"seq": 3, **batch(0, 0)}, {"seq": 4, **batch(1, 1)}, {"seq": 5, **batch(2, 2)})
     assert stream.translator.held_record == 4
@@ -157,7 +157,7 @@ def test_the_record_of_what_is_held_is_not_acknowledged() -> None:
 
 
 def test_a_clock_that_was_set_back_holds_nothing_for_hours() -> None:
-    """Nobody waits until it has caught up."""
+    """The held event does not wait until the clock reaches the old deadline."""
     stream = Stream()
     assert told(stream.tell(batch(0, 7200), batch(1, 10), batch(2, 11))) == [(None, 0, 1), (None, 1, 1)]
     assert told(stream.tick(70)) == [(None, 2, 1)]
@@ -165,7 +165,7 @@ def test_a_clock_that_was_set_back_holds_nothing_for_hours() -> None:
 
 @given(st.lists(st.integers(0, 40)))
 def test_a_set_of_batches_is_a_set(numbers: list[int]) -> None:
-    """Each number is new exactly once, in whatever order they come."""
+    """Each number is new exactly once, in any order."""
     known: set[int] = set()
     batches = Batches()
     for number in numbers:
@@ -174,7 +174,7 @@ def test_a_set_of_batches_is_a_set(numbers: list[int]) -> None:
 
 
 def test_a_set_of_batches_with_gaps_stays_small() -> None:
-    """Every second number, for long: the oldest gaps are closed, the newest stay."""
+    """With every second number missing, the oldest gaps are closed and the newest stay."""
     batches = Batches()
     assert all(batches.add(number) for number in range(0, 10_000, 2))
     assert not batches.add(1)

@@ -1,4 +1,4 @@
-"""Committed batches: one event each, with the numbers that Spark gave."""
+"""Committed batches: one event each, with Spark's numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def commits(*records: dict[str, Any], config: BatchCommitConfig | None = None) -
 
 
 def held(translator: Translator) -> tuple[int | None, float | None]:
-    """The record that is not acknowledged, and until when."""
+    """Return the record that is held and the deadline of its event."""
     return translator.held_record, translator.next_deadline
 
 
@@ -33,8 +33,8 @@ def commit(**progress: Any) -> Event:
     return event
 
 
-def test_a_commit_carries_what_spark_says_of_the_batch() -> None:
-    """Rows, durations and the query are Spark's own numbers."""
+def test_commit_has_the_numbers_of_the_progress() -> None:
+    """Rows, durations and the query are those of Spark's progress."""
     event = commit()
     assert (event.severity, event.class_scope) == (Severity.INFO, "spark.streaming.query")
     assert event.body == "Query 'clicks' committed batch 41 in 100 ms: 5 rows"
@@ -52,7 +52,7 @@ def test_a_commit_carries_what_spark_says_of_the_batch() -> None:
 
 
 def test_one_row_is_one_row() -> None:
-    """In a sentence, not ``1 rows``; likewise of several batches."""
+    """The body has ``1 row``, not ``1 rows``, for one and for several batches."""
     assert commit(numInputRows=1).body == "Query 'clicks' committed batch 41 in 100 ms: 1 row"
     assert counted(0, "row") == "0 rows"
     assert counted(1_204, "row", ("was", "were")) == "1,204 rows were"
@@ -60,33 +60,33 @@ def test_one_row_is_one_row() -> None:
 
 
 def test_a_commit_happened_when_its_trigger_was_over() -> None:
-    """Spark's timestamp is the beginning of the trigger; the commit is at its end."""
+    """Spark's timestamp is the start of the trigger; the event has the time of its end."""
     assert commit().observed_ts_millis == 1_795_263_271_000 + 100
 
 
 def test_a_trigger_without_a_batch_is_no_commit() -> None:
-    """Idle progress repeats the last batch id, but has added nothing to the sink."""
+    """The progress of an idle trigger repeats the last batch id without an addBatch phase."""
     idle = query_progress(41, numInputRows=0, durationMs={"latestOffset": 2, "triggerExecution": 2})
     assert commits(idle) == []
     assert len(commits(query_progress(40), idle, query_progress(41))) == 2
 
 
 def test_a_batch_without_data_is_a_commit() -> None:
-    """A batch that Spark ran to move the watermark or to expire state is committed like any other."""
+    """Spark commits a batch without data to advance the watermark or to expire state."""
     event = commit(numInputRows=0)
     assert event.attributes["batch.no_data"] is True
     assert event.attributes["rows.input"] == 0
     assert event.body.endswith("no data")
 
 
-def test_a_batch_is_never_told_twice() -> None:
-    """Progress that is repeated, or comes late, makes no second event of a batch."""
+def test_batch_is_reported_once() -> None:
+    """Repeated and late progress makes no second event of a batch."""
     told = commits(query_progress(0), query_progress(0), query_progress(1), query_progress(0), query_progress(1))
     assert [event.attributes["spark.streaming.batch.id"] for event in told] == [0, 1]
 
 
 def test_a_new_run_may_commit_a_batch_again() -> None:
-    """A run that was cut off before its commit leaves the batch to the next run."""
+    """A run that ended before its commit leaves the batch to the next run."""
     told = commits(query_progress(0), query_started("r2"), query_progress(0, "r2"))
     assert [event.attributes["spark.streaming.query.run_id"] for event in told] == ["r1", "r2"]
     assert told[0].event_id != told[1].event_id
@@ -106,8 +106,8 @@ def test_a_new_run_may_commit_a_batch_again() -> None:
     ],
     ids=["kafka", "files", "string", "json-string", "empty", "number", "list", "null"],
 )
-def test_an_offset_is_shown_as_the_checkpoint_has_it(offset: object, shown: str | None) -> None:
-    """Whatever JSON a source makes of its offsets, the attribute is its text; null is no offset."""
+def test_offset_is_the_text_of_the_checkpoint(offset: object, shown: str | None) -> None:
+    """The attribute is the JSON text of the offset; null is left out."""
     event = commit(sources=[{"description": "S", "startOffset": offset, "endOffset": offset, "numInputRows": 5}])
     assert event.attributes.get("source.0.offset.from") == shown
     assert event.attributes.get("source.0.offset.to") == shown
@@ -116,7 +116,7 @@ def test_an_offset_is_shown_as_the_checkpoint_has_it(offset: object, shown: str 
 
 
 def test_a_huge_offset_is_cut_and_says_so() -> None:
-    """A thousand partitions do not make an attribute of any size."""
+    """The offsets of a thousand partitions are cut, with a mark at the cut."""
     shown = commit(sources=[{"endOffset": "x" * 5_000}]).attributes["source.0.offset.to"]
     assert isinstance(shown, str)
     assert len(shown) < 2_200
@@ -124,7 +124,7 @@ def test_a_huge_offset_is_cut_and_says_so() -> None:
 
 
 def test_each_source_has_its_number() -> None:
-    """Sources are told apart by their place in the query; rows are Spark's, source by source."""
+    """Sources are identified by their index in the query and have their own numbers of rows."""
     sources = [{"description": "left", "numInputRows": 2}, {"description": "right", "numInputRows": 3}]
     attributes = commit(sources=sources).attributes
     assert (attributes["source.0.description"], attributes["source.0.rows"]) == ("left", 2)
@@ -132,20 +132,20 @@ def test_each_source_has_its_number() -> None:
 
 
 def test_rows_are_summed_up_where_spark_has_no_sum() -> None:
-    """Some progress has the rows of its sources only."""
+    """Some progress has only the rows of each source."""
     sources = [{"numInputRows": 2}, {"numInputRows": 3}]
     assert commit(sources=sources, numInputRows=None).attributes["rows.input"] == 5
 
 
 @pytest.mark.parametrize(("rows", "shown"), [(-1, None), (0, 0), (12, 12)])
 def test_rows_that_a_sink_does_not_count_are_left_out(rows: int, shown: int | None) -> None:
-    """Spark's -1 means unknown, and unknown is not a number."""
+    """Spark's -1 means unknown."""
     attributes = commit(sink={"description": "noop", "numOutputRows": rows}).attributes
     assert attributes.get("rows.output") == shown
 
 
 def test_progress_without_a_sink_or_sources_is_no_error() -> None:
-    """What Spark leaves out is left out."""
+    """Fields that Spark leaves out are left out of the event."""
     record = query_progress(41)
     for field in ("sink", "sources", "stateOperators", "eventTime", "name"):
         del record["progress"][field]
@@ -156,7 +156,7 @@ def test_progress_without_a_sink_or_sources_is_no_error() -> None:
 
 
 def test_state_is_summed_over_the_operators() -> None:
-    """Rows and memory of all stateful operators, and how many rows came too late."""
+    """Rows, memory and late rows of all stateful operators add up."""
     attributes = commit(stateOperators=[STATE, {**STATE, "numRowsDroppedByWatermark": 4}]).attributes
     expected = {
         "state.operators": 2,
@@ -186,7 +186,7 @@ def test_the_checkpointed_size_is_reported_where_the_state_store_measures_it(
     assert event.attributes.get("state.checkpointed_bytes") == size
 
 
-def test_the_watermark_is_told_as_spark_writes_it() -> None:
+def test_watermark_is_the_text_of_the_progress() -> None:
     """Watermark and event times are Spark's own texts."""
     event = commit(eventTime={"watermark": "2026-01-01T00:00:50.000Z", "max": "2026-01-01T00:01:00.000Z"})
     assert event.attributes["watermark"] == "2026-01-01T00:00:50.000Z"
@@ -195,7 +195,7 @@ def test_the_watermark_is_told_as_spark_writes_it() -> None:
 
 
 def test_observed_metrics_become_attributes_of_plain_values() -> None:
-    """Numbers stay numbers, what is nested is JSON text, null is left out, NaN is Spark's word for it."""
+    """Numbers stay numbers, nested values are JSON text, null is left out, and NaN is Spark's text for it."""
     row = {"n": 3, "mean": 1.5, "on": True, "who": "ada", "none": None, "nan": "NaN", "list": [1, 2], "row": {"a": 1}}
     attributes = commit(observedMetrics={"m": row}).attributes
     observed = {key: value for key, value in attributes.items() if key.startswith("observed.")}
@@ -211,17 +211,17 @@ def test_observed_metrics_become_attributes_of_plain_values() -> None:
 
 
 def test_an_observed_metric_that_is_no_row_is_its_value() -> None:
-    """Nothing that Spark may send for a metric is an error."""
+    """A metric of any JSON type is accepted."""
     assert commit(observedMetrics={"m": 7}).attributes["observed.m.value"] == 7
 
 
 def test_commits_can_be_switched_off() -> None:
-    """events.batch-commit.enabled=false: not one event."""
+    """With events.batch-commit.enabled=false, no commit event is made."""
     assert commits(query_progress(0), query_progress(1), config=BatchCommitConfig(enabled=False)) == []
 
 
 def test_a_batch_that_took_too_long_is_a_warning() -> None:
-    """events.batch-commit.max-duration is a limit; at the limit all is well."""
+    """A batch is slow above events.batch-commit.max-duration, not at it."""
     slow, just = commits(
         query_progress(0, durationMs={"addBatch": 1, "triggerExecution": 101}),
         query_progress(1, durationMs={"addBatch": 1, "triggerExecution": 100}),
@@ -236,7 +236,7 @@ def at(second: int, batch: int, **progress: Any) -> dict[str, Any]:
 
 
 def test_commits_of_an_interval_become_one_event_with_their_sums() -> None:
-    """events.batch-commit.min-interval: how many, what they add up to, and from where to where."""
+    """The event has the number of batches, their sums, and the range of offsets."""
     source = {"description": "S", "numInputRows": 5}
     records = [
         at(30, 0, sources=[{**source, "startOffset": 0, "endOffset": 10}]),
@@ -261,7 +261,7 @@ def test_commits_of_an_interval_become_one_event_with_their_sums() -> None:
 
 
 def test_a_failure_is_never_held_and_what_was_held_comes_before_it() -> None:
-    """The end of a run reports its last commits first."""
+    """The end of a run reports its held commits first."""
     translator = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=60.0)))
     told = []
     for record in (query_started(), at(30, 0), at(31, 1), query_terminated(exception="a.B: x")):
@@ -271,12 +271,12 @@ def test_a_failure_is_never_held_and_what_was_held_comes_before_it() -> None:
 
 
 def test_without_an_interval_a_clock_that_was_set_back_holds_nothing() -> None:
-    """Each commit is an event at once, whatever its time."""
+    """Each commit is reported at once, whatever its time."""
     assert len(commits(at(31, 0), at(30, 1))) == 2
 
 
-def test_what_is_held_does_not_wait_for_a_clock_that_was_set_back() -> None:
-    """A query that has fallen silent says every ten seconds that there is nothing: that tells what time it is now."""
+def test_held_commit_does_not_wait_for_a_clock_that_was_set_back() -> None:
+    """The idle reports of a silent query, every ten seconds, reveal the new time."""
     translator = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=10.0)))
 
     def told(seq: int, record: dict[str, Any]) -> list[object]:
@@ -293,8 +293,8 @@ def test_what_is_held_does_not_wait_for_a_clock_that_was_set_back() -> None:
     assert held(translator) == (None, None)
 
 
-def test_what_is_held_is_not_acknowledged_and_comes_when_its_time_is_up() -> None:
-    """The record of a held event stays with the driver until time, by itself, has made the event."""
+def test_held_commit_is_unacknowledged_until_its_deadline() -> None:
+    """The driver keeps the record of a held event until the deadline has passed."""
     translator = Translator(TranslateConfig(batch_commit=BatchCommitConfig(min_interval=10.0)))
     for seq, record in enumerate((query_started(), at(30, 0), at(31, 1)), start=1):
         translator.translate(decoded({"seq": seq, **record}))

@@ -1,4 +1,4 @@
-"""Labels: whose fault a failure is, and what a user's own enricher may do."""
+"""Labels of failures, and failure enrichers of users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark_events.translate.user_code import UserCode
 
 
 class Team:
-    """An enricher of one's own."""
+    """A user's failure enricher."""
 
     def enrich(self, failure: FailureContext) -> Mapping[str, str]:
         return {"team": "shop", "root": failure.root_type}
@@ -69,28 +69,28 @@ PYTHON = 'a.B: Traceback (most recent call last):\n  File "/app/job.py", line 1,
         ("java.lang.NullPointerException", "SYSTEM"),
     ],
 )
-def test_who_has_to_act(text: str, label: str) -> None:
-    """The author of code, query and data; whoever has memory, disks and executors; or neither."""
+def test_type_label_names_who_has_to_act(text: str, label: str) -> None:
+    """USER for code, query and data; RESOURCE for memory, disks and executors; else SYSTEM."""
     assert Diagnostics([TypeEnricher()]).of_text(text).attributes["failure.label.type"] == label
 
 
 def test_several_enrichers_add_up() -> None:
-    """Each label becomes an attribute of its own."""
+    """The labels of all enrichers become attributes."""
     attributes = Diagnostics([TypeEnricher(), Team()]).of_text("java.lang.Error: x").attributes
     assert attributes["failure.label.team"] == "shop"
     assert attributes["failure.label.root"] == "java.lang.Error"
     assert attributes["failure.label.type"] == "SYSTEM"
 
 
-def test_an_enricher_that_raises_costs_its_own_labels_only(caplog: pytest.LogCaptureFixture) -> None:
-    """The failure is reported whatever an enricher does, and the log says what it did."""
+def test_raising_enricher_loses_only_its_own_labels(caplog: pytest.LogCaptureFixture) -> None:
+    """The failure is reported without the enricher's labels, and the log has a warning."""
     attributes = Diagnostics([Broken(), Team()]).of_text("java.lang.Error: x").attributes
     assert attributes["failure.label.team"] == "shop"
     assert "failure enricher Broken failed; its labels are missing: RuntimeError('no database')" in caplog.text
 
 
-def test_an_enricher_that_exits_ends_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """All events of the application would end with it."""
+def test_exiting_enricher_does_not_end_the_translation(caplog: pytest.LogCaptureFixture) -> None:
+    """SystemExit of an enricher does not end the translation."""
     attributes = Diagnostics([Exits(), Team()]).of_text("java.lang.Error: x").attributes
     assert attributes["failure.label.team"] == "shop"
     assert "failure enricher Exits failed; its labels are missing: SystemExit('no licence')" in caplog.text
@@ -104,8 +104,8 @@ def test_an_enricher_that_exits_ends_nobody(caplog: pytest.LogCaptureFixture) ->
         ("ExitsAtOnce", "SystemExit: no licence"),
     ],
 )
-def test_an_enricher_that_cannot_be_made_is_a_problem(name: str, reason: str) -> None:
-    """Of its key, with the reason, as everything that is wrong with the settings; not the end of the sidecar."""
+def test_enricher_that_cannot_be_created_is_a_wrong_setting(name: str, reason: str) -> None:
+    """The error names the key and the reason, as for any wrong setting."""
     given = f"{__name__}:{name}"
     settings = Settings.of({"events.failure.enrichers": given})
     read(settings)
@@ -114,7 +114,7 @@ def test_an_enricher_that_cannot_be_made_is_a_problem(name: str, reason: str) ->
 
 
 def test_enrichers_are_made_from_their_names() -> None:
-    """type, and package.module:Class."""
+    """``type`` and ``package.module:Class`` are accepted."""
     settings = Settings.of({"events.failure.enrichers": f"type, {__name__}:Team"})
     enrichers = read(settings).failure.enrichers
     assert [type(enricher) for enricher in enrichers] == [TypeEnricher, Team]
@@ -122,8 +122,8 @@ def test_enrichers_are_made_from_their_names() -> None:
 
 
 @pytest.mark.parametrize("name", ["typ", "no.such.module:X", f"{__name__}:Missing", f"{__name__}:NoEnricher"])
-def test_a_name_that_leads_to_no_enricher_is_a_problem(name: str) -> None:
-    """One message with the key, the value and what is allowed."""
+def test_name_without_enricher_is_a_wrong_setting(name: str) -> None:
+    """One message has the key, the value and the allowed values."""
     settings = Settings.of({"events.failure.enrichers": name})
     read(settings)
     with pytest.raises(ConfigError, match=r"events\.failure\.enrichers: given .*, allowed is type, or package"):
@@ -135,13 +135,13 @@ def test_a_name_that_leads_to_no_enricher_is_a_problem(name: str) -> None:
     [("53200", "RESOURCE"), ("54000", "RESOURCE"), ("58030", "SYSTEM"), ("08000", "SYSTEM"), ("22012", "USER")],
 )
 def test_sqlstate_decides_where_there_is_one(state: str, label: str) -> None:
-    """Its class says what kind of thing went wrong: 53 resources, 58 the system, 22 data."""
+    """SQLSTATE class 53 stands for resources, 58 for the system, 22 for data."""
     found = Diagnostics([TypeEnricher()]).of_text(f"a.B: [SOME_CLASS] x. SQLSTATE: {state}")
     assert found.attributes["failure.label.type"] == label
 
 
 def test_the_user_s_own_code_on_the_jvm_is_the_user_s_fault_and_the_place() -> None:
-    """The innermost call of a class of the main class's organisation, if Spark had called it."""
+    """The location is the innermost call in the main class's organisation, if Spark called it."""
     trace = (
         "org.apache.spark.SparkException: Job aborted\n\tat org.apache.spark.A.b(A.scala:1)\n"
         "Caused by: java.util.NoSuchElementException: None.get\n"
@@ -158,8 +158,8 @@ def test_the_user_s_own_code_on_the_jvm_is_the_user_s_fault_and_the_place() -> N
     assert attributes["failure.location"] == "Orders.scala:12 in com.acme.Orders$.parse"
 
 
-def test_what_spark_itself_has_called_last_is_not_the_user_s() -> None:
-    """A call of the user's further out does not make an error of Spark's the user's own."""
+def test_error_in_spark_code_is_not_a_user_error() -> None:
+    """A user's frame outside Spark's frames does not make Spark's error a user error."""
     trace = (
         "java.lang.NullPointerException\n\tat org.apache.spark.A.b(A.scala:1)\n\tat com.acme.Main.main(Main.java:3)\n"
     )
@@ -171,7 +171,7 @@ def test_what_spark_itself_has_called_last_is_not_the_user_s() -> None:
 
 
 def test_words_in_brackets_are_no_error_classes() -> None:
-    """Spark's have an underscore; what wraps another failure gives way to it."""
+    """Spark's error classes have an underscore; a wrapper's class yields to the wrapped one."""
     assert Diagnostics().of_text("a.B: [ERROR] [ORDERS] bad").error_type == "a.B"
     wrapped = "a.B: [TASK_WRITE_FAILED] x\nCaused by: a.C: [DIVIDE_BY_ZERO] y"
     assert Diagnostics().of_text(wrapped).error_type == "DIVIDE_BY_ZERO"
@@ -180,7 +180,7 @@ def test_words_in_brackets_are_no_error_classes() -> None:
 
 
 def test_of_a_chain_of_exceptions_the_class_and_its_sqlstate_belong_together() -> None:
-    """The state of the exception that only wraps is not that of the cause."""
+    """The SQLSTATE of a wrapping exception is not that of the cause."""
     chain = [
         ExceptionLink("a.B", "x", "TASK_WRITE_FAILED", "58030"),
         ExceptionLink("a.C", "y", "DIVIDE_BY_ZERO", "22012"),
@@ -214,7 +214,7 @@ GPU = (
     ],
 )
 def test_memory_errors_of_plugins_are_known_by_their_names(kind: str, message: str, label: str) -> None:
-    """A plugin's frames are not the user's: the place is the line that called it."""
+    """A plugin's frames are not the user's: the location is the line that called the plugin."""
     diagnostics = Diagnostics([TypeEnricher()])
     diagnostics.code = UserCode("org.apache.spark.deploy.SparkSubmit --master yarn --class com.acme.Orders orders.jar")
     attributes = diagnostics.of_text(GPU.format(type=kind, message=message)).attributes
@@ -238,7 +238,7 @@ def test_memory_errors_of_plugins_are_known_by_their_names(kind: str, message: s
     ],
 )
 def test_a_file_of_another_format_or_schema_is_the_user_s_fault(cause: str, error_class: str | None) -> None:
-    """Spark 4 calls it an I/O error by its SQLSTATE, Spark 3 says nothing."""
+    """Spark 4 gives it the SQLSTATE of an I/O error, Spark 3 gives none."""
     named = f"[{error_class or 'FAILED_READ_FILE.NO_HINT'}] Encountered error while reading file x. SQLSTATE: KD001"
     for message in (named, "Encountered error while reading file x."):
         outer = f"org.apache.spark.SparkException: {message}\n\tat a.B.c(B.java:1)\n"
@@ -249,7 +249,7 @@ def test_a_file_of_another_format_or_schema_is_the_user_s_fault(cause: str, erro
 
 
 def test_a_file_that_cannot_be_read_is_not_the_user_s_fault() -> None:
-    """The class alone is that of an I/O error."""
+    """The error class alone is that of an I/O error."""
     text = (
         "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error. SQLSTATE: KD001\n"
         "\tat a.B.c(B.java:1)\nCaused by: java.io.IOException: Connection reset\n\tat a.D.e(D.java:1)\n"

@@ -1,4 +1,4 @@
-"""Failures, read out of texts that real Sparks wrote (see fixtures/README.md)."""
+"""Analysis of failures, with texts written by real Sparks (see fixtures/README.md)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def diagnosis(name: str) -> Diagnosis:
     ],
 )
 def test_a_python_error_is_found_with_its_place(name: str, error_type: str, root_cause: str, location: str) -> None:
-    """The root cause is the line that a Python user would look for, the place is the user's own code."""
+    """The root cause is the Python exception; the location is in the user's own code."""
     found = diagnosis(name)
     assert found.error_type == found.attributes["error.type"] == error_type
     assert found.attributes["failure.root_cause"] == root_cause
@@ -88,7 +88,7 @@ def test_a_python_error_is_found_with_its_place(name: str, error_type: str, root
 
 @pytest.mark.parametrize("name", ["3.5-batch-ansi", "4.3-batch-ansi"])
 def test_a_jvm_error_is_found_behind_the_stage_failure(name: str) -> None:
-    """A division by zero under ANSI is named by its class, in 3.5's wrapping and in 4.3's."""
+    """A division by zero under ANSI gets its error class, in the wrapping of 3.5 and of 4.3."""
     found = diagnosis(name)
     assert found.error_type == "DIVIDE_BY_ZERO"
     assert str(found.attributes["failure.root_cause"]).startswith(
@@ -107,8 +107,8 @@ def test_a_jvm_error_is_found_behind_the_stage_failure(name: str) -> None:
         ("3.5-foreachbatch", "py4j.Py4JException", None),
     ],
 )
-def test_the_exception_is_told_as_it_was_thrown(name: str, outermost: str, state: str | None) -> None:
-    """exception.type is the outermost exception, the SQLSTATE is there where Spark has one."""
+def test_exception_type_is_the_outermost_exception(name: str, outermost: str, state: str | None) -> None:
+    """exception.type is the outermost exception; the SQLSTATE is present if Spark has one."""
     attributes = diagnosis(name).attributes
     assert attributes["exception.type"] == outermost
     assert attributes.get("error.sql_state") == state
@@ -132,7 +132,7 @@ def events_of(*names_or_records: Any) -> list[Event]:
 
 
 def test_a_failed_job_says_where_it_was_called() -> None:
-    """The sentence has the job's number, its call site and the cause."""
+    """The body has the job's number, its call site and the cause."""
     start = JobStart(job_id=6, time=1, properties={"callSite.short": "collect at /app/job.py:21"})
     (event,) = [e for e in events_of(start, "4.3-batch-udf-trace") if e.name == "JobFailureEvent"]
     assert event.body == (
@@ -143,7 +143,7 @@ def test_a_failed_job_says_where_it_was_called() -> None:
 
 
 def test_a_failed_job_of_a_micro_batch_names_query_and_batch() -> None:
-    """What belongs to a query is told with the query, also when the query itself was never seen."""
+    """The query and batch are present even if the start of the query was not seen."""
     properties = {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "7"}
     start = JobStart(job_id=6, time=1, properties=properties)
     (event,) = [e for e in events_of(start, "4.3-batch-udf-trace") if e.name == "JobFailureEvent"]
@@ -153,7 +153,7 @@ def test_a_failed_job_of_a_micro_batch_names_query_and_batch() -> None:
 
 
 def test_a_cancelled_job_is_cancelled_with_a_warning() -> None:
-    """Nothing is broken: its status is CANCELLED, not FAILED."""
+    """Its status is CANCELLED, not FAILED."""
     change, event = events_of("4.3-cancelled")
     assert (change.name, change.severity) == ("JobStatusChangeEvent", Severity.WARN)
     assert change.attributes["status.new"] == "CANCELLED"
@@ -161,8 +161,8 @@ def test_a_cancelled_job_is_cancelled_with_a_warning() -> None:
     assert "was cancelled" in event.body
 
 
-def test_a_job_that_its_query_s_stop_has_cancelled_is_no_event() -> None:
-    """stop() cancels the batch under way: that is what was asked for."""
+def test_job_cancelled_by_stop_makes_no_event() -> None:
+    """stop() cancels the running batch on purpose."""
     start = JobStart(job_id=2, time=1, properties={"sql.streaming.queryId": "q1"})
     assert [e for e in events_of(start, "4.3-cancelled") if e.name == "JobFailureEvent"] == []
 
@@ -176,8 +176,8 @@ def test_a_job_that_its_query_s_stop_has_cancelled_is_no_event() -> None:
         ("part of cancelled job group nightly", 1),
     ],
 )
-def test_a_job_of_a_query_that_somebody_else_has_cancelled_is_told(why: str, told: int) -> None:
-    """Its query was not told to stop: it fails, and this is why."""
+def test_job_of_a_query_cancelled_without_stop_is_reported(why: str, told: int) -> None:
+    """Without stop(), the query fails, and its event reports the cancellation as the cause."""
     query = QueryStarted(id="q1", run_id="run-of-q1", name="q", timestamp="2026-01-31T10:00:00.000Z")
     start = JobStart(job_id=6, time=1, properties={"sql.streaming.queryId": "q1", "streaming.sql.batchId": "7"})
     message = f"[SPARK_JOB_CANCELLED] Job 6 cancelled {why} SQLSTATE: XXKDA"
@@ -217,7 +217,7 @@ py4j.protocol.Py4JJavaError: An error occurred while calling o57.save.
     ],
 )
 def test_what_python_has_called_in_the_jvm_is_the_cause(java: str, cause: str, label: str) -> None:
-    """py4j's own sentence says only that something went wrong there; the place is that of the call."""
+    """py4j's own error only reports a failed call; the location is that of the call."""
     said = CALLED.format(java=java)
     text = f"py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: {said}"
     found = Diagnostics([TypeEnricher()]).of_text(text)
@@ -244,7 +244,7 @@ GROUP = """  + Exception Group Traceback (most recent call last):
 
 
 def test_of_a_group_of_exceptions_one_is_the_cause() -> None:
-    """As ``asyncio.TaskGroup`` raises it: what went wrong, not that something did."""
+    """The cause of an exception group, as ``asyncio.TaskGroup`` raises it, is one of its exceptions."""
     found = Diagnostics([TypeEnricher()]).of_text(f"py4j.Py4JException: Return Message: {GROUP}")
     assert found.attributes["failure.root_cause"] == "ValueError: payment 1003 has no currency"
     assert found.attributes["failure.location"] == "/app/book.py:16 in pay"
@@ -272,13 +272,13 @@ SHIPPED = "/tmp/spark-1f/userFiles-2e/spark_events-0.1.0.zip/"
     ],
 )
 def test_no_line_of_this_package_is_the_user_s_own(file: str) -> None:
-    """Wherever it lies, as a checkout or shipped to executors."""
+    """This holds for a checkout and for a package shipped to executors."""
     found = Diagnostics().of_text(RAISED.format(file=file))
     assert found.attributes["failure.location"] == "/app/job.py:20 in process"
 
 
 def test_all_files_of_this_package_are_known_as_such() -> None:
-    """A folder that is added to it, too."""
+    """The pattern covers every folder of the package, including new ones."""
     files = [f"/x/spark_events/{path.relative_to(PACKAGE).as_posix()}" for path in PACKAGE.rglob("*.py")]
     places = {file: Diagnostics().of_text(RAISED.format(file=file)).attributes["failure.location"] for file in files}
     assert places == dict.fromkeys(files, "/app/job.py:20 in process")
@@ -296,12 +296,12 @@ def test_all_files_of_this_package_are_known_as_such() -> None:
     ],
 )
 def test_a_folder_of_that_name_may_hold_the_user_s_own_code(file: str) -> None:
-    """Only the package's files are left out."""
+    """Only the package's own files are excluded."""
     assert Diagnostics().of_text(RAISED.format(file=file)).attributes["failure.location"] == f"{file}:54 in run"
 
 
 def test_no_line_of_the_jar_is_the_user_s_own() -> None:
-    """A call of the user's that it has refused: the place is that call."""
+    """If the jar rejects a call of the user, the location is that call."""
     trace = (
         "java.lang.IllegalArgumentException: severity: given LOUD, allowed is one of TRACE\n"
         "\tat io.sparkevents.EventBuilder.severity(EventBuilder.java:43)\n"
@@ -312,14 +312,14 @@ def test_no_line_of_the_jar_is_the_user_s_own() -> None:
     assert diagnostics.of_text(trace).attributes["failure.location"] == "Orders.scala:5 in com.acme.Orders$.main"
 
 
-def test_a_call_of_which_nothing_is_said_is_its_own_cause() -> None:
-    """A text that was cut, say."""
+def test_call_without_java_trace_is_its_own_cause() -> None:
+    """The text may have been cut, for example."""
     text = CALLED.partition("\n: ")[0]
     assert "Py4JJavaError: An error occurred while calling o57.save." in Diagnostics().of_text(text).summary
 
 
 def test_a_long_trace_is_cut_and_says_so() -> None:
-    """Beginning and end are kept, for causes stand last; an attribute marks the cut."""
+    """Beginning and end are kept, because causes are at the end; an attribute marks the cut."""
     text = "a.B: first\n" + "\tat a.B.c(B.java:1)\n" * 2_000 + "Caused by: c.D: last\n\tat c.D.e(D.java:2)"
     found = Diagnostics().of_text(text)
     trace = str(found.attributes["exception.stacktrace"])
@@ -331,7 +331,7 @@ def test_a_long_trace_is_cut_and_says_so() -> None:
 
 
 def test_a_long_message_is_cut_in_attributes_and_sentence() -> None:
-    """No message makes an event of any size, and the sentence is one line."""
+    """The length of an event is bounded, and its body is one line."""
     found = Diagnostics().of_text("a.B: " + "x\n" * 10_000)
     assert len(str(found.attributes["exception.message"])) < MESSAGE_LIMIT + 100
     assert len(str(found.attributes["failure.root_cause"])) < MESSAGE_LIMIT + 100
@@ -343,20 +343,20 @@ def test_a_long_message_is_cut_in_attributes_and_sentence() -> None:
     "text", ["", "\n", "no exception at all", "Traceback (most recent call last):", "a.b.c", ": : :"]
 )
 def test_text_that_is_no_exception_is_diagnosed_all_the_same(text: str) -> None:
-    """There is always a type, a message and a trace, whatever the text."""
+    """Every text gives a type, a message and a trace."""
     attributes = Diagnostics().of_text(text).attributes
     assert {"error.type", "exception.type", "exception.message", "failure.root_cause"} <= attributes.keys()
     assert attributes["exception.stacktrace"] == text
 
 
 def test_an_error_class_given_beside_the_text_wins() -> None:
-    """What Spark says itself is not guessed from the text."""
+    """Spark's explicit error class has precedence over the text."""
     found = Diagnostics().of_text("a.B: [INNER_CLASS] x", error_class="OUTER_CLASS", sql_state="XX000")
     assert (found.error_type, found.attributes["error.sql_state"]) == ("OUTER_CLASS", "XX000")
 
 
 def test_of_chained_python_errors_the_first_is_the_root() -> None:
-    """Of 'raise ... from error', the cause is the root, with its own place."""
+    """For 'raise ... from error', the root is the cause, with its own location."""
     text = (
         "py4j.Py4JException: x Return Message: Traceback (most recent call last):\n"
         "  File \"/app/a.py\", line 1, in inner\n    x\nKeyError: 'k'\n\n"
@@ -372,7 +372,7 @@ def test_of_chained_python_errors_the_first_is_the_root() -> None:
 @pytest.mark.parametrize("kind", ["ValueError", "collect.<locals>.PaymentError", "acme.errors.Zahlungsfehler"])
 @pytest.mark.parametrize("frames", ["", "\tat org.apache.spark.A.b(A.scala:1)\n"])
 def test_a_python_message_does_not_take_over_the_root_cause(kind: str, frames: str) -> None:
-    """Whatever its lines look like: the error is the line behind the frames."""
+    """The error is the line after the frames, whatever the lines of the message look like."""
     message = "payment failed\nCaused by: com.acme.Bank: no money\njava.lang.Error: x\nmore\n"
     text = (
         "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
@@ -384,7 +384,7 @@ def test_a_python_message_does_not_take_over_the_root_cause(kind: str, frames: s
 
 
 def test_a_java_message_does_not_take_over_the_root_cause() -> None:
-    """A cause follows a frame."""
+    """A cause must follow a frame."""
     text = (
         "a.B: first\nCaused by: no.Such: thing\n\tat a.B.c(B.java:1)\n"
         "Caused by: c.D: second\nCaused by: no.Such: thing\n\tat c.D.e(D.java:2)\n\t... 3 more\n"
@@ -428,7 +428,7 @@ Current thread 0x00007f20e7e6ab80 (most recent call first):
     ],
 )
 def test_a_python_worker_that_crashed_is_the_root_cause(rest: str, says: str, location: str | None, label: str) -> None:
-    """The end of its socket's stream is not; where the exit code says that it was killed, memory is."""
+    """The end of its socket's stream is not the cause; an exit code of a kill means memory."""
     found = Diagnostics([TypeEnricher()]).of_text(CRASHED.format(rest=rest))
     cause = f"org.apache.spark.SparkException: Python worker exited unexpectedly (crashed){says}"
     assert found.attributes["failure.root_cause"] == cause
@@ -437,7 +437,7 @@ def test_a_python_worker_that_crashed_is_the_root_cause(rest: str, says: str, lo
 
 
 def test_a_wrapper_gives_way_with_its_state() -> None:
-    """Class and SQLSTATE are those of one exception."""
+    """Error class and SQLSTATE belong to one exception."""
     text = (
         "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] reading. SQLSTATE: KD001\n\tat a.B.c(B.java:1)\n"
         "Caused by: org.apache.spark.SparkRuntimeException: [CANNOT_PARSE_JSON_FIELD] Cannot. SQLSTATE: 2203G\n"

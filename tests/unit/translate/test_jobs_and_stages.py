@@ -1,4 +1,4 @@
-"""Jobs and stage attempts: told where they stand alone, quiet in a stream, never quiet when they fail."""
+"""Jobs and stage attempts: reported in batch applications, in streams only if they fail or by a setting."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def translate(*records: dict[str, Any], **config: Any) -> list[Event]:
     return [event for record in records for event in translator.translate(decoded(record))]
 
 
-def test_a_batch_job_is_told_from_start_to_finish() -> None:
-    """Two status changes, with what the job is for."""
+def test_batch_job_is_reported_from_start_to_finish() -> None:
+    """Two status changes, with the origin of the job."""
     started, finished = translate(job_start(**BATCH), job_end())
     assert started.body == "Job 4 (nightly report) started"
     assert (finished.attributes["status.old"], finished.attributes["status.new"]) == ("RUNNING", "FINISHED")
@@ -55,7 +55,7 @@ def test_a_batch_job_is_told_from_start_to_finish() -> None:
 
 
 def test_a_batch_job_that_fails_has_a_status_and_a_failure() -> None:
-    """Both name the cause."""
+    """Both events name the cause."""
     _, status, failure = translate(job_start(), job_end(failure=FAILED))
     assert (status.attributes["status.new"], status.severity) == ("FAILED", Severity.ERROR)
     assert failure.body == "Job 4 failed: java.io.IOException: disk"
@@ -63,7 +63,7 @@ def test_a_batch_job_that_fails_has_a_status_and_a_failure() -> None:
 
 
 def test_jobs_of_a_micro_batch_are_quiet_unless_they_fail() -> None:
-    """A stream runs hundreds an hour; its failures are told all the same, with query and batch."""
+    """A stream runs hundreds of jobs per hour; failures are reported with query and batch."""
     assert translate(job_start(**STREAM), job_end()) == []
     status, failure = translate(job_start(**STREAM), job_end(failure=FAILED))
     assert (status.attributes["status.old"], status.attributes["status.new"]) == ("RUNNING", "FAILED")
@@ -72,18 +72,18 @@ def test_jobs_of_a_micro_batch_are_quiet_unless_they_fail() -> None:
 
 
 def test_jobs_of_a_micro_batch_can_be_switched_on() -> None:
-    """events.streaming-jobs.enabled tells them like any other."""
+    """events.streaming-jobs.enabled reports them like other jobs."""
     told = translate(job_start(**STREAM), job_end(), streaming_jobs=True)
     assert [event.attributes["status.new"] for event in told] == ["RUNNING", "FINISHED"]
 
 
-def test_a_job_is_never_told_twice() -> None:
-    """A start or an end that is repeated makes no second event."""
+def test_job_is_reported_once() -> None:
+    """A repeated start or end makes no second event."""
     assert len(translate(job_start(), job_start(), job_end(), job_end(), job_start(), job_end(failure=FAILED))) == 2
 
 
-def test_the_edges_of_a_stage_are_told_as_the_shim_has_counted_them() -> None:
-    """All run, no longer all run, all have finished: old and new status, and the counts."""
+def test_stage_edges_have_the_counts_of_the_shim() -> None:
+    """Each edge has the old status, the new status, and the counts."""
     records = [
         stage("stage_submitted", properties=BATCH),
         edge("ALL_RUNNING_OR_FINISHED"),
@@ -105,7 +105,7 @@ def test_the_edges_of_a_stage_are_told_as_the_shim_has_counted_them() -> None:
 
 
 def test_edges_that_repeat_or_belong_to_nothing_are_no_events() -> None:
-    """The same status again, a stage that was never submitted, one that is over."""
+    """Examples are an unchanged status, a stage that was never submitted, and a finished stage."""
     submitted, over = stage("stage_submitted"), stage("stage_completed")
     assert translate(edge("ALL_FINISHED")) == []
     assert len(translate(submitted, edge("ALL_FINISHED"), edge("ALL_FINISHED"))) == 1
@@ -113,7 +113,7 @@ def test_edges_that_repeat_or_belong_to_nothing_are_no_events() -> None:
 
 
 def test_stages_of_a_micro_batch_are_quiet_unless_switched_on() -> None:
-    """events.streaming-stages.enabled tells them."""
+    """events.streaming-stages.enabled reports them."""
     records = [stage("stage_submitted", properties=STREAM), edge("ALL_FINISHED")]
     assert translate(*records) == []
     assert len(translate(*records, streaming_stages=True)) == 1
@@ -128,8 +128,8 @@ def test_stages_of_a_micro_batch_are_quiet_unless_switched_on() -> None:
     ],
     ids=["fetch-failed", "aborted", "other"],
 )
-def test_a_failed_attempt_says_whether_spark_tries_it_again(reason: str, severity: Severity, will_retry: bool) -> None:
-    """What is repeated is a warning, the last attempt is an error."""
+def test_failed_attempt_reports_whether_spark_retries(reason: str, severity: Severity, will_retry: bool) -> None:
+    """A retried attempt is a warning, the last attempt is an error."""
     over = stage("stage_completed", failure_reason=reason, task_failure=reason, failed=1)
     (event,) = translate(stage("stage_submitted"), over)
     assert (event.name, event.severity) == ("JobFailureEvent", severity)
@@ -138,13 +138,13 @@ def test_a_failed_attempt_says_whether_spark_tries_it_again(reason: str, severit
 
 
 @pytest.mark.parametrize("reason", [None, "Stage cancelled because SparkContext was shut down", "Job 4 cancelled"])
-def test_a_stage_that_others_took_down_is_no_failure(reason: str | None) -> None:
-    """The job itself tells why."""
+def test_stage_ended_by_another_failure_is_not_reported(reason: str | None) -> None:
+    """The job's event has the cause."""
     assert translate(stage("stage_submitted"), stage("stage_completed", failure_reason=reason)) == []
 
 
 def test_a_lost_executor_is_named_with_its_reason() -> None:
-    """Why the executor went is part of why the stage failed."""
+    """The reason of the executor's loss is part of the stage's failure."""
     gone = {"kind": "executor_removed", "executor_id": "1", "time": START, "reason": "killed by the kernel"}
     lost = (
         "Job aborted due to stage failure: Task 0 in stage 2.0 failed 4 times, most recent failure: "

@@ -1,4 +1,4 @@
-"""Offsets as sources write them: partitions and lag where their form is known, text in any case."""
+"""Offsets of sources: partitions and lag of Kafka's format, and text for any format."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from spark_events.translate.offsets import lag, offset_text, partitions
 
 
 def raw(value: object, quoted: bool = False) -> bytes:
-    """JSON as progress has it, or, in event logs, as a string with JSON in it."""
+    """Return JSON as in a progress, or as a string with JSON in it, as in event logs."""
     text = json.dumps(value, separators=(",", ":"))
     return json.dumps(text).encode() if quoted else text.encode()
 
 
 @pytest.mark.parametrize("quoted", [False, True])
 def test_kafka_s_form_is_read_partition_by_partition(quoted: bool) -> None:
-    """Topics and partitions, in progress and in event logs alike."""
+    """Topics and partitions are read from a progress and from an event log."""
     offsets = {"orders": {"0": 12, "11": 7}, "refunds-eu": {"0": 1}}
     assert partitions(raw(offsets, quoted)) == {"orders-0": 12, "orders-11": 7, "refunds-eu-0": 1}
 
@@ -38,24 +38,24 @@ def test_kafka_s_form_is_read_partition_by_partition(quoted: bool) -> None:
     ],
 )
 def test_other_forms_have_no_partitions(value: object) -> None:
-    """Nothing is read out of what only looks like it."""
+    """Similar formats give no partitions."""
     assert partitions(raw(value)) == {}
     assert lag(raw(value), raw(value)) is None
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"a":{', b"\xff\xfe", b'"\\ud800', b'{"t":{"0":1}} trailing'])
 def test_what_is_no_json_is_no_error(text: bytes) -> None:
-    """A source may write whatever it likes."""
+    """A source may write any text."""
     assert partitions(text) == {}
     assert isinstance(offset_text(text), str)
 
 
 def test_lag_is_what_is_there_and_not_read() -> None:
-    """Over all partitions, also those not begun; a partition that was set back lags behind by nothing."""
+    """All partitions count, also new ones; a partition that was reset to an earlier offset has no lag."""
     reached, available = raw({"t": {"0": 10, "1": 5}}), raw({"t": {"0": 15, "1": 2, "2": 3}})
     assert lag(reached, available) == 8
 
 
-def test_lag_is_unknown_where_the_source_does_not_tell() -> None:
-    """No latest offset, no lag."""
+def test_lag_is_unknown_without_a_latest_offset() -> None:
+    """Without a latest offset there is no lag."""
     assert lag(raw({"t": {"0": 10}}), b"null") is None

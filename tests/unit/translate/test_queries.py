@@ -1,4 +1,4 @@
-"""Streaming queries: one story a query, over all of its runs."""
+"""Streaming queries over all their runs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def change(event: Event) -> tuple[object, object]:
     return event.attributes.get("status.old"), event.attributes["status.new"]
 
 
-def test_a_start_is_told_with_the_time_that_spark_gives() -> None:
-    """The query's own timestamp is when it happened; its id, run and name go with it."""
+def test_start_has_the_time_of_the_query() -> None:
+    """The event has the query's own timestamp, id, run and name."""
     (event,) = translate(query_started())
     assert (event.name, event.severity, event.body) == (
         "JobStatusChangeEvent",
@@ -36,13 +36,13 @@ def test_a_start_is_told_with_the_time_that_spark_gives() -> None:
 
 
 def test_a_timestamp_that_cannot_be_read_is_replaced_by_the_driver_s_clock() -> None:
-    """Better the moment when the shim saw it than none."""
+    """The fallback is the time at which the shim received the event."""
     (event,) = translate(query_started(timestamp="yesterday"))
     assert event.observed_ts_millis == START + 1
 
 
 def test_a_query_without_a_name_is_called_by_its_id() -> None:
-    """The sentence has the beginning of the id, and no attribute claims a name."""
+    """The body has the beginning of the id, and the attribute for the name is missing."""
     (event,) = translate(query_started(query="0123456789ab", name=None))
     assert event.body == "Query '01234567' started"
     assert "spark.streaming.query.name" not in event.attributes
@@ -56,7 +56,7 @@ def test_a_query_that_stops_without_an_exception_is_finished() -> None:
 
 
 def test_a_query_that_fails_has_a_status_and_a_failure() -> None:
-    """Both are errors; the failure carries what is known of the cause, and where the query was."""
+    """Both events are errors and name the cause; the failure has the current batch."""
     failed = query_terminated(exception="java.io.IOException: disk", error_class="DISK")
     *_, status, failure = translate(query_started(), query_progress(6), failed)
     assert change(status) == ("RUNNING", "FAILED")
@@ -69,28 +69,28 @@ def test_a_query_that_fails_has_a_status_and_a_failure() -> None:
 
 
 def test_a_query_that_never_ran_a_batch_fails_at_none() -> None:
-    """No batch is not batch -1."""
+    """The attribute is missing instead of -1."""
     *_, failure = translate(query_started(), query_terminated(exception="a.B: x"))
     assert failure.body == "Query 'clicks' failed: a.B: x"
     assert "spark.streaming.batch.id" not in failure.attributes
 
 
 def test_a_query_that_fails_says_how_far_it_had_come() -> None:
-    """The offsets of the last commit are where the next run goes on."""
+    """The next run continues at the offsets of the last commit."""
     committed = query_progress(6, sources=[{"description": "S", "endOffset": {"logOffset": 6}}])
     *_, failure = translate(query_started(), committed, query_terminated(exception="a.B: x"))
     assert failure.attributes["source.0.offset.committed"] == '{"logOffset":6}'
 
 
 def test_the_end_of_an_earlier_run_does_not_end_the_present_one() -> None:
-    """Runs are told apart: what comes late of one is not taken for the other."""
+    """Late records of an earlier run do not change the present run."""
     *_, late, last = translate(query_started(), query_started("r2"), query_terminated("r1"), query_terminated("r2"))
     assert (change(late), late.attributes["spark.streaming.query.run_id"]) == (("RUNNING", "FINISHED"), "r1")
     assert (change(last), last.attributes["spark.streaming.query.run_id"]) == (("RUNNING", "FINISHED"), "r2")
 
 
 def test_a_new_run_of_the_same_query_is_a_restart() -> None:
-    """The same id with a new run id goes on from the last status, and is told to be a restart."""
+    """A known id with a new run id continues from the last status and is marked as a restart."""
     *_, event = translate(query_started(), query_terminated(exception="a.B: x"), query_started("r2"))
     assert change(event) == ("FAILED", "RUNNING")
     assert event.body == "Query 'clicks' restarted"
@@ -100,27 +100,27 @@ def test_a_new_run_of_the_same_query_is_a_restart() -> None:
 
 
 def test_another_query_of_the_same_name_is_no_restart() -> None:
-    """Queries are told apart by their id alone."""
+    """Only the id identifies a query."""
     *_, event = translate(query_started(), query_terminated(), query_started("r2", "q2"))
     assert change(event) == (None, "RUNNING")
     assert "query.restart" not in event.attributes
 
 
-def test_a_run_that_was_never_seen_to_start_is_told_as_it_is() -> None:
+def test_end_of_an_unknown_run_is_reported() -> None:
     """The end of an unknown run is an event without an old status."""
     (event,) = translate(query_terminated("r9", "q9"))
     assert change(event) == (None, "FINISHED")
     assert event.attributes["spark.streaming.query.run_id"] == "r9"
 
 
-def test_a_commit_of_a_run_that_was_never_seen_to_start_is_told() -> None:
-    """A batch of an unknown run is committed all the same."""
+def test_commit_of_an_unknown_run_is_reported() -> None:
+    """A commit of an unknown run is reported."""
     (event,) = translate(query_progress(4, "r9", "q9"))
     assert event.name == "BatchCommitEvent"
     assert event.attributes["spark.streaming.query.id"] == "q9"
 
 
 def test_nothing_is_told_twice() -> None:
-    """A start or an end that is repeated makes no second event."""
+    """A repeated start or end makes no second event."""
     events = translate(query_started(), query_started(), query_terminated(), query_terminated(), query_terminated())
     assert [change(event) for event in events] == [(None, "RUNNING"), ("RUNNING", "FINISHED")]

@@ -1,4 +1,4 @@
-"""SQL that fails in the driver, and the reason of the application that fails because of it."""
+"""SQL that fails in the driver, as an event and as the reason of a failed application."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def failures(*records: dict[str, Any]) -> list[Event]:
 
 
 def test_sql_that_fails_without_a_job_is_reported() -> None:
-    """With its class, message and place; a program may catch it, so it is a warning."""
+    """The event has class, message and location; it is a warning, because a program may catch the error."""
     (event,) = failures(ended())
     assert (event.class_scope, event.severity) == ("spark.sql.execution", Severity.WARN)
     assert event.body == f"SQL execution 7 (save at etl.py:9) failed in the driver: {EXISTS}"
@@ -66,7 +66,7 @@ def test_sql_that_fails_without_a_job_is_reported() -> None:
 
 
 def test_a_driver_that_runs_out_of_memory_is_an_error() -> None:
-    """In collect(), say: the jobs have succeeded."""
+    """In collect(), for example, the jobs have succeeded."""
     (event,) = failures(*job(), ended(error=MEMORY))
     assert event.severity is Severity.ERROR
     assert event.attributes["error.type"] == "java.lang.OutOfMemoryError"
@@ -82,14 +82,14 @@ def test_a_driver_that_runs_out_of_memory_is_an_error() -> None:
     ],
 )
 def test_sql_that_fails_for_its_job_is_left_to_the_job(why: dict[str, Any], error: str) -> None:
-    """One failure, one event, in whatever order Spark's threads post the two ends."""
+    """One failure makes one event, in either order of the two ends."""
     start, end = job(failure=why)
     for records in ([start, end, ended(error=error)], [start, ended(error=error), end]):
         assert [event.attributes["spark.entity"] for event in failures(*records)] == ["job"]
 
 
 def test_sql_whose_job_was_cancelled_for_another_reason_is_reported() -> None:
-    """A broadcast that takes too long has Spark cancel its job."""
+    """A broadcast that exceeds its timeout makes Spark cancel its job."""
     cancelled = failure(
         "org.apache.spark.SparkException", "Job 4 cancelled The corresponding broadcast query has failed."
     )
@@ -106,7 +106,7 @@ def test_sql_whose_job_never_ends_is_reported_with_the_application_s_end() -> No
 
 
 def test_an_execution_around_one_that_failed_is_not_reported() -> None:
-    """A command is an execution, and so is the query that it writes."""
+    """A command is an execution, and the query that it writes is another one inside it."""
     assert len(failures(ended(8, root_id=7), ended(7))) == 1
     assert len(failures(ended(7), ended(8))) == 2
 
@@ -117,7 +117,7 @@ def test_sql_of_a_micro_batch_is_left_to_its_query() -> None:
 
 
 def test_sql_that_succeeds_makes_no_event() -> None:
-    """Its record is sent only behind a failure."""
+    """Its record is sent only after a failure."""
     assert failures(ended(error=None)) == []
 
 
@@ -125,7 +125,7 @@ def test_sql_that_succeeds_makes_no_event() -> None:
 
 
 def test_a_failed_application_has_the_reason_of_the_sql_before_it() -> None:
-    """Spark does not tell it with the application's end."""
+    """Spark's event for the application's end lacks the reason."""
     first, last = failures(ended(), application_end("PROGRAM_FAILED"))
     assert last.attributes["spark.entity"] == "application"
     assert last.attributes["error.type"] == first.attributes["error.type"] == "PATH_ALREADY_EXISTS"
@@ -135,26 +135,26 @@ def test_a_failed_application_has_the_reason_of_the_sql_before_it() -> None:
 
 @pytest.mark.parametrize("success", [[ended(8, None)], job(5, "8")])
 def test_a_failure_that_a_success_followed_is_no_reason(success: list[dict[str, Any]]) -> None:
-    """The program has caught it and gone on."""
+    """The program has caught the error and continued."""
     *_, last = failures(ended(), *success, application_end("PROGRAM_FAILED"))
     assert last.attributes["error.type"] == "PROGRAM_FAILED"
     assert "outcome.hint" not in last.attributes
 
 
 def test_an_application_that_finished_has_a_hint_at_most() -> None:
-    """A failed statement proves nothing there."""
+    """A failed statement does not prove that the application failed."""
     assert [event.attributes["spark.entity"] for event in failures(ended(), application_end("STOPPED"))] == ["sql"]
 
 
 def test_its_own_exception_is_the_application_s_reason() -> None:
-    """What the program threw says more than what Spark failed at before."""
+    """The program's own exception explains more than an earlier failure of Spark."""
     own = failure("java.lang.IllegalStateException", "no table")
     *_, last = failures(ended(), application_end("UNCAUGHT_EXCEPTION", failure=own))
     assert last.attributes["error.type"] == "java.lang.IllegalStateException"
 
 
 def test_one_cause_has_one_error_type() -> None:
-    """On the job, its query and the application, whatever Spark wraps it in."""
+    """The job, its query and the application have the same error type, whatever wraps the cause."""
     why = failure("org.apache.spark.SparkArithmeticException", "[DIVIDE_BY_ZERO] no. SQLSTATE: 22012", "DIVIDE_BY_ZERO")
     wrapped = (
         "py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call"
@@ -176,7 +176,7 @@ SYNTAX = (
 
 
 def test_the_shell_s_error_is_the_reason_where_spark_posts_none() -> None:
-    """As for a statement that cannot be parsed."""
+    """An example is a statement that cannot be parsed."""
     (event,) = failures(application_end("SPARK_SQL", exit_code=1, shell_error=SYNTAX))
     assert event.attributes["error.type"] == "PARSE_SYNTAX_ERROR"
     assert "Syntax error at or near 'selec'" in event.body
@@ -184,14 +184,14 @@ def test_the_shell_s_error_is_the_reason_where_spark_posts_none() -> None:
 
 
 def test_the_failure_that_spark_posted_says_more_than_the_shell() -> None:
-    """Where both are of one cause."""
+    """This holds if both have the same cause."""
     *_, last = failures(ended(), application_end("SPARK_SQL", exit_code=1, shell_error=EXISTS))
     assert last.attributes["outcome.hint"] == "SQL execution 7 failed"
     assert last.attributes["error.type"] == "PATH_ALREADY_EXISTS"
 
 
 def test_a_shell_whose_outcome_is_unknown_has_its_error_as_a_hint() -> None:
-    """Spark 3.5 tells no exit code."""
+    """Spark 3.5 reports no exit code."""
     translator = Translator()
     translator.translate(decoded(application_start()))
     (event,) = translator.translate(decoded(application_end("SPARK_SQL", shell_error=SYNTAX)))

@@ -1,4 +1,4 @@
-"""Failed stage attempts: which are told, how badly, and what is said of the cause."""
+"""Failed stage attempts: which are reported, with which severity and cause."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def translate(*records: dict[str, Any]) -> list[Event]:
 
 @pytest.mark.parametrize("reason", [FETCH, FETCH.replace("MetadataFetch", "Fetch"), BARRIER])
 def test_spark_tries_four_times_in_a_row_and_the_fourth_failure_is_final(reason: str) -> None:
-    """Three warnings, then an error: Spark gives the same text to all of them."""
+    """Three warnings, then an error, although Spark gives the same reason for all four."""
     told = translate(*[r for n in range(4) for r in (submitted(attempt=n), completed(reason, attempt=n))])
     assert [event.severity for event in told] == [Severity.WARN] * 3 + [Severity.ERROR]
     assert [event.attributes["failure.will_retry"] for event in told] == [True] * 3 + [False]
@@ -51,7 +51,7 @@ def test_spark_tries_four_times_in_a_row_and_the_fourth_failure_is_final(reason:
 
 @pytest.mark.parametrize("most", [1, 2, 6])
 def test_how_often_spark_tries_is_its_own_setting(most: int) -> None:
-    """``spark.stage.maxConsecutiveAttempts``: which failure is the final one."""
+    """``spark.stage.maxConsecutiveAttempts`` determines the final failure."""
     told = translate(
         *[r for n in range(most) for r in (submitted(attempt=n), completed(FETCH, attempt=n, most_failures=most))]
     )
@@ -60,7 +60,7 @@ def test_how_often_spark_tries_is_its_own_setting(most: int) -> None:
 
 
 def test_a_last_stage_with_a_barrier_is_not_tried_again() -> None:
-    """What it has given to the driver cannot be taken back; Spark says so, with a second end of the same attempt."""
+    """The driver already has results of it; Spark reports that with a second end of the same attempt."""
     reason = BARRIER.replace("ShuffleMapTask", "ResultTask")
     final = (
         f"Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent {reason}"
@@ -76,7 +76,7 @@ def test_a_last_stage_with_a_barrier_is_not_tried_again() -> None:
 
 
 def test_an_attempt_that_works_begins_the_count_anew() -> None:
-    """Only failures in a row count."""
+    """Only consecutive failures count."""
     records = []
     for attempt in range(6):
         records += [submitted(attempt=attempt), completed(None if attempt == 2 else FETCH, attempt=attempt)]
@@ -84,8 +84,8 @@ def test_an_attempt_that_works_begins_the_count_anew() -> None:
     assert [event.attributes["failure.will_retry"] for event in told] == [True] * 5
 
 
-def test_the_stage_that_brought_the_job_down_is_told_and_its_neighbours_are_not() -> None:
-    """Every running stage of the job gets the reason of the one whose task failed."""
+def test_only_the_stage_that_failed_the_job_is_reported() -> None:
+    """Spark fails every running stage of the job with the reason of the stage whose task failed."""
     told = translate(submitted(3), submitted(4), completed(aborted(3), 4, failed=0), completed(aborted(3), 3))
     assert [(event.attributes["spark.stage.id"], event.severity) for event in told] == [(3, Severity.ERROR)]
     assert told[0].body == "Stage 3 [s] failed: java.lang.RuntimeException: the order was cancelled"
@@ -93,9 +93,9 @@ def test_the_stage_that_brought_the_job_down_is_told_and_its_neighbours_are_not(
 
 
 def test_spark_4_gives_the_bare_message_to_all_of_them() -> None:
-    """Of these stages, the one that failed is the one with a task that failed for that reason.
+    """The failed stage is the one with a task that failed for that reason.
 
-    Another one is healthy, also where an attempt of one of its tasks had failed before.
+    The others are healthy, even if an attempt of one of their tasks failed earlier.
     """
     own = f"org.apache.spark.SparkArithmeticException: {BARE}\tat a.B.c(B.java:1)\n"
     records = [submitted(3), submitted(4), completed(BARE, 4, failed=1), completed(BARE, 3, task_failure=own)]
@@ -105,8 +105,8 @@ def test_spark_4_gives_the_bare_message_to_all_of_them() -> None:
     assert event.attributes["exception.type"] == "org.apache.spark.SparkArithmeticException"
 
 
-def test_a_stage_that_fails_without_a_failed_task_is_told() -> None:
-    """A task that cannot even be sent fails its stage."""
+def test_stage_that_fails_without_a_failed_task_is_reported() -> None:
+    """An example is a task that cannot be serialized."""
     reason = "Job aborted due to stage failure: Task not serializable: java.io.NotSerializableException: Foo"
     (event,) = translate(submitted(), completed(reason, failed=0))
     assert event.severity is Severity.ERROR
@@ -128,12 +128,12 @@ def test_a_stage_that_fails_without_a_failed_task_is_told() -> None:
     ],
 )
 def test_what_spark_does_to_stages_of_a_job_that_is_over_is_quiet(reason: str) -> None:
-    """Nothing is broken, or the job itself says what is."""
+    """Nothing is broken, or the job's event has the cause."""
     assert translate(submitted(), completed(reason)) == []
 
 
 def test_a_lost_executor_is_the_cause_of_the_fetch_failure_that_follows() -> None:
-    """Its shuffle files went with it; the text of a fetch failure does not name it."""
+    """The executor's shuffle files were lost with it; the message of a fetch failure does not name it."""
     told = translate(
         removed("1", START - 5_000, "idle"),
         submitted(),
@@ -152,7 +152,7 @@ MISSING = (
 
 
 def test_a_fetch_failure_says_which_executor_was_lost() -> None:
-    """Spark says whose output a task could not fetch; which file of it is missing says less than why."""
+    """Spark names the executor whose output is missing; the reason of its loss explains more than the missing file."""
     gone = removed("1", START - 5, "Command exited with code 137")
     other = removed("2", START + 10, "idle")
     missed = completed(MISSING, lost_executor="1", lost_host="10.0.0.9")
@@ -167,8 +167,8 @@ def test_a_fetch_failure_says_which_executor_was_lost() -> None:
     assert event.attributes["failure.label.type"] == "RESOURCE"
 
 
-def test_a_fetch_failure_before_the_executor_s_removal_is_told_names_it_all_the_same() -> None:
-    """Why it was lost is not known yet; what went wrong with the fetch stays."""
+def test_fetch_failure_before_the_removal_names_the_executor() -> None:
+    """The reason of the loss is not known yet, so the fetch error remains the cause."""
     (event,) = translate(submitted(), completed(MISSING, lost_executor="1"))
     assert event.attributes["failure.executor.id"] == "1"
     assert "cannot fetch the shuffle output of executor 1" in event.body
@@ -176,7 +176,7 @@ def test_a_fetch_failure_before_the_executor_s_removal_is_told_names_it_all_the_
 
 
 def test_a_job_that_fails_of_fetch_failures_says_which_executor_was_lost() -> None:
-    """Its exception names the stage that failed too often."""
+    """The job's exception names the stage that failed too often."""
     message = (
         "Job aborted due to stage failure: ResultStage 3 (count at job.py:9) has failed the maximum allowable number "
         f"of times: 4. Most recent failure reason:\n{MISSING}"
@@ -191,13 +191,13 @@ def test_a_job_that_fails_of_fetch_failures_says_which_executor_was_lost() -> No
 
 
 def test_an_executor_that_was_gone_before_is_no_cause() -> None:
-    """Whoever left before the attempt began has nothing to do with it."""
+    """An executor that was removed before the attempt began is not the cause."""
     (event,) = translate(removed("1", START - 5_000, "idle"), submitted(), completed(FETCH))
     assert "failure.executor.id" not in event.attributes
 
 
 def test_a_lost_executor_is_the_root_cause_and_labelled_as_a_resource() -> None:
-    """The last failure of the task names the executor and why it went."""
+    """The task's last failure names the executor and the reason of its loss."""
     cause = "ExecutorLostFailure (executor 2 exited caused by one of the running tasks) Reason: Command exited with 137"
     (event,) = translate(removed("2", START, None), submitted(), completed(aborted(3, cause)))
     assert event.attributes["error.type"] == "ExecutorLostFailure"
@@ -211,8 +211,8 @@ def edge(seq: int, status: str, time: int, finished: int = 0) -> dict[str, Any]:
     return {"seq": seq, "kind": "stage_tasks", "stage_id": 3, "attempt": 0, "status": status, "time": time, **counts}
 
 
-def test_an_edge_that_is_sent_again_is_no_event() -> None:
-    """Neither a repetition further back nor an older edge: no identifier comes twice."""
+def test_resent_edge_makes_no_event() -> None:
+    """Neither a repeated edge nor an older one makes an event, so no event id is repeated."""
     late = edge(5, "NOT_ALL_RUNNING_OR_FINISHED", START)
     running, over = edge(7, "ALL_RUNNING_OR_FINISHED", START + 1), edge(9, "ALL_FINISHED", START + 2, 2)
     told = translate(submitted(), running, over, running, over, late)
@@ -221,7 +221,7 @@ def test_an_edge_that_is_sent_again_is_no_event() -> None:
 
 @pytest.mark.parametrize("numbered", [True, False], ids=["live", "replay"])
 def test_an_edge_is_never_dated_before_its_predecessor(numbered: bool) -> None:
-    """Nor is it lost: a task that was started again may be reported after the removal that it was started for."""
+    """A restarted task may be reported after the removal that caused the restart; its edge is kept."""
     told = translate(
         submitted(),
         edge(7 * numbered, "ALL_RUNNING_OR_FINISHED", START + 10, 1),
@@ -235,14 +235,14 @@ def test_an_edge_is_never_dated_before_its_predecessor(numbered: bool) -> None:
 
 
 def test_a_clock_that_is_set_back_while_tasks_run_hides_no_edge() -> None:
-    """Records of a driver are in order by their numbers; their times need not be."""
+    """A driver's records are ordered by number; their times may decrease."""
     running, over = edge(7, "ALL_RUNNING_OR_FINISHED", START), edge(9, "ALL_FINISHED", START - 3_600_000, 2)
     told = translate(submitted(), running, over, running, over)
     assert [event.attributes["status.new"] for event in told] == ["ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"]
 
 
 def test_a_long_stage_is_remembered_through_thousands_of_short_ones() -> None:
-    """What is over is forgotten first."""
+    """Finished stages are forgotten first."""
     translator = Translator()
     translator.translate(decoded({**submitted(0), "properties": {"sql.streaming.queryId": "q"}}))
     for stage in range(1, 5_000):

@@ -1,4 +1,4 @@
-"""Which status may follow which."""
+"""Allowed transitions between statuses."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ TABLES = {"application": APPLICATION, "query": QUERY, "job": JOB, "stage": STAGE
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
 def test_every_status_that_may_follow_is_one(table: Transitions) -> None:
-    """The sets are finite and closed, and nothing follows itself."""
+    """Every status in the table has its own entry, and no status follows itself."""
     for status, following in table.items():
         assert following <= table.keys()
         assert status not in following
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_what_may_not_follow_changes_nothing(table: Transitions) -> None:
-    """From nowhere to anywhere; from a status only to what the table says."""
+def test_invalid_transition_changes_nothing(table: Transitions) -> None:
+    """An unknown status may change to any status; a known one only as the table allows."""
     for old, following in table.items():
         for new in table:
             status = Status(table)

@@ -1,4 +1,4 @@
-"""Records to numbered events with identifiers that a repetition does not change."""
+"""Numbering of events, and event ids that are stable under repetition."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def translate(translator: Translator, records: list[dict[str, Any]]) -> list[Eve
 
 
 def test_the_same_records_give_the_same_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing depends on clocks or chance: a second translation, on another day, is equal to the first."""
+    """The translation depends on neither clock nor chance: a second translation gives equal events."""
     first = translate(Translator(), STORY)
     monkeypatch.setattr(time, "time", lambda: 4e9)
     monkeypatch.setattr(time, "time_ns", lambda: 4 * 10**18)
@@ -49,13 +49,13 @@ def test_the_same_records_give_the_same_events(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_events_are_numbered_without_gaps() -> None:
-    """The sequence counts events, from the number that the sidecar was told."""
+    """The sequence counts events from the first number of the sidecar."""
     events = translate(Translator(first_sequence=41), STORY)
     assert [event.sequence for event in events] == list(range(41, 41 + len(events)))
 
 
 def test_identifiers_differ_between_applications_and_attempts() -> None:
-    """The same query in another application, or another attempt of it, is another fact."""
+    """The same query in another application or attempt has other event ids."""
     ids: set[str] = set()
     for who in ({"app_id": "a"}, {"app_id": "b"}, {"app_id": "a", "attempt_id": "2"}):
         translator = Translator()
@@ -64,8 +64,8 @@ def test_identifiers_differ_between_applications_and_attempts() -> None:
     assert len(ids) == 3
 
 
-def test_what_is_restored_makes_no_event_but_is_known() -> None:
-    """A sidecar that was started anew goes on as if it had seen everything, with the same identifiers."""
+def test_restored_records_make_no_event_but_restore_state() -> None:
+    """A restarted sidecar continues as if it had seen all records, with the same event ids."""
     whole = translate(Translator(), STORY)
     for cut in range(len(STORY) + 1):
         told = translate(Translator(), STORY[:cut])
@@ -75,8 +75,8 @@ def test_what_is_restored_makes_no_event_but_is_known() -> None:
         assert translate(second, STORY[cut:]) == whole[len(told) :]
 
 
-def test_what_was_restored_and_comes_again_is_not_told_again() -> None:
-    """Restored facts that are still in the driver's queue are recognised."""
+def test_restored_records_that_are_resent_make_no_event() -> None:
+    """Restored records that are still in the driver's queue make no event."""
     translator = Translator()
     for record in (application_start(), query_started()):
         translator.restore(decoded(record))
@@ -84,22 +84,22 @@ def test_what_was_restored_and_comes_again_is_not_told_again() -> None:
 
 
 def test_restoring_uses_up_no_numbers() -> None:
-    """The next event has the number that the predecessor had come to."""
+    """The next event has the predecessor's next number."""
     translator = Translator(first_sequence=7)
     translator.restore(decoded(application_start()))
     assert translator.next_sequence == 7
 
 
 def test_records_without_meaning_make_no_event() -> None:
-    """Unknown kinds, the JVM's last word and executors that go are passed over."""
+    """Unknown kinds, the JVM's shutdown and removed executors make no event."""
     translator = Translator()
     assert translator.translate(Unknown(seq=3)) == []
     assert translator.translate(decoded({"kind": "jvm_shutdown"})) == []
     assert translator.translate(decoded({"kind": "executor_removed", "executor_id": "1", "time": 2})) == []
 
 
-def test_drops_are_told_with_their_count() -> None:
-    """What the shim could not keep is said, with how many of which kind."""
+def test_drops_are_reported_with_their_count() -> None:
+    """The body has the number of lost records of each kind."""
     (event,) = translate(Translator(), [{"kind": "dropped", "at": START, "records": {"job_end": 2, "job_start": 1}}])
     assert (event.name, event.severity.value) == ("EventsDroppedEvent", "WARN")
     assert event.attributes["dropped.count"] == 3
@@ -121,8 +121,8 @@ def test_drops_are_told_with_their_count() -> None:
         ("elsewhere", "unknown", "2 records were lost for an unknown reason (2 job_end)"),
     ],
 )
-def test_drops_are_told_with_their_cause(where: str, reason: str, said: str) -> None:
-    """Only where a queue was full it helps to make it larger."""
+def test_drops_are_reported_with_their_cause(where: str, reason: str, said: str) -> None:
+    """Each cause has its own reason, because only a full queue can be fixed by enlarging it."""
     record = {"kind": "dropped", "at": START, "where": where, "records": {"job_end": 2}}
     (event,) = translate(Translator(), [record])
     assert event.attributes["dropped.reason"] == reason

@@ -1,4 +1,4 @@
-"""The user's own code in a stack trace, by what was submitted."""
+"""Detection of the user's own code in stack traces."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LIBRARIES = [
         (UserCode(f"{SUBMIT} --class Orders orders.jar"), ["Orders$", "Tax"], ["com.nvidia.A"]),
         (UserCode(f"{SUBMIT} --class com.github.me.A a.jar"), ["com.github.me.B"], ["com.github.other.A"]),
         (UserCode(f"{SUBMIT} --class org.apache.spark.repl.Main"), ["$line14.$read$$iw"], ["org.apache.spark.A", "B"]),
-        # Where only a manifest names the class, and in a JVM that is a platform's: nothing is known.
+        # The main class is unknown if only a manifest names it, and in the JVM of a platform.
         (UserCode(f"{SUBMIT} orders.jar"), [], ["com.acme.A", "com.nvidia.A", "A"]),
         (UserCode("com.databricks.Daemon", namespaces=["databricks"]), ["$line1.$read"], ["com.databricks.A"]),
         (UserCode("/opt/app.jar --class com.acme.A"), [], ["com.acme.A"]),
@@ -48,20 +48,20 @@ LIBRARIES = [
 def test_classes_of_the_main_class_s_organisation_are_the_user_s(
     code: UserCode, own: list[str], others: list[str]
 ) -> None:
-    """And what is typed into a shell; every other class is a library's."""
+    """Code typed into a shell is the user's, too; every other class is a library's."""
     assert [name for name in (*own, *others) if code.is_own_class(name)] == own
 
 
 @pytest.mark.parametrize("file", LIBRARIES)
 def test_installed_packages_are_libraries(file: str) -> None:
-    """Wherever they are installed, and in whatever archive they were shipped."""
+    """This holds in any folder and any archive."""
     assert UserCode().innermost([JOB, file]) == 0
     assert UserCode().innermost([file]) is None
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """A zip with a package that pip installed there, and a module of the user's."""
+    """A zip with a package installed by pip and a module of the user."""
     path = tmp_path / "jobs.zip"
     with zipfile.ZipFile(path, "w") as made:
         made.writestr("requests-2.0.dist-info/RECORD", "requests/api.py,sha256=x,1\nrequests-2.0.dist-info/RECORD,,\n")
@@ -72,7 +72,7 @@ def archive(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "/no/other.zip,{}"])
 def test_a_submitted_zip_is_looked_into(archive: Path, form: str) -> None:
-    """What pip installed into it is a library, the rest is the user's, also where it is copied to executors."""
+    """Packages that pip installed are libraries, other files are the user's, also in copies on executors."""
     code = UserCode(py_files=form.format(archive).split(","))
     files = [JOB, *(f"/tmp/userFiles-1/jobs.zip/{name}" for name in ("orders/tax.py", "requests/api.py"))]
     assert code.innermost(files) == 1
@@ -81,15 +81,15 @@ def test_a_submitted_zip_is_looked_into(archive: Path, form: str) -> None:
 
 @pytest.mark.parametrize("py_files", [[], ["hdfs://n/jobs.zip"], ["/no/jobs.zip"], ["https://x/jobs.zip"]])
 def test_a_zip_that_cannot_be_looked_into_is_the_user_s_where_spark_called_it(py_files: list[str]) -> None:
-    """Else a frame outside of it is the safe answer."""
+    """If Spark called another file first, the location is outside the zip."""
     code = UserCode(py_files=py_files)
     own, other = "/tmp/u/jobs.zip/orders/tax.py", "/tmp/u/deps.zip/requests/api.py"
     assert code.innermost([own, own, other]) == 1
     assert code.innermost([JOB, own, other]) == 0
 
 
-def test_what_is_no_zip_is_not_waited_for(tmp_path: Path) -> None:
-    """A folder, a damaged file: as if it could not be read."""
+def test_unreadable_zip_does_not_block(tmp_path: Path) -> None:
+    """A folder and a damaged file are treated as an unreadable zip."""
     (tmp_path / "folder.zip").mkdir()
     (tmp_path / "damaged.zip").write_bytes(b"PK")
     code = UserCode(py_files=[str(path) for path in tmp_path.iterdir()])

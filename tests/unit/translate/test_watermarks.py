@@ -1,4 +1,4 @@
-"""IDLE and ACTIVE are about watermarks: edges, after a timeout, with who holds back whom."""
+"""Idle watermarks: status changes after a timeout, and the sources that hold back a watermark."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ NOON = 1_795_262_400_000  # 2026-11-21T12:00:00Z
 
 
 def iso(seconds: float) -> str:
-    """Seconds after noon, as Spark writes a time."""
+    """Return a time, in seconds after noon, in Spark's format."""
     return datetime.fromtimestamp(NOON / 1000 + seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
 class Query:
-    """A query with a watermark; times are seconds after noon, IDLE comes after ten of them."""
+    """A query with a watermark and an idle timeout of 10 s; times are seconds after noon."""
 
     def __init__(self, idle_timeout: float = 10.0, policy: str | None = None) -> None:
         self.translator = Translator(TranslateConfig(watermark=WatermarkConfig(idle_timeout=idle_timeout)))
@@ -35,12 +35,12 @@ class Query:
             self.job(0)
 
     def tell(self, record: dict[str, Any], seen_at: int = 0) -> list[Event]:
-        """A record, as a replay has it unless the shim has seen it at some time."""
+        """Translate a record, without a time of the shim as in a replay, unless one is given."""
         events = self.translator.translate(decoded({**record, "at": seen_at}))
         return [event for event in events if event.name == "WatermarkStatusChangeEvent"]
 
     def job(self, second: float, batch: int | None = None) -> list[Event]:
-        """A job of the next batch begins."""
+        """Start a job of the next batch."""
         number = self.number + 1 if batch is None else batch
         properties = {**self._properties, "streaming.sql.batchId": str(number)}
         self.job_number = getattr(self, "job_number", 0) + 1
@@ -57,7 +57,7 @@ class Query:
         late: int = 0,
         offsets: Sequence[Any] = (),
     ) -> list[Event]:
-        """A batch with so many rows from each source; watermark and newest event are seconds, too."""
+        """Commit a batch with this many rows from each source; watermark and newest event are in seconds."""
         self.number += 1
         event_time = {} if watermark is None else {"watermark": iso(watermark)}
         if newest is not None:
@@ -78,7 +78,7 @@ class Query:
         )
 
     def nothing(self, second: float) -> list[Event]:
-        """Spark says that it has found nothing to do."""
+        """Report a trigger without data."""
         return self.tell({"kind": "query_idle", "id": "q1", "run_id": "r1", "timestamp": iso(second)})
 
     def tick(self, second: float) -> list[Event]:
@@ -94,7 +94,7 @@ class Query:
 
 
 def edges(events: list[Event]) -> list[tuple[Any, Any, Any]]:
-    """Subject, index of the source, new status."""
+    """Return subject, index of the source and new status of each event."""
     return [
         (e.attributes["watermark.subject"], e.attributes.get("source.index"), e.attributes["status.new"])
         for e in events
@@ -102,7 +102,7 @@ def edges(events: list[Event]) -> list[tuple[Any, Any, Any]]:
 
 
 def about(events: list[Event], subject: str, index: int | None = None) -> Event:
-    """The one event about a subject."""
+    """Return the only event about a subject."""
     (found,) = [
         event
         for event in events
@@ -113,24 +113,24 @@ def about(events: list[Event], subject: str, index: int | None = None) -> Event:
 
 @pytest.fixture
 def query() -> Query:
-    """Triggers a second apart have shown its period; the last was at second 2."""
+    """A query with a known trigger period of one second; its last trigger was at second 2."""
     made = Query()
     for second in range(3):
         assert made.batch(second, second - 11, 5, newest=second) == []
     return made
 
 
-# --- edges and hysteresis -----------------------------------------------------------------------
+# --- status changes -----------------------------------------------------------------------------
 
 
 def test_a_watermark_that_moves_is_no_event(query: Query) -> None:
-    """ACTIVE is what it is anyway."""
+    """A new query is ACTIVE already."""
     for second in range(3, 100):
         assert query.batch(second, second - 11, 5, newest=second) == []
 
 
-def test_what_stands_still_is_idle_once_and_since_when(query: Query) -> None:
-    """After the timeout, not before; once, however long it lasts; with the moment since when."""
+def test_unchanged_watermark_is_reported_idle_once(query: Query) -> None:
+    """One event after the timeout, with the time of the last change."""
     assert query.tick(11.9) == []
     told = query.tick(12)
     assert sorted(edges(told), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
@@ -140,8 +140,8 @@ def test_what_stands_still_is_idle_once_and_since_when(query: Query) -> None:
     assert query.tick(500) == []
 
 
-def test_what_moves_again_is_active(query: Query) -> None:
-    """The edge back with how long it took, and from then on the whole timeout again."""
+def test_watermark_that_moves_again_is_active(query: Query) -> None:
+    """The event has the duration of the pause, and the timeout starts again."""
     query.tick(12)
     told = query.batch(20, 10, 5, newest=20)
     assert sorted(edges(told), key=str) == [("query", None, "ACTIVE"), ("source", 0, "ACTIVE")]
@@ -151,8 +151,8 @@ def test_what_moves_again_is_active(query: Query) -> None:
     assert len(query.tick(30)) == 2
 
 
-def test_a_sentence_says_it_without_the_attributes(query: Query) -> None:
-    """Who, of which query, for how long."""
+def test_body_is_understandable_without_attributes(query: Query) -> None:
+    """The body names the subject, the query and the duration."""
     told = query.tick(12)
     assert about(told, "source", 0).body == "Source 0 (S0) of query 'clicks' has had no new data for 10 s"
     assert about(told, "query").body == (
@@ -164,23 +164,23 @@ def test_a_sentence_says_it_without_the_attributes(query: Query) -> None:
     )
 
 
-def test_time_is_asked_for_when_it_is_needed(query: Query) -> None:
-    """The sidecar must wake up for an edge though no record comes."""
+def test_deadline_is_set_for_the_next_event(query: Query) -> None:
+    """The deadline makes the sidecar wake up without a record."""
     assert query.next_deadline == NOON + 12_000
     query.tick(12)
     assert query.next_deadline is None
 
 
 def test_idle_reports_by_themselves_change_nothing(query: Query) -> None:
-    """Spark repeats that there is nothing to do; the edge comes once, when its time is up."""
+    """Spark repeats its idle report; the event is made once, after the timeout."""
     told = [event for second in range(3, 60) for event in query.nothing(second)]
     assert sorted(edges(told), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
     assert {event.observed_ts_millis for event in told} == {NOON + 12_000}
 
 
 @pytest.mark.parametrize("density", [0.25, 1.0, 7.0, 1000.0])
-def test_edges_are_the_same_however_often_time_is_looked_at(density: float) -> None:
-    """Dense ticks, sparse ticks or none: the same edges with the same identifiers, in the same order."""
+def test_events_do_not_depend_on_the_frequency_of_ticks(density: float) -> None:
+    """Frequent ticks, rare ticks and no ticks give the same events with the same ids in the same order."""
 
     def story(step: float | None) -> list[tuple[str, int]]:
         query, told, now = Query(), [], 0.0
@@ -206,11 +206,11 @@ def test_edges_are_the_same_however_often_time_is_looked_at(density: float) -> N
     assert len(set(plain)) == len(plain)
 
 
-# --- who holds the watermark back ---------------------------------------------------------------
+# --- sources that hold back the watermark -------------------------------------------------------
 
 
 def two_sources(policy: str | None = None) -> tuple[Query, list[Event]]:
-    """Source 1 falls silent at second 3; under ``max`` the watermark goes on without it."""
+    """Source 1 is silent from second 3; under ``max``, the watermark moves without it."""
     query = Query(policy=policy)
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)
@@ -223,7 +223,7 @@ def two_sources(policy: str | None = None) -> tuple[Query, list[Event]]:
 
 @pytest.mark.parametrize("policy", [None, "min", "MIN"])
 def test_a_silent_source_that_holds_the_watermark_back_is_a_warning(policy: str | None) -> None:
-    """The others bring rows, the watermark stands still: the event says who is to blame, and how far it lags."""
+    """Other sources deliver rows but the watermark does not move: the event names the silent source and the lag."""
     _, told = two_sources(policy)
     source, own = about(told, "source", 1), about(told, "query")
     assert (source.severity, own.severity) == (Severity.WARN, Severity.WARN)
@@ -243,8 +243,8 @@ def test_a_silent_source_that_holds_the_watermark_back_is_a_warning(policy: str 
     assert len(told) == 2
 
 
-def test_under_max_nobody_holds_the_watermark_back() -> None:
-    """The fastest source decides: the silent one is idle, and that is all."""
+def test_under_max_no_source_holds_back_the_watermark() -> None:
+    """The fastest source determines the watermark; the silent one is only idle."""
     _, told = two_sources("max")
     assert edges(told) == [("source", 1, "IDLE")]
     assert told[0].severity is Severity.INFO
@@ -253,15 +253,15 @@ def test_under_max_nobody_holds_the_watermark_back() -> None:
 
 
 def test_a_source_that_never_brought_anything_holds_back() -> None:
-    """Spark's watermark is at 1970 until each input has brought a row."""
+    """Spark's watermark is at 1970 until each input has delivered a row."""
     query = Query()
     told = [e for s in range(20) for e in query.batch(s, -NOON / 1000, 5, 0, newest=s)]
     assert about(told, "source", 1).attributes["watermark.held_back_by"] == "source 1 (S1)"
     assert "watermark.lag_ms" not in about(told, "source", 1).attributes
 
 
-def test_a_source_that_the_others_had_to_reach_first_holds_back_from_then_on() -> None:
-    """While the others lag behind the silent one the watermark moves; the blame begins when it stops."""
+def test_source_holds_back_only_once_the_watermark_stops() -> None:
+    """While the others lag behind the silent source, the watermark moves; it is held back from when it stops."""
     query = Query()
     for second in range(3):
         query.batch(second, -110 + second, 5, 5, newest=second)
@@ -273,7 +273,7 @@ def test_a_source_that_the_others_had_to_reach_first_holds_back_from_then_on() -
 
 
 def test_two_silent_sources_are_both_named() -> None:
-    """Whoever is silent may be the one: both are."""
+    """Either silent source may hold back the watermark, so both are named."""
     query = Query()
     told = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, 5, newest=s)]
     told += [e for s in range(3, 20) for e in query.batch(s, -8, 5, 0, 0, newest=s)]
@@ -281,7 +281,7 @@ def test_two_silent_sources_are_both_named() -> None:
 
 
 def test_a_silent_source_of_a_union_with_one_watermark_is_not_blamed() -> None:
-    """Where the watermark is taken behind the union, it moves, and nobody holds it back."""
+    """If the watermark is defined after the union, it moves and is not held back."""
     query = Query()
     told = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
     told += [e for s in range(3, 40) for e in query.batch(s, s - 11, 5, 0, newest=s)]
@@ -289,8 +289,8 @@ def test_a_silent_source_of_a_union_with_one_watermark_is_not_blamed() -> None:
     assert told[0].severity is Severity.INFO
 
 
-def test_rows_that_are_no_newer_blame_nobody() -> None:
-    """A watermark that stands still because event time does is a warning, but no source's fault."""
+def test_rows_without_newer_event_time_blame_no_source() -> None:
+    """A watermark that stops because event time stops is a warning without a source."""
     query = Query()
     told = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
     told += [e for s in range(3, 30) for e in query.batch(s, -8, 5, 0, newest=2)]
@@ -302,7 +302,7 @@ def test_rows_that_are_no_newer_blame_nobody() -> None:
 
 
 def test_a_query_without_any_rows_is_idle_without_a_warning() -> None:
-    """Night-time is no fault: nobody is held back."""
+    """A query without rows, as at night, holds back no watermark."""
     query = Query()
     told = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, newest=s)]
     told += [e for s in range(3, 20) for e in query.batch(s, -8, 0, 0)]
@@ -312,7 +312,7 @@ def test_a_query_without_any_rows_is_idle_without_a_warning() -> None:
 
 
 def test_one_row_before_silence_is_no_warning() -> None:
-    """Of the rows of the last batch nobody knows whether they would have moved the watermark."""
+    """It is unknown whether the rows of the last batch would have moved the watermark."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, newest=second)
@@ -320,8 +320,8 @@ def test_one_row_before_silence_is_no_warning() -> None:
     assert {event.severity for event in query.tick(100)} == {Severity.INFO}
 
 
-def test_after_a_silent_night_the_one_that_stays_away_is_named() -> None:
-    """One input comes back, the other does not: the query is ACTIVE with it, then IDLE again, held back."""
+def test_source_that_does_not_return_is_named() -> None:
+    """One input returns, the other does not: the query is ACTIVE, then IDLE again and held back."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)
@@ -340,11 +340,11 @@ def test_after_a_silent_night_the_one_that_stays_away_is_named() -> None:
     assert told[0].attributes["idle.since_millis"] == NOON + 3000
 
 
-# --- rows lost as late --------------------------------------------------------------------------
+# --- late rows ----------------------------------------------------------------------------------
 
 
 def test_rows_lost_when_an_input_comes_back_are_a_warning() -> None:
-    """Under ``max`` the watermark has passed what the returning source brings."""
+    """Under ``max``, the watermark has passed the rows of the returning source."""
     query, _ = two_sources("max")
     (back,) = query.batch(30, 20, 5, 40, newest=30, late=40)
     assert edges([back]) == [("source", 1, "ACTIVE")]
@@ -352,8 +352,8 @@ def test_rows_lost_when_an_input_comes_back_are_a_warning() -> None:
     assert "40 rows were dropped as late" in back.body
 
 
-def test_rows_lost_before_are_not_laid_at_the_door_of_who_comes_back() -> None:
-    """Only what this batch has dropped counts."""
+def test_earlier_late_rows_are_not_counted_on_return() -> None:
+    """Only rows dropped in this batch count."""
     query = Query(policy="max")
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)
@@ -371,7 +371,7 @@ def kafka(*offsets: int) -> dict[str, dict[str, int]]:
 
 
 def test_partitions_go_silent_one_by_one() -> None:
-    """Kafka's offsets tell of each partition; one of them holds nothing back."""
+    """Kafka's offsets are per partition; a single silent partition holds back no watermark."""
     query, told = Query(), []
     for second in range(60):
         moving = kafka(second, min(second, 10), min(second, 25))
@@ -388,7 +388,7 @@ def test_partitions_go_silent_one_by_one() -> None:
 
 
 def test_a_partition_that_is_gone_is_not_idle() -> None:
-    """What the offsets no longer name is no longer waited for; a new one is waited for from its beginning."""
+    """A partition missing from the offsets is not tracked; a new one is tracked from its first offset."""
     query, told = Query(), []
     for second in range(30):
         offsets = kafka(second, second) if second < 5 else kafka(second)
@@ -401,11 +401,11 @@ def test_a_partition_that_is_gone_is_not_idle() -> None:
     ]
 
 
-# --- what is not idleness -----------------------------------------------------------------------
+# --- pauses that are not idleness ---------------------------------------------------------------
 
 
 def test_a_query_without_a_watermark_is_never_idle() -> None:
-    """No event time, no idleness."""
+    """Without event time there is no idle status."""
     query = Query()
     for second in (0, 1, 2):
         query.batch(second, None, 5)
@@ -417,9 +417,9 @@ def test_a_query_without_a_watermark_is_never_idle() -> None:
 @pytest.mark.parametrize("first", [1, 25, 299])
 @pytest.mark.parametrize("dense", [False, True])
 def test_a_trigger_that_fires_seldom_never_flaps(first: int, dense: bool) -> None:
-    """Every five minutes with data every time, and a timeout of one minute: no edge, from the start on.
+    """A trigger every five minutes with data, and a timeout of one minute, make no event.
 
-    The first gap is whatever is left until a whole multiple of the interval.
+    The first gap may be shorter than the interval, because later triggers fire at multiples of it.
     """
     query, told = Query(idle_timeout=60), []
     for at in (0, *[first + 300 * n for n in range(12)]):
@@ -431,7 +431,7 @@ def test_a_trigger_that_fires_seldom_never_flaps(first: int, dense: bool) -> Non
 
 
 def test_a_source_that_a_seldom_trigger_has_not_found_is_idle() -> None:
-    """One look that finds nothing is enough, if the timeout is over: since then, not since the look."""
+    """One trigger without data suffices after the timeout; the event is dated at the end of the timeout."""
     query = Query(idle_timeout=60)
     for at in range(0, 1500, 300):
         assert query.batch(at, at - 310, 5, 5, newest=at) == []
@@ -441,7 +441,7 @@ def test_a_source_that_a_seldom_trigger_has_not_found_is_idle() -> None:
 
 
 def test_silence_between_seldom_triggers_is_no_idleness_before_three_of_them() -> None:
-    """Without a word of Spark three periods must pass, however short the timeout is."""
+    """Without reports of Spark, three periods must pass, however short the timeout is."""
     query = Query(idle_timeout=60)
     for at in range(0, 1500, 300):
         query.batch(at, at - 310, 5, newest=at)
@@ -450,7 +450,7 @@ def test_silence_between_seldom_triggers_is_no_idleness_before_three_of_them() -
 
 
 def test_a_batch_that_runs_is_not_idleness(query: Query) -> None:
-    """While its jobs run Spark does not look for data: nobody knows who would be silent."""
+    """While a batch runs, Spark does not look for data, so silence means nothing."""
     query.job(2.5)
     assert query.next_deadline is None
     assert query.tick(500) == []
@@ -458,7 +458,7 @@ def test_a_batch_that_runs_is_not_idleness(query: Query) -> None:
 
 
 def test_what_came_while_a_batch_ran_is_in_the_next_one() -> None:
-    """A source that the long batch did not have is judged by what Spark finds after it."""
+    """A source without rows in the long batch is judged by the next batch."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, 5, newest=second)
@@ -470,7 +470,7 @@ def test_what_came_while_a_batch_ran_is_in_the_next_one() -> None:
 
 
 def test_after_a_long_batch_silence_counts_again() -> None:
-    """If nothing follows it, the query is idle like any other."""
+    """If no batch follows, the query becomes idle after the timeout."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, newest=second)
@@ -481,7 +481,7 @@ def test_after_a_long_batch_silence_counts_again() -> None:
 
 @pytest.mark.parametrize(("timeout", "patience"), [(10, 600), (120, 1200)])
 def test_a_query_that_says_nothing_at_all_is_idle_in_the_end(timeout: int, patience: int) -> None:
-    """Before its trigger's period is known, ten timeouts must pass, and ten minutes."""
+    """While the trigger period is unknown, ten timeouts and ten minutes must pass."""
     query = Query(idle_timeout=timeout)
     query.batch(0, -10, 5, newest=0)
     assert query.tick(patience - 1) == []
@@ -489,7 +489,7 @@ def test_a_query_that_says_nothing_at_all_is_idle_in_the_end(timeout: int, patie
 
 
 def test_a_report_that_there_is_nothing_to_do_is_proof_enough() -> None:
-    """Spark has looked and found nothing: no more patience than the timeout is needed."""
+    """Spark has looked for data and found none, so only the timeout must pass."""
     query = Query()
     query.batch(0, -10, 5, newest=0)
     assert query.nothing(9) == []
@@ -502,7 +502,7 @@ def test_a_report_that_there_is_nothing_to_do_is_proof_enough() -> None:
 
 
 def test_a_query_that_is_over_falls_idle_no_more(query: Query) -> None:
-    """Behind its end a query has no watermark, whatever comes late."""
+    """A finished query has no watermark; late records make no event."""
     assert query.end() == []
     assert query.next_deadline is None
     assert query.batch(3, -7, 5) == []
@@ -518,7 +518,7 @@ def test_a_query_that_is_over_falls_idle_no_more(query: Query) -> None:
 def test_an_end_without_a_date_has_the_edges_before_the_next_line_of_the_log(
     query: Query, until: float | None, idle: bool
 ) -> None:
-    """As far as the query can have run until then: it would have said something within two of its triggers."""
+    """The query may have run until the next line if fewer than two of its triggers were missed."""
     assert query.nothing(11) == []
     end = query_terminated(at=NOON + 11_000, until=None if until is None else NOON + round(1000 * until))
     *told, over = query.translator.translate(decoded(end))
@@ -529,14 +529,14 @@ def test_an_end_without_a_date_has_the_edges_before_the_next_line_of_the_log(
 
 
 def test_an_application_that_is_over_falls_idle_no_more(query: Query) -> None:
-    """A driver that lives on after its application has no queries."""
+    """After the application's end, the driver's queries make no event."""
     query.tell(application_end(time=NOON + 5000))
     assert query.next_deadline is None
     assert query.tick(10_000) == []
 
 
-def test_a_restart_begins_anew_even_if_the_end_was_not_told(query: Query) -> None:
-    """Of the run before nothing more is waited for; the new run has its own edges."""
+def test_restart_without_a_known_end_starts_over(query: Query) -> None:
+    """The earlier run is closed, and the new run has its own events."""
     query.tell(query_started("r2"))
     assert query.next_deadline is None
     assert query.tick(1000) == []
@@ -546,8 +546,8 @@ def test_a_restart_begins_anew_even_if_the_end_was_not_told(query: Query) -> Non
     assert own.attributes["spark.streaming.query.run_id"] == "r2"
 
 
-def test_progress_that_is_told_twice_or_late_moves_nothing(query: Query) -> None:
-    """Neither a repetition nor an older batch is news."""
+def test_repeated_or_late_progress_changes_nothing(query: Query) -> None:
+    """Neither a repeated nor an older batch changes a status."""
     query.tick(12)
     for number in (2, 1, 0):
         query.number = number - 1
@@ -555,7 +555,7 @@ def test_progress_that_is_told_twice_or_late_moves_nothing(query: Query) -> None
 
 
 def test_a_clock_that_ran_ahead_never_leads_to_the_same_edge_twice(query: Query) -> None:
-    """A tick may come before the records of its time: edges stay in order, each with its own identifier."""
+    """A tick may precede the records of its time: events stay in order, each with its own id."""
     told = []
     for second in range(3, 60, 3):
         told += query.tick(second + 50)
@@ -572,9 +572,9 @@ def test_a_clock_that_ran_ahead_never_leads_to_the_same_edge_twice(query: Query)
 DAY = 86_400
 
 
-def test_a_clock_that_was_set_back_is_not_waited_for(query: Query) -> None:
-    """What moved while it was a day ahead has not been quiet for a day less than nothing."""
-    # As far as anybody can tell, a day has passed.
+def test_clock_set_back_does_not_delay_events(query: Query) -> None:
+    """Changes dated a day ahead are redated to the corrected time."""
+    # The tracker cannot distinguish this from a day that has passed.
     assert len(query.batch(DAY + 3, -8, 5, newest=3)) == 4
     assert query.nothing(5) == []
     told = query.nothing(16)
@@ -583,8 +583,8 @@ def test_a_clock_that_was_set_back_is_not_waited_for(query: Query) -> None:
     assert "for 10 s" in about(told, "query").body
 
 
-def test_nor_is_it_by_what_was_idle_then(query: Query) -> None:
-    """Its times are of the clock that is right again, and of the same moment another event is another one."""
+def test_clock_set_back_redates_idle_subjects(query: Query) -> None:
+    """Later events have times of the corrected clock, and a repeated time still gives a new event id."""
     told = query.tick(100)
     assert edges(told) == [("source", 0, "IDLE"), ("query", None, "IDLE")]
     told += query.batch(DAY, 0, 5, newest=20)
@@ -598,7 +598,7 @@ def test_nor_is_it_by_what_was_idle_then(query: Query) -> None:
 
 
 def test_records_that_are_late_are_waited_for() -> None:
-    """Under load Spark's listener bus is behind: what the clock says is compared with what has arrived."""
+    """Under load, records arrive late: the clock is compared with the times of the records that have arrived."""
     query = Query()
     for second in range(3):
         query.batch(second, second - 11, 5, newest=second)
