@@ -20,10 +20,9 @@ from spark_events import Event, EventBuilder
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery
 from spark_events.dispatch.entries import Entries, Entry, worth_of
-from spark_events.dispatch.spool.clerk import Clerk
-from spark_events.dispatch.spool.config import SpoolConfig
-from spark_events.dispatch.spool.database import Database, NewRow
+from spark_events.dispatch.spool.database import SpoolDatabase
 from spark_events.dispatch.spool.spool import Spool
+from spark_events.dispatch.spool.writer import SpoolConfig, SpoolWriter
 from spark_events.event import encode_event
 from spark_events.reporters.reporter import Reporter
 
@@ -73,9 +72,9 @@ def _entries() -> list[Entry]:
 
 def _plain(folder: Path, entries: list[Entry]) -> tuple[_Took, _Took]:
     """Return the time to write all rows, and to write, read and delete them."""
-    rows = [NewRow(e.record, e.event.event_id, worth_of(e.event), 0.0, encode_event(e.event)) for e in entries]
-    database = Database(folder / "plain.db", False, 1 << 30)
-    db = database.connection
+    rows = [(e.record, e.event.event_id, worth_of(e.event), 0.0, encode_event(e.event)) for e in entries]
+    database = SpoolDatabase(folder / "plain.db", False, 1 << 30)
+    db = database._db
     began = _Took.now()
     for first in range(0, _EVENTS, _BATCH):
         with db:
@@ -100,7 +99,7 @@ def _delivered(entries: list[Entry], folder: Path | None, gated: bool) -> _Took:
     store = None
     if folder is not None:
         config = SpoolConfig(directory=str(folder), max_size=1 << 30)
-        store = partial(Spool, 1024, partial(Clerk, "benchmark", "audit", config))
+        store = partial(Spool, 1024, partial(SpoolWriter, "benchmark", "audit", config))
     # A mailbox of the default size would shed events from this burst and appear fast.
     capacity = _EVENTS if folder is None else 1024
     delivery = Delivery("audit", lambda: reporter, DeliveryConfig(timeout=_PATIENCE), capacity, store=store)

@@ -18,10 +18,9 @@ from spark_events.dispatch.dispatcher import DispatcherConfig, EventDispatcher, 
 from spark_events.dispatch.process.config import IsolationConfig
 from spark_events.dispatch.process.reporter import ProcessReporter
 from spark_events.dispatch.selection import SelectionConfig
-from spark_events.dispatch.spool.clerk import Clerk
-from spark_events.dispatch.spool.config import SpoolConfig
-from spark_events.dispatch.spool.drivers import line_of
+from spark_events.dispatch.spool.ownership import driver_identity
 from spark_events.dispatch.spool.spool import Spool
+from spark_events.dispatch.spool.writer import SpoolConfig, SpoolWriter
 from spark_events.errors import ConfigError
 from spark_events.reporters.log import LogReporter
 from spark_events.reporters.registry import reporter_type
@@ -205,7 +204,7 @@ def build(
                 capacity,
                 hooks,
                 application,
-                line_of(driver),
+                driver_identity(driver),
             )
         except Exception as error:
             why = describe(error, settings.confidence(f"{_REPORTER}.{name}").hide)
@@ -328,8 +327,8 @@ def _make(
 ) -> Delivery:
     store: MakeStore | None = None
     if plan.delivery.guarantee == "at-least-once" and application is not None:
-        clerk = partial(Clerk, application, name, plan.spool, driver=driver)
-        store = partial(Spool, capacity, clerk, max_bytes=plan.spool.max_size)
+        writer = partial(SpoolWriter, application, name, plan.spool, driver=driver)
+        store = partial(Spool, capacity, writer, max_bytes=plan.spool.max_size, reporter=name)
     hide = settings.confidence(f"{_REPORTER}.{name}").hide
     slow = threading.Timer(_SLOW_SECONDS, _LOG.warning, [_SLOW, name, _SLOW_SECONDS])
     slow.daemon = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,4 +25,29 @@ def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]
     try:
         yield folder
     finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture
+def freezing_disk(tmp_path: Path) -> Iterator[tuple[Path, Callable[[str], None]]]:
+    """An ext4 file system, and what freezes (``-f``) and thaws (``-u``) it: a frozen one hangs in every write."""
+    folder, image = tmp_path / "disk", tmp_path / "image"
+    folder.mkdir()
+    image.write_bytes(b"")
+    os.truncate(image, 16 << 20)
+
+    def does(*command: str) -> bool:
+        has_it = shutil.which(command[0]) is not None and os.geteuid() == 0
+        return has_it and subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+    def freeze(how: str) -> None:
+        subprocess.run(["fsfreeze", how, str(folder)], check=True)
+
+    mounted = does("mkfs.ext4", "-q", str(image)) and does("mount", "-o", "loop", str(image), str(folder))
+    if not mounted or shutil.which("fsfreeze") is None:
+        pytest.skip("a file system that can be frozen cannot be mounted here")
+    try:
+        yield folder, freeze
+    finally:
+        does("fsfreeze", "-u", str(folder))
         subprocess.run(["umount", "--lazy", str(folder)], check=True)

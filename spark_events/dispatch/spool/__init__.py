@@ -1,1 +1,37 @@
-"""Events on disk, for reporters with ``delivery.guarantee=at-least-once``."""
+"""Disk spool of a reporter with ``delivery.guarantee=at-least-once``.
+
+On disk, below ``spool.directory``::
+
+    shop-3f2a9c01/          application: its name, and a hash of it
+    ├── audit.0.lock        held (flock) by the file's owner; the text identifies the owner's driver
+    ├── audit.0/            file of a dead owner
+    │   ├── events.db       SQLite: events(id, event_id UNIQUE, priority, accepted, event)
+    │   └── events.db-wal
+    ├── audit.1.lock
+    ├── audit.1/            own file: the newest that no process owns, else a new one
+    └── audit.2.corrupt-1767225600000000000/     set aside, never read again
+
+In memory::
+
+    put ─▶ mailbox ─ write ─▶ own file ─ read ─▶ ready ─ take ─▶ taken ─ settle ─▶ row deleted
+           bounded,              ▲               bounded         by the reporter's worker
+           sheds by priority     └─ read last: first the files of dead owners, oldest first
+
+The spool writer, one thread for each spool, makes every access to the disk. The dispatcher and the reporter's worker
+touch memory alone, under one lock that is never held during I/O.
+
+Invariants:
+
+1. A record is acknowledged to the driver once its events are committed to a file, or settled.
+2. A row is deleted only after its event was settled. A crash in between delivers the event again, with the same
+   ``event_id``. A file never holds an ``event_id`` twice.
+3. One process at a time uses a file: the owner of its lock, which ends with the process. While the file's driver is
+   alive, only a sidecar of that driver takes the file.
+4. Rows are read and deleted where they lie: files in the order of their numbers, the own file last; rows in the order
+   of their ids. No row is copied from one file into another.
+5. Newer events never overtake rows that are only on disk. If there are none, the reporter gets its events from the
+   mailbox while the disk fails or hangs.
+6. A file grows to ``spool.max-size`` plus one write; then the lowest priority is shed first, of that the oldest.
+7. A corrupt file is renamed, logged, counted as ``spool-corrupt`` and skipped; no row of it is rescued.
+8. ``accepted = delivered + dropped by reason + spooled + held``, at every moment.
+"""

@@ -1,381 +1,337 @@
-"""A reporter's store on disk: an event that has been written survives this process and its application.
-
-What is put waits in a mailbox until the clerk, the only thread that touches the disk, has written it; until
-then its record is not acknowledged, so that the driver sends it again to a successor. What is written goes
-on to a small window in memory, from which the reporter's worker takes; what does not fit stays on disk alone
-and is read when there is room. So a disk that hangs stops this reporter alone. While the disk cannot be
-written, events pass by it, into the window, and are written as soon as it can be, if they are still there.
-
-Every event has a place, a number that goes up. All that is in memory comes before all that is on disk alone.
-"""
+"""What the threads of a spool share, under one lock: mailbox, events ahead of the reporter, account. No I/O."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple
 
 from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.mailbox import Mailbox
-from spark_events.dispatch.spool.database import Appended, Extent
-from spark_events.dispatch.spool.desk import DiskWorker
-from spark_events.dispatch.spool.inflow import Came
-from spark_events.dispatch.spool.window import Standing, Waiting, Window
+from spark_events.dispatch.spool.database import Appended, SpoolDatabase
+from spark_events.dispatch.spool.ownership import SpoolFolder
 from spark_events.dispatch.store import Counts, dropped_of
 from spark_events.event import Event
 
-__all__ = ["Spool"]
+__all__ = ["Spool", "SpoolFile", "StoredEvent"]
 
-#: So many events are in memory ahead of the reporter, at most.
-_WINDOW = 2_048
-#: What is in memory makes no room on disk: of a small spool it must be a small part. Bytes of the spool for each event.
-_WINDOW_SHARE, _LEAST_WINDOW = 8_192, 64
-#: However small the queue: what is handed over at once finds room in front of a disk that works.
-_FRONT = 1_024
-#: A disk that makes no room in this time is not waited for any longer.
-_STALL_SECONDS = 1.0
-#: A disk that makes room, or writes, in this time keeps up with a burst.
-_QUICK_SECONDS = 0.25
-#: At the end, how long a disk that does not work is waited for, in seconds.
-_LAST_CHANCE_SECONDS = 0.5
+_LOG = logging.getLogger(__name__)
+#: Events that fit into the mailbox, at least; and ahead of the reporter, at most.
+_LEAST_CAPACITY, _MOST_AHEAD = 3_072, 2_048
+#: Fewer are ahead in a small spool, because their rows cannot be shed: one for each of so many bytes.
+_LEAST_AHEAD, _BYTES_AHEAD = 64, 8_192
+#: How long the dispatcher waits for the disk, not again before a write was faster; and the end, if the disk fails.
+_PATIENCE_SECONDS = 0.25
+
+
+@dataclass(slots=True, eq=False)
+class SpoolFile:
+    """One file of the spool."""
+
+    folder: SpoolFolder
+    database: SpoolDatabase | None = None  # open, for the spool writer's thread alone
+    last_id: int = -1  # of the last row when the file was closed; -1 before it was opened
+    read_through: int = 0  # id of the last row that is, or was, in memory
+    deleted_through: int = 0  # id of the last row that was deleted
+    unread: int = -1  # rows that are only on disk; -1 before they were counted
+
+
+class StoredEvent(NamedTuple):
+    """An event in memory that has a row in a file; ``accepted`` in seconds since the epoch."""
+
+    file: SpoolFile
+    id: int
+    event: Event
+    accepted: float
+    weight: int
 
 
 class Spool:
-    """What the threads share: the mailbox in front, the window behind, and the account of everything.
-
-    Args:
-        capacity: how many events wait in memory for the disk.
-        clerk: makes the one that writes and reads.
-        wake: called when there is something to take.
-        on_progress: called when events have become safe, or have come to their end.
-        max_bytes: how large it may be on disk.
-    """
+    """A :class:`~spark_events.dispatch.store.Store` that outlives the process."""
 
     def __init__(
         self,
-        capacity: int,
-        clerk: Callable[[Spool], DiskWorker],
-        wake: Callable[[], None],
-        on_progress: Callable[[], None],
-        max_bytes: int = _WINDOW * _WINDOW_SHARE,
+        capacity: int,  # events that the mailbox buffers for the disk
+        writer: Callable[[Spool], threading.Thread],
+        wake: Callable[[], None],  # wakes the reporter's worker
+        on_progress: Callable[[], None],  # called when events were written
+        max_bytes: int = _MOST_AHEAD * _BYTES_AHEAD,  # of a file
+        reporter: str = "",  # its name, for the log
+        hang_seconds: float = 3.0,  # a disk that does not answer for so long hangs
     ) -> None:
-        self._ahead = min(_WINDOW, max(_LEAST_WINDOW, max_bytes // _WINDOW_SHARE))
         self._lock = threading.RLock()
         self._progress = threading.Condition(self._lock)
         self._work = threading.Condition(self._lock)
         self._wake = wake
         self._on_progress = on_progress
-        self._front = Mailbox(max(capacity, _FRONT), self._lock)
-        # What the clerk is writing of the front.
-        self._writing: list[Waiting] = []
-        self._window = Window()
-        self._done: list[int] = []
-        # Events that are on disk alone; and those of a file that was set aside and cannot be read yet.
-        self._unread = self._apart = 0
-        self._adopted = 0
-        self._duplicates = 0
-        self._delivered = 0
+        self._reporter = reporter
+        self._hang_seconds = hang_seconds
+        self._capacity = max(capacity, _LEAST_CAPACITY)
+        self._most_ahead = min(_MOST_AHEAD, max(_LEAST_AHEAD, max_bytes // _BYTES_AHEAD))
+        self._mailbox = Mailbox(self._capacity, self._lock)
+        # The part of the mailbox that the writer writes, or that the worker delivers without the disk, or both.
+        self._batch: list[Entry] | None = None
+        self._worker_has_batch = False
+        #: The files in the order in which they are read, the own file last; the writer changes it.
+        self.files: list[SpoolFile] = []
+        self._ready: deque[StoredEvent] = deque()
+        self._taken: list[StoredEvent] = []
+        # Events of earlier runs, less events of the mailbox that are in a file already.
+        self._adopted = self._delivered = 0
         self._dropped: Counter[str] = Counter()
-        # Whoever dispatches has waited for a disk that did not keep up, and it has written nothing quickly since.
-        self._stalled = False
-        self._writing_since = 0.0
-        self._closing = False
-        self._closed = False
-        self._next_id = 1
-        self._clerk = clerk(self)
-
-    @property
-    def read_through(self) -> int:
-        """The place of the last event that is, or was, in memory."""
-        return self._window.read_through
+        self.is_failing = False
+        self._hangs = self._is_slow = self._closing = self._closed = False
+        self._busy_since: float | None = None
+        self._overdue: float | None = None
+        self._writer = writer(self)
 
     @property
     def is_durable(self) -> bool:
-        """What is on disk outlives the process."""
         return True
 
     def start(self) -> None:
-        """Starts the clerk, who opens the file."""
-        self._clerk.start()
-
-    def check(self) -> None:
-        """Lets events pass by a disk that hangs."""
-        self._clerk.check()
-
-    # --- for the thread that translates ---------------------------------------------------------
+        self._writer.start()
 
     def put(self, entries: Entries) -> bool:
-        """Takes entries in; they are safe once :meth:`oldest_record` does not name theirs any more."""
         with self._lock:
-            if self._front.put(entries):
-                self._work.notify()
-        # It is the clerk who has something to do; he wakes the worker.
-        return False
+            self._mailbox.put(entries)
+            self._work.notify()
+            return self._bypasses_disk()
 
     def oldest_record(self) -> int | None:
-        """The oldest record of which an event is on no disk."""
-        with self._lock:
-            front = self._front.oldest_record()
-            records = [] if front is None else [front]
-            # What was on a disk that has lost it is not known to the driver any more.
-            records += [one.record for one in self._window.unwritten() if one.record]
-            return min(records, default=None)
+        return self._mailbox.oldest_record()
 
     def unanswered_for(self) -> float:
-        """The age of the oldest event that is on no disk; what is there may wait for days."""
-        with self._lock:
-            now = time.time()
-            passing = [one.accepted for one in self._window.unwritten() if one.record]
-            # The clock may have been set back.
-            return max(self._front.unanswered_for(), now - min(passing, default=now))
+        return self._mailbox.unanswered_for()
 
     def wait_until_answered(self, timeout: float) -> bool:
-        """Waits, at most ``timeout`` seconds, until everything put in is safe, or delivered."""
         with self._lock:
-            return self._progress.wait_for(lambda: self.oldest_record() is None, timeout)
+            return self._progress.wait_for(lambda: not self._mailbox.holds_any, timeout)
 
     def wait_until_empty(self, timeout: float) -> bool:
-        """Waits, at most ``timeout`` seconds, until everything put in has been settled."""
         with self._lock:
-            return self._progress.wait_for(lambda: self._holds_none() and not self._window.taken, timeout)
+            return self._progress.wait_for(lambda: not self._taken and self._is_empty(self._unread()), timeout)
 
     def wait_for_room(self, places: int, timeout: float) -> bool:
-        """Waits for the disk, so that nothing that it could keep is shed; not for one that hangs, fails or is slow.
-
-        Whoever waits dispatches to the others, too: that a disk is slow is found out once, until it has been quick.
-        """
-        if self._clerk.is_failing or self._stalled:
+        """Wait a moment for a disk that keeps up, so that a burst is not shed; never for one that hangs or fails."""
+        if self.is_failing or self._hangs or self._is_slow:
             return False
-        began = time.monotonic()
-        fits = self._front.wait_for_room(min(places, _FRONT), max(timeout, _STALL_SECONDS))
-        self._stalled = not fits or time.monotonic() - began >= _QUICK_SECONDS
+        fits = self._mailbox.wait_for_room(min(places, self._capacity), max(timeout, _PATIENCE_SECONDS))
+        self._is_slow = not fits
         return fits
 
-    # --- for the reporter's worker --------------------------------------------------------------
+    def check(self) -> None:
+        """Notice a disk that hangs."""
+        with self._lock:
+            since, seen, self._overdue = self._busy_since, self._overdue, None
+            if since is None or time.monotonic() - since < self._hang_seconds:
+                return
+            self._overdue = since
+            # Once is not enough: this process may have been suspended, and not the disk.
+            if since != seen or self._hangs:
+                return
+            self._hangs = True
+        _LOG.error("reporter %s: spool's disk does not answer; buffering events in memory", self._reporter)
+        self._wake()
 
     def take(self, most: int) -> list[Event]:
-        """The oldest events that are in memory."""
         with self._lock:
-            events = self._window.take(most)
-            if self._window.places < self._ahead // 2:
-                self._work.notify()
-            return events
+            if not self._ready and self._bypasses_disk():
+                # A write of these that hangs finds out when it returns.
+                self._mailbox.put_back()
+                self._batch = self._mailbox.take_entries(most) or None
+                self._worker_has_batch = self._batch is not None
+                return [entry.event for entry in self._batch or ()]
+            while self._ready and (not self._taken or most >= self._ready[0].weight):
+                most -= self._ready[0].weight
+                self._taken.append(self._ready.popleft())
+            self._work.notify()
+            return [one.event for one in self._taken]
 
     def settle(self, dropped: str | None = None, count: int | None = None) -> None:
-        """What was taken has come to its end; the clerk removes it."""
         with self._lock:
-            taken = len(self._window.taken)
+            taken = len(self._batch or ()) if self._worker_has_batch else len(self._taken)
             lost = dropped_of(taken, dropped, count)
             self._delivered += taken - lost
             if dropped is not None:
                 self._dropped[dropped] += lost
-            self._done.extend(self._window.settle())
+            if self._worker_has_batch:
+                self._mailbox.settle()
+                self._batch, self._worker_has_batch = None, False
+            self._taken = []
             self._work.notify()
             self._progress.notify_all()
 
     def put_back(self) -> None:
-        """What was taken is to be taken again."""
         with self._lock:
-            self._window.put_back()
+            if self._worker_has_batch:
+                self._mailbox.put_back()
+                self._batch, self._worker_has_batch = None, False
+            self._ready.extendleft(reversed(self._taken))
+            self._taken = []
 
     def is_exhausted(self) -> bool:
-        """Whether nothing is left that can be had, neither here nor on a disk that works."""
         with self._lock:
-            return self._closed or self._holds_none(but_unread=self._clerk.is_failing)
+            return self._closed or self._is_empty(0 if self.is_failing else self._unread())
 
-    def _holds_none(self, but_unread: bool = False) -> bool:
-        return not (self._window.places or self._front.holds_any or (self._unread and not but_unread))
+    def _is_empty(self, unread: int) -> bool:
+        return not (self._ready or self._mailbox.holds_any or unread)
 
-    # --- for the clerk --------------------------------------------------------------------------
+    def _unread(self) -> int:
+        return sum(file.unread for file in self.files)
 
-    def await_work(self, writes: bool, reads: bool, timeout: float | None) -> bool:
-        """Waits until there is something to do for a disk that does so much; False when the spool is to be closed."""
+    def _bypasses_disk(self) -> bool:
+        """Whether the worker gets events from the mailbox: the disk does not work, and has none that come first."""
+        return (self.is_failing or self._hangs) and not self._unread() and not self._closing
+
+    @contextlib.contextmanager
+    def disk_access(self) -> Iterator[None]:
+        """Enclose all that may hang, and tell the others afterwards."""
+        self._busy_since = time.monotonic()
+        yield
         with self._lock:
-            self._work.wait_for(lambda: self._closing or self._has_work(writes, reads), timeout)
-            return not self._closing
-
-    def _has_work(self, writes: bool, reads: bool) -> bool:
-        if self._unread and reads and self._window.places < self._ahead // 2:
-            return True
-        if writes:
-            return bool(self._done or self._front.holds_any)
-        return not self._unread and self._window.places < _WINDOW and self._front.holds_any
-
-    def standing(self) -> Standing:
-        """What of the file is in memory."""
-        with self._lock:
-            writing = frozenset(one.id for one in self._writing)
-            return Standing(self._window.settled_through, self.read_through, self._next_id, writing)
-
-    def opened(self, unread: Extent, lost: int, shed: int, is_behind: bool) -> None:
-        """So much is on disk alone: what was there before, and what has come of it again.
-
-        Args:
-            unread: what is behind :attr:`read_through`; all that there is, the first time.
-            lost: events of which it becomes known now that they were there, and are lost.
-            shed: events that came, or were there, and for which there is no room.
-            is_behind: whether what is missing is still to come.
-        """
-        with self._lock:
-            missing = self._unread + self._apart - unread.rows - lost - shed
-            self._apart = max(0, missing) if is_behind else 0
-            self._adopted += max(0, -missing)
-            self._dropped.update({"spool-corrupt": max(0, missing) - self._apart + lost, "spool-full": shed})
-            self._unread = unread.rows
-            self._next_id = max(self._next_id, unread.last + 1)
-            if unread.rows and self.read_through >= unread.first:
-                # They had passed by before it could be known that others were there.
-                self._window.move_before(unread.first)
-            self._progress.notify_all()
-
-    def inherited(self, came: Came) -> None:
-        """A slice has come from elsewhere."""
-        with self._lock:
-            # Those of an earlier file were accepted by this process, as far as it knew of them.
-            known = min(self._apart, came.rows) if came.is_own else 0
-            self._apart -= known
-            self._adopted += came.rows - known
-            self._unread += came.unread
-            self._dropped.update(came.dropped)
-
-    def nothing_is_apart(self) -> None:
-        """All that was set aside has been read: what has not come of it is lost."""
-        with self._lock:
-            self._dropped["spool-corrupt"] += self._apart
-            self._apart = 0
-
-    def reserve(self, count: int) -> int:
-        """The first of so many places behind all others."""
-        with self._lock:
-            self._next_id += count
-            return self._next_id - count
-
-    def to_write(self, most: int) -> list[Waiting]:
-        """Events that are on no disk yet: what has passed it by and is still here, then what is new."""
-        with self._lock:
-            # What could not be written keeps its place: a commit may have been made though it failed.
-            self._writing = self._writing or self._numbered(self._front.take_entries(most))
-            self._writing_since = time.monotonic()
-            return [*self._window.unwritten(), *self._writing]
-
-    def _numbered(self, entries: list[Entry]) -> list[Waiting]:
-        now, first = time.time(), self.reserve(len(entries))
-        return [
-            Waiting(place, entry.event, now, entry.record, places=entry.places)
-            for place, entry in enumerate(entries, first)
-        ]
-
-    def has_to_write(self) -> bool:
-        """Whether something is on no disk yet, or still to be removed from it."""
-        with self._lock:
-            return bool(self._done or self._window.passing or self._front.holds_any)
-
-    def to_remove(self) -> list[int]:
-        """Rows that are settled; they stay on the list until they are removed."""
-        with self._lock:
-            return list(self._done)
-
-    def written(self, given: list[Waiting], appended: Appended, removed: int) -> None:
-        """What was to be written is on disk; so many rows of what was to be removed are not any more."""
-        with self._lock:
-            if self._closed:
-                return
-            del self._done[:removed]
-            elsewhere, duplicates = self._window.written(appended)
-            self._duplicates += duplicates
-            others_shed = len(appended.shed.difference(one.id for one in given))
-            self._unread -= others_shed
-            self._dropped["spool-full"] += others_shed
-            for one in self._writing:
-                if one.id not in appended.added:
-                    self._duplicates += one.id in appended.duplicates
-                    self._dropped["spool-full"] += one.id in appended.shed
-                elif self._unread or self._window.places >= self._ahead:
-                    self._unread += 1
-                else:
-                    self._window.extend([one._replace(record=0, on_disk=True)])
-            # Delivered while they were being written.
-            self._done.extend(elsewhere.difference(one.id for one in self._writing))
-            self._writing = []
-            self._front.settle()
-            self._stalled = self._stalled and time.monotonic() - self._writing_since >= _QUICK_SECONDS
-            self._progress.notify_all()
+            self._busy_since, hung, self._hangs = None, self._hangs, False
+        if hung:
+            _LOG.warning("reporter %s: spool's disk answers again", self._reporter)
         self._wake()
         self._on_progress()
 
-    @property
-    def is_crowded(self) -> bool:
-        """Whether so much waits for the disk that soon something would have to be shed."""
-        return not self._front.wait_for_room(_FRONT // 2, 0.0)
-
-    @property
-    def has_backlog(self) -> bool:
-        """Whether events are on disk alone: more than the reporter keeps up with."""
-        return self._unread > 0
-
-    def pass_by(self) -> None:
-        """The disk does not work: what would be written goes to the reporter without, behind what is on disk."""
+    def await_work(self, timeout: float) -> bool:
+        """Wait until there is something to do, at most ``timeout`` seconds; False when the spool is to be closed."""
         with self._lock:
-            # At the end nobody is there to take it: it is better off where the next to be written is.
-            if not self._closing and not self._unread:
-                passing = self._writing
-                self._writing = []
-                self._front.settle()
-                passing += self._numbered(self._front.take_entries(max(0, _WINDOW - self._window.places)))
-                self._front.settle()
-                self._window.extend(passing)
-        self._wake()
+            self._work.wait_for(lambda: self._closing or self.has_to_write() or self.to_read(), timeout)
+            return not self._closing
 
-    def to_read(self) -> int:
-        """How many rows may be read into the window now, or fewer if they are large."""
+    def has_to_write(self) -> bool:
+        """Whether events are to be written or rows to be deleted, on a disk that works."""
         with self._lock:
-            return min(self._unread, max(0, self._ahead - self._window.places))
+            is_done = any(self.settled_through(file) > file.deleted_through for file in self.files)
+            return not self.is_failing and (is_done or self._mailbox.holds_any)
 
-    def was_read(self, found: list[Waiting], unreadable: list[int]) -> None:
-        """Rows have been read, the next ones in their order; some may be no events."""
+    def to_read(self) -> tuple[SpoolFile, int] | None:
+        """Return the file that is read next, and how many rows; None if there is nothing to read, or no room."""
         with self._lock:
-            self._window.extend(found)
-            self._unread -= len(found) + len(unreadable)
-            self._dropped["spool-corrupt"] += len(unreadable)
-            self._done.extend(unreadable)
-            self._window.read_through = max([one.id for one in found[-1:]] + unreadable[-1:])
-        self._wake()
+            file = self.files[0] if self.files else None
+            if file is None or not file.unread or file.database is None:
+                return None
+            room = self._most_ahead - sum(one.weight for one in self._ready)
+            return (file, room) if room > self._most_ahead // 2 else None
 
-    def was_damaged(self) -> None:
-        """The file is given up; what is in memory has lost its row, not itself."""
+    def settled_through(self, file: SpoolFile) -> int:
+        """Return the id up to which all rows of a file are settled."""
         with self._lock:
-            self._window.lose_rows()
-            self._done = []
+            in_memory = (one.id - 1 for one in chain(self._taken, self._ready) if one.file is file)
+            return next(in_memory, file.read_through)
 
-    # --- for whoever looks ----------------------------------------------------------------------
+    def is_settled(self, file: SpoolFile) -> bool:
+        """Whether all rows of a file are settled."""
+        return file.unread == 0 and self.settled_through(file) == file.read_through
+
+    def opened(self, file: SpoolFile, place: int, database: SpoolDatabase) -> None:
+        """Account for the rows of a file; a new one gets that place among the files."""
+        with self._lock:
+            if file not in self.files:
+                self.files.insert(place, file)
+                self._adopted += database.rows
+            else:
+                # A write that seemed to fail has shed rows.
+                self._dropped["spool-full"] += file.unread - database.rows
+            file.database, file.unread = database, database.rows
+
+    def discard(self, file: SpoolFile) -> str:
+        """Drop the events of a corrupt file that the reporter does not have; return how many."""
+        with self._lock:
+            is_known = file in self.files
+            # An unknown number counts as one: the loss must show.
+            lost = file.unread + sum(one.file is file for one in self._ready) if is_known else 1
+            self._adopted += not is_known
+            self._dropped["spool-corrupt"] += lost
+            self._ready = deque(one for one in self._ready if one.file is not file)
+            self.files = [one for one in self.files if one is not file]
+            self._progress.notify_all()
+            return str(lost) if is_known else "an unknown number of"
+
+    def to_write(self, most: int) -> list[Entry]:
+        """Return the next events of the mailbox; those first that the worker delivers without the disk."""
+        with self._lock:
+            if self._batch is None:
+                self._batch = self._mailbox.take_entries(most) or None
+            return self._batch or []
+
+    def not_written(self, batch: list[Entry]) -> None:
+        """Keep events in the mailbox whose write failed."""
+        with self._lock:
+            if batch is self._batch and not self._worker_has_batch:
+                self._mailbox.put_back()
+                self._batch = None
+
+    def written(self, file: SpoolFile, batch: list[Entry], appended: Appended) -> None:
+        """Account for a write to the own file."""
+        now, numbered = time.time(), zip(appended.ids, batch, strict=True)
+        stored = [StoredEvent(file, number, entry.event, now, entry.places) for number, entry in numbered if number]
+        shed = len(batch) - len(stored) - appended.duplicates
+        with self._lock:
+            if self._closed:
+                return
+            if appended.shed + shed and not self._dropped["spool-full"]:
+                _LOG.error("reporter %s: spool.max-size reached; dropping the lowest priority", self._reporter)
+            file.unread -= appended.shed
+            self._dropped["spool-full"] += appended.shed
+            if batch is self._batch:
+                self._adopted -= appended.duplicates
+                self._dropped["spool-full"] += shed
+                ahead = sum(one.weight for one in self._ready)
+                if self._worker_has_batch:
+                    self._taken = stored
+                elif self._unread() or self.files[0] is not file or ahead >= self._most_ahead:
+                    file.unread += len(stored)
+                    stored = []
+                else:
+                    self._ready.extend(stored)
+                self._mailbox.settle()
+                self._batch, self._worker_has_batch = None, False
+            # If the worker took these events out of a write that hung, their rows count as settled.
+            file.read_through = stored[-1].id if stored else file.read_through
+            self._is_slow = self._is_slow and time.monotonic() - (self._busy_since or 0.0) > _PATIENCE_SECONDS
+            self._progress.notify_all()
+
+    def was_read(self, file: SpoolFile, found: list[StoredEvent], undecodable: int, through: int) -> None:
+        """Account for rows that were read; those that are no events are dropped."""
+        with self._lock:
+            self._ready.extend(found)
+            file.unread -= len(found) + undecodable
+            file.read_through = through
+            self._dropped["spool-corrupt"] += undecodable
 
     def counts(self) -> Counts:
-        """The account at this moment, all of it under one lock."""
         with self._lock:
-            front = self._front.counts()
-            dropped = Counter(front.dropped) + self._dropped
-            now = time.time()
+            mailbox, now = self._mailbox.counts(), time.time()
+            dropped = Counter(mailbox.dropped) + self._dropped
+            oldest = next((one.accepted for one in chain(self._taken, self._ready)), now)
             return Counts(
-                accepted=front.accepted + self._adopted - self._duplicates,
+                accepted=mailbox.accepted + self._adopted,
                 delivered=self._delivered,
                 dropped={reason: count for reason, count in dropped.items() if count},
-                held=front.held + self._window.passing,
+                held=mailbox.held,
                 # The clock may have been set back.
-                oldest_age=max(0.0, now - self._window.oldest(now), front.oldest_age),
-                spooled=self._unread + self._apart + self._window.stored,
+                oldest_age=max(0.0, now - oldest, mailbox.oldest_age),
+                spooled=self._unread() + len(self._taken) + len(self._ready),
             )
 
     def close(self, deadline: float) -> None:
-        """Writes down what is still in memory; what cannot be written by ``deadline`` is dropped."""
         with self._lock:
             self.put_back()
             self._closing = True
             self._work.notify_all()
         left = max(0.0, deadline - time.monotonic())
-        self._clerk.join(min(left, _LAST_CHANCE_SECONDS) if self._clerk.is_failing else left)
+        self._writer.join(min(left, _PATIENCE_SECONDS) if self.is_failing or self._hangs else left)
         with self._lock:
             self._closed = True
-            self._front.clear("shutdown")
-            self._dropped["shutdown"] += self._window.drop_unwritten()
+            self._mailbox.clear("shutdown")
             self._progress.notify_all()

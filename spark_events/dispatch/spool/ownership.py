@@ -1,0 +1,140 @@
+"""Which process owns which spool file: the one that holds the lock beside its folder.
+
+The lock's text identifies the owner's driver. While that is alive it restarts a sidecar that died, and the new one
+needs its predecessor's file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+__all__ = ["SpoolFolder", "SpoolFolders", "driver_identity"]
+
+
+def driver_identity(pid: int) -> str:
+    """Return a line that identifies a running process: boot, PID, start time; '' if unknown."""
+    try:
+        # Behind the name, which may contain anything: first the state, twentieth the start time.
+        fields = Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        return "" if fields[0] in ("Z", "X") else f"{boot} {pid} {fields[19]}"
+    except (OSError, IndexError):
+        return ""
+
+
+class SpoolFolder:
+    """The folder of one file, and the lock beside it: a corrupt folder is renamed, and SQLite locks what is in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.number = int(folder.name.rpartition(".")[2])
+        self.path = folder / "events.db"
+        self._lock = folder.with_name(f"{folder.name}.lock")
+        self._descriptor = -1
+
+    @property
+    def driver(self) -> str:
+        """Identity of the driver that used the file last; '' if unknown."""
+        with contextlib.suppress(OSError):
+            return self._lock.read_bytes().decode("ascii", "replace")
+        return ""
+
+    def is_needed_by_another(self, driver: str) -> bool:
+        """Whether another driver used the file last that is alive, and may start a sidecar for it."""
+        last = self.driver
+        parts = last.split()
+        return last != driver and len(parts) == 3 and parts[1].isdecimal() and driver_identity(int(parts[1])) == last
+
+    def acquire(self) -> bool:
+        """Own the file, until :meth:`release` or the end of the process; False if another process does."""
+        self._descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with contextlib.ExitStack() as undo, contextlib.suppress(BlockingIOError, FileNotFoundError):
+            undo.callback(os.close, self._descriptor)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The last owner may have deleted the lock after it was opened here.
+            if os.path.samestat(os.fstat(self._descriptor), os.stat(self._lock)):
+                self.folder.mkdir(mode=0o700, exist_ok=True)
+                undo.pop_all()
+                return True
+        return False
+
+    def sign(self, driver: str) -> None:
+        """Record the driver that uses the file; best effort, since a full disk must not stop the spool."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, driver.encode("ascii"), 0)
+
+    def quarantine(self) -> Path:
+        """Rename the folder, so that its file is not read again; return the new path."""
+        return self.folder.rename(f"{self.folder}.corrupt-{time.time_ns()}")
+
+    def delete(self) -> None:
+        """Delete the file, its lock, and the application's folder if nothing else is in it."""
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            self.folder.rmdir()
+        self._lock.unlink(missing_ok=True)
+        self.release()
+        with contextlib.suppress(OSError):
+            self.folder.parent.rmdir()
+
+    def release(self) -> None:
+        """Let another process own the file."""
+        # Closing is not enough if a child process has inherited the descriptor.
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        os.close(self._descriptor)
+
+
+class SpoolFolders:
+    """The spool files of one reporter of one application; both by name, the driver by its identity."""
+
+    def __init__(self, directory: Path, application: str, reporter: str, driver: str) -> None:
+        readable = re.sub(r"[^A-Za-z0-9_-]+", "-", application)[:40].strip("-")
+        digest = hashlib.blake2b(application.encode("utf-8", "replace"), digest_size=4).hexdigest()
+        self._parent = directory / f"{readable}-{digest}"
+        self._prefix = quote(reporter, safe="")
+        self._driver = driver
+
+    def claim_own(self) -> SpoolFolder:
+        """Own the file that this driver used before, else the newest free one, else a new one."""
+        _make(self._parent)
+        found = self._found()
+        own = [one for one in found if self._driver and one.driver == self._driver]
+        first = found[-1].number + 1 if found else 0
+        # Several, for other drivers of that name may start at the same time.
+        new = [SpoolFolder(self._parent / f"{self._prefix}.{number}") for number in range(first, first + 100)]
+        for one in (*own, *reversed(found), *new):
+            if not one.is_needed_by_another(self._driver) and one.acquire():
+                one.sign(self._driver)
+                return one
+        raise FileExistsError(f"{self._parent}: other processes claim spools at the same time")
+
+    def claim_dead(self) -> Iterator[SpoolFolder]:
+        """Own the files of dead owners, one after the other, oldest first."""
+        for one in self._found():
+            # A file of another user, say, is not ours to deliver.
+            with contextlib.suppress(OSError):
+                if not one.is_needed_by_another(self._driver) and one.acquire():
+                    yield one
+
+    def _found(self) -> list[SpoolFolder]:
+        pattern = re.compile(rf"({re.escape(self._prefix)}\.\d+)(?:\.lock)?")
+        names = {match[1] for name in os.listdir(self._parent) if (match := pattern.fullmatch(name))}
+        return sorted((SpoolFolder(self._parent / name) for name in names), key=lambda one: one.number)
+
+
+def _make(folder: Path) -> None:
+    """Make a folder and all above it, for the owner alone."""
+    if not folder.parent.exists():
+        _make(folder.parent)
+    folder.mkdir(mode=0o700, exist_ok=True)

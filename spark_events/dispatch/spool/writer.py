@@ -1,0 +1,227 @@
+"""The thread that makes all accesses of a spool to the disk: it writes, deletes, reads, and retries."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+
+from spark_events.config import boolean, option, path, size
+from spark_events.dispatch.entries import places_for, worth_of
+from spark_events.dispatch.spool.database import CorruptFileError, SpoolDatabase, is_corruption
+from spark_events.dispatch.spool.ownership import SpoolFolders
+from spark_events.dispatch.spool.spool import Spool, SpoolFile, StoredEvent
+from spark_events.event import decode_event, encode_event
+
+__all__ = ["SpoolConfig", "SpoolWriter"]
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpoolConfig:
+    """``events.reporter.<name>.spool.…``"""
+
+    directory: str | None = option(
+        "spool.directory", path("the path of a directory"), None, doc="Of at-least-once: where events wait."
+    )
+    max_size: int = option("spool.max-size", size, 256 << 20, doc="Maximum size; then the lowest priority is dropped.")
+    fsync: bool = option("spool.fsync", boolean, False, doc="Whether every write is safe from a power cut as well.")
+
+    @property
+    def folder(self) -> Path:
+        """The directory, by default that of the XDG specification; RuntimeError without a home."""
+        if self.directory is not None:
+            return Path(self.directory)
+        state = os.environ.get("XDG_STATE_HOME")
+        base = Path(state) if state and Path(state).is_absolute() else Path.home() / ".local" / "state"
+        return base / "spark-events" / "spool"
+
+
+class SpoolWriter(threading.Thread):
+    """Serves one spool until it is closed."""
+
+    def __init__(
+        self,
+        application: str,
+        reporter: str,
+        config: SpoolConfig,
+        spool: Spool,
+        driver: str = "",  # its identity, if known
+        retry: tuple[float, float] = (0.1, 5.0),  # first and longest pause after a failure of the disk, in seconds
+        look: float = 5.0,  # seconds between two looks for files of dead owners
+        batch: int = 512,  # events in one transaction, at most
+        database: type[SpoolDatabase] = SpoolDatabase,
+    ) -> None:
+        super().__init__(name=f"spark-events-spool-{reporter}", daemon=True)
+        self._names = application, reporter, driver
+        self._reporter = reporter
+        self._config = config
+        self._spool = spool
+        self._first_pause, self._longest_pause = retry
+        self._look = look
+        self._batch = batch
+        self._database = database
+        self._folders: SpoolFolders | None = None
+        self._own: SpoolFile | None = None
+        # The file that a failure concerns.
+        self._used: SpoolFile | None = None
+        self._look_at = self._retry_at = 0.0
+        self._pause = self._first_pause
+        self._said: set[str] = set()
+        self._ends = False
+
+    def run(self) -> None:
+        """Serve the spool until it is closed; then write what is left, and leave no empty file."""
+        self.turn()
+        while self._spool.await_work((self._retry_at if self._spool.is_failing else self._look_at) - time.monotonic()):
+            self.turn()
+        self._ends, self._retry_at = True, 0.0
+        self.turn()
+        while self._spool.has_to_write():
+            self.turn()
+        for file in filter(None, {*self._spool.files, self._own}):
+            with contextlib.suppress(Exception):
+                self._leave(file)
+
+    def turn(self) -> None:
+        """Do once what there is to do; a failure is retried by a later turn."""
+        with self._spool.disk_access():
+            try:
+                self._used = None
+                if time.monotonic() >= self._retry_at:
+                    self._write()
+                    self._pause = self._first_pause
+                    if self._spool.is_failing:
+                        self._spool.is_failing = False
+                        self._said.clear()
+                        _LOG.warning("reporter %s: spool works again", self._reporter)
+                if not self._ends and (next_ := self._spool.to_read()):
+                    self._read(*next_)
+            # Whatever it is: without this thread no event is safe.
+            except Exception as error:
+                self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """Set a corrupt file aside; in all other cases the disk is at fault, and is retried."""
+        if self._used is not None and is_corruption(error):
+            try:
+                self._set_aside(self._used, error)
+                return
+            except OSError as failure:
+                error = failure
+        if self._own is not None and "full" not in str(error):
+            # Whether a commit that failed was made, the next opening finds out. A full disk can still be read.
+            self._close(self._own)
+        self._say(f"spool unavailable; buffering events in memory, retrying within {self._longest_pause:g} s", error)
+        self._spool.is_failing = True
+        self._retry_at = time.monotonic() + self._pause
+        self._pause = min(self._pause * 2, self._longest_pause)
+
+    def _say(self, what: str, error: Exception) -> None:
+        if str(error) not in self._said:
+            self._said.add(str(error))
+            _LOG.error("reporter %s: %s: %s", self._reporter, what, error)
+
+    def _set_aside(self, file: SpoolFile, error: Exception) -> None:
+        """Rename a corrupt file, and continue without it."""
+        self._close(file)
+        kept = f"kept as {file.folder.quarantine()}" if file.folder.path.exists() else "nothing is left of it"
+        file.folder.delete()
+        self._own = None if file is self._own else self._own
+        self._look_at = 0.0
+        lost = self._spool.discard(file)
+        what = f"spool file {file.folder.path} is corrupt ({error}); {kept}; {lost} undelivered events lost"
+        _LOG.error("reporter %s: %s; continuing without it", self._reporter, what)
+
+    def _open(self, file: SpoolFile, place: int) -> None:
+        if file.database is not None:
+            return
+        self._used = file
+        limits = self._config.fsync, self._config.max_size
+        database = self._database(file.folder.path, *limits, file.read_through, file.last_id)
+        if database.rows and file.last_id < 0:
+            what = f"delivering {database.rows} events of an earlier run first ({file.folder.path})"
+            _LOG.warning("reporter %s: %s", self._reporter, what)
+        self._spool.opened(file, place, database)
+
+    def _close(self, file: SpoolFile) -> None:
+        if file.database is not None:
+            file.last_id = file.database.last_id
+            file.database.close()
+            file.database = None
+
+    def _leave(self, file: SpoolFile) -> None:
+        """Give a file up; delete it if all of its events are settled."""
+        self._close(file)
+        if self._spool.is_settled(file):
+            file.folder.delete()
+        else:
+            file.folder.release()
+
+    def _find_dead(self) -> None:
+        """Delete a dead owner's file once it is settled, and look for the next: one is open at a time."""
+        assert self._folders is not None
+        first = self._spool.files[0]
+        if first is not self._own and self._spool.is_settled(first):
+            self._leave(first)
+            self._spool.files = self._spool.files[1:]
+            self._look_at = 0.0
+        if self._spool.files[0] is not self._own or time.monotonic() < self._look_at or self._ends:
+            return
+        self._look_at = time.monotonic() + self._look
+        for folder in self._folders.claim_dead():
+            try:
+                self._open(SpoolFile(folder), 0)
+            except Exception as error:
+                if is_corruption(error):
+                    raise
+                folder.release()
+                self._say(f"cannot open a file of an earlier run; retrying every {self._look:g} s", error)
+            else:
+                # An empty one is deleted at once.
+                self._find_dead()
+                return
+
+    def _write(self) -> None:
+        if self._own is None:
+            self._folders = self._folders or SpoolFolders(self._config.folder, *self._names)
+            self._own = SpoolFile(self._folders.claim_own())
+        own = self._own
+        self._open(own, len(self._spool.files))
+        self._find_dead()
+        self._used = own
+        assert own.database is not None
+        batch, through, now = self._spool.to_write(self._batch), self._spool.settled_through(own), time.time()
+        if batch or through > own.deleted_through:
+            try:
+                rows = [(e.event.event_id, worth_of(e.event), now, encode_event(e.event)) for e in batch]
+                appended = own.database.append(rows, through, own.read_through)
+            except BaseException:
+                self._spool.not_written(batch)
+                raise
+            own.deleted_through = through
+            self._spool.written(own, batch, appended)
+        first = self._used = self._spool.files[0]
+        through = self._spool.settled_through(first)
+        if first.database is not None and through > first.deleted_through and not self._spool.is_settled(first):
+            first.database.append((), through, first.database.last_id)
+            first.deleted_through = through
+
+    def _read(self, file: SpoolFile, most: int) -> None:
+        self._used = file
+        assert file.database is not None
+        rows = file.database.read(file.read_through, most)
+        if not rows:
+            raise CorruptFileError("rows are missing")
+        found = []
+        for number, accepted, data in rows:
+            with contextlib.suppress(msgspec.MsgspecError, TypeError, ValueError):
+                found.append(StoredEvent(file, number, decode_event(data), accepted, places_for(len(data))))
+        self._spool.was_read(file, found, len(rows) - len(found), rows[-1][0])

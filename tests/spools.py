@@ -1,0 +1,178 @@
+"""Spools for tests: real files, real threads, and a database of which a test decides what is wrong."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fakes import PATIENCE, event, eventually, numbers
+
+from spark_events import Severity
+from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.spool.database import Appended, SpoolDatabase
+from spark_events.dispatch.spool.spool import Spool
+from spark_events.dispatch.spool.writer import SpoolConfig, SpoolWriter
+from spark_events.dispatch.store import Counts
+
+FULL = sqlite3.OperationalError("database or disk is full")
+FAILS = sqlite3.OperationalError("disk I/O error")
+CORRUPT = sqlite3.DatabaseError("database disk image is malformed")
+
+
+class Disk:
+    """What is wrong with the disk at the moment."""
+
+    def __init__(self) -> None:
+        self.opening: Exception | None = None
+        self.writing: Exception | None = None
+        self.reading: Exception | None = None
+        #: The next commit is made, and reported as a failure.
+        self.lies = False
+        #: Called in the middle of each write: it may hang there.
+        self.hang: Callable[[], object] = lambda: None
+
+    def database(self) -> type[SpoolDatabase]:
+        """Databases on this disk."""
+        disk = self
+
+        class FaultyDatabase(SpoolDatabase):
+            def __init__(self, *how: Any) -> None:
+                if disk.opening is not None:
+                    raise disk.opening
+                super().__init__(*how)
+
+            def append(self, rows: Sequence[tuple[str, int, float, bytes]], through: int, protected: int) -> Appended:
+                if disk.writing is not None:
+                    raise disk.writing
+                disk.hang()
+                last_id = self.last_id
+                appended = super().append(rows, through, protected)
+                if disk.lies:
+                    disk.lies, self.last_id = False, last_id
+                    raise FAILS
+                return appended
+
+            def read(self, after: int, most: int) -> list[tuple[int, float, bytes]]:
+                if type(disk.reading) is sqlite3.DatabaseError:
+                    raise disk.reading
+                # Makes SQLite itself fail.
+                self._db.set_progress_handler(None if disk.reading is None else lambda: 1, 1)
+                try:
+                    return super().read(after, most)
+                finally:
+                    self._db.set_progress_handler(None, 1)
+
+        return FaultyDatabase
+
+
+class Gate:
+    """A disk that hangs until it is opened."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.entered, self._open = threading.Event(), threading.Event()
+        disk.hang = self._hang
+
+    def _hang(self) -> None:
+        self.entered.set()
+        self._open.wait(PATIENCE)
+
+    def open(self) -> None:
+        self._open.set()
+
+
+class Owner:
+    """A spool whose writer is a thread, and what a reporter's worker and the driver do with it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        application: str = "shop",
+        reporter: str = "audit",
+        driver: str = "",
+        disk: Disk | None = None,
+        hang_seconds: float = 3.0,
+        **config: Any,
+    ) -> None:
+        settings = SpoolConfig(directory=str(directory), **config)
+        self.disk = disk or Disk()
+        self.woken = threading.Event()
+        writer = partial(
+            SpoolWriter,
+            application,
+            reporter,
+            settings,
+            driver=driver,
+            retry=(0.01, 0.05),
+            look=0.05,
+            database=self.disk.database(),
+        )
+        self.spool = Spool(1024, writer, self.woken.set, lambda: None, settings.max_size, reporter, hang_seconds)
+        self._record = 0
+        self.spool.start()
+        # Which of two started first must be known.
+        eventually(lambda: self.spool.files or self.spool.is_failing)
+
+    def put(self, *which: int, severity: Severity = Severity.INFO, places: int = 1, **attributes: Any) -> None:
+        """Put events of these numbers, each from a record of its own."""
+        made = [event(n, severity, **attributes) for n in which]
+        self.spool.put(Entries([Entry(self._record + n, one, places) for n, one in enumerate(made, 1)]))
+        self._record += len(which)
+
+    def write(self, *which: int, **about: Any) -> None:
+        """Put events, and wait until they are on disk."""
+        for first in range(0, len(which), 500):
+            self.put(*which[first : first + 500], **about)
+            assert self.spool.wait_until_answered(PATIENCE)
+
+    def deliver(self, count: int) -> list[int]:
+        """Take and settle so many events."""
+        told: list[int] = []
+        while len(told) < count:
+            take = partial(self.spool.take, min(5, count - len(told)))
+            told += numbers(eventually(take, what=f"{count} events, there were {told}"))
+            self.spool.settle()
+        return told
+
+    def counts(self) -> Counts:
+        """The account, which balances."""
+        counts = self.spool.counts()
+        assert counts.accepted == counts.delivered + sum(counts.dropped.values()) + counts.spooled + counts.held
+        return counts
+
+    def hang(self) -> Gate:
+        """Let the next write hang, until the spool notices."""
+        gate = Gate(self.disk)
+        self.put(-1)
+        assert gate.entered.wait(PATIENCE)
+        eventually(lambda: self.spool._hangs, meanwhile=self.spool.check)
+        return gate
+
+    def close(self) -> None:
+        """End, with as much time as it takes."""
+        self.spool.close(time.monotonic() + PATIENCE)
+
+    @property
+    def file(self) -> Path:
+        """The own database."""
+        return eventually(lambda: self.spool.files)[-1].folder.path
+
+
+def spoil(path: Path) -> None:
+    """Overwrite the first page, and the log."""
+    for part in (path, path.with_name(f"{path.name}-wal")):
+        if part.exists():
+            part.write_bytes(b"\xff" * max(4096, part.stat().st_size))
+
+
+def rows_of(path: Path) -> int:
+    """Number of rows of a file that nobody has open."""
+    db = sqlite3.connect(path)
+    try:
+        return int(db.execute("SELECT COUNT(*) FROM events").fetchone()[0])
+    finally:
+        db.close()
