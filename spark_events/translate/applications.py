@@ -26,6 +26,8 @@ _ENDINGS = {
     "UNCAUGHT_EXCEPTION": ("FAILED", "failed: its main method threw an exception"),
     "PROGRAM_FAILED": ("FAILED", "failed: its program ended with an error"),
     "SPARK_STOPPED": ("FAILED", "failed: Spark itself stopped it, for it could not go on"),
+    "SPARK_EXITED": ("FAILED", "failed: Spark itself exited its driver, for it could not go on"),
+    "EXITED_ON_YARN": ("FAILED", "failed: its code called System.exit, which YARN counts as a failure"),
     "START_FAILED": ("FAILED", "failed to start"),
     "SUBMIT_STOPPED": ("ENDED", "ended, with what outcome is unknown"),
     "GATEWAY_CLOSED": ("ENDED", "ended: its Python process went away, with what outcome is unknown"),
@@ -54,7 +56,7 @@ def _outcome(record: ApplicationEnd) -> tuple[str, str]:
         return "FAILED", f"failed with exit code {code}{after}"
     if record.ending == "SPARK_SQL" and record.exit_code == 0:
         return "FINISHED", "finished: its spark-sql shell is done"
-    if code == 0 and record.ending in ("GATEWAY_CLOSED", "EXITED"):
+    if code == 0 and record.ending in ("GATEWAY_CLOSED", "EXITED", "SPARK_EXITED"):
         return "FINISHED", "finished: its program ended with exit code 0"
     if record.exit_signal and record.ending == "PYTHON_DIED":
         return "ENDED", f"ended: its Python process was killed by {record.exit_signal}"

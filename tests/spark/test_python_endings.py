@@ -74,7 +74,8 @@ GOOD = {"stop": hooked("stop", PYTHON), "caught": hooked("caught-stop", PYTHON)}
 def runs(lab: Lab) -> dict[str, Future[Run]]:
     """All endings, two at a time."""
     starts = {name: failing.start for name, failing in {**WITHOUT_HOOKS, **WITH_HOOKS}.items()}
-    return {name: lab.background(start, lab) for name, start in {**starts, **GOOD}.items()}
+    every = {**starts, **GOOD, "out-of-memory": alone("out-of-memory", SUBMIT)}
+    return {name: lab.background(start, lab) for name, start in every.items()}
 
 
 def ended(run: Run) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -93,7 +94,8 @@ def check(run: Run, failing: Failing, knows_code: bool) -> None:
         assert attributes.get("exit.code") == (failing.code if knows_code else None)
     assert len(failures) == (failing.status == "FAILED")
     for failure in failures:
-        assert failure["attributes"].get("exception.type") == failing.exception
+        if failing.exception:
+            assert failure["attributes"]["exception.type"] == failing.exception
         if failing.exception == "ValueError":
             assert failure["attributes"]["exception.message"] == "no price for order 7"
             assert failure["attributes"]["failure.location"].endswith("in fail")
@@ -113,6 +115,16 @@ def test_a_program_without_hooks(runs: dict[str, Future[Run]], how: str) -> None
 def test_a_program_with_hooks(runs: dict[str, Future[Run]], how: str) -> None:
     """The event has the exception and the exit code on any kernel."""
     check(runs[how].result(), WITH_HOOKS[how], True)
+
+
+def test_a_driver_that_spark_exits_after_an_out_of_memory_error(runs: dict[str, Future[Run]]) -> None:
+    """Spark's handler of uncaught exceptions exits with 52: FAILED, with the error, labelled RESOURCE."""
+    run = runs["out-of-memory"].result()
+    assert run.process.returncode == 52, run.tail()
+    event, (failure,) = ended(run)
+    assert (event["attributes"]["status.new"], event["attributes"]["end.reason"]) == ("FAILED", "SPARK_EXITED")
+    assert failure["attributes"]["exception.type"] == "java.lang.OutOfMemoryError"
+    assert failure["attributes"]["failure.label.type"] == "RESOURCE"
 
 
 @pytest.mark.parametrize("how", GOOD)

@@ -32,6 +32,9 @@ if how == "stop-then-exit-3":
     sys.exit(3)
 if how == "missing-table":
     spark.table("no_such_table")
+if how == "out-of-memory":
+    # In local mode the task's OutOfMemoryError ends the driver: by Spark's own handler, with 52.
+    spark.range(1).selectExpr("sum(length(repeat('x', 2000000000 + cast(id as int))))").collect()
 if how == "segfault":
     os.kill(os.getpid(), signal.SIGSEGV)
 if how == "raise":

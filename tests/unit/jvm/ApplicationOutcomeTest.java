@@ -19,7 +19,9 @@ final class ApplicationOutcomeTest {
     is(ending("DestroyJavaVM", hooks + "java.lang.Shutdown.shutdown"), "RETURNED");
     is(ending("main", hooks + "java.lang.Shutdown.exit " + "org.apache.spark.deploy.SparkSubmit.doSubmit"), "PROGRAM_FAILED");
     is(ending("main", hooks + "java.lang.Shutdown.exit App.main " + submit), "EXITED");
-    is(ending("main", hooks + "java.lang.Shutdown.exit java.lang.System.exit org.apache.spark.deploy.yarn.ApplicationMaster$.main"), "UNKNOWN");
+    is(ending("main", hooks + "java.lang.Shutdown.exit java.lang.System.exit org.apache.spark.deploy.yarn.ApplicationMaster$.main"), "YARN_MASTER");
+    is(ending("worker", hooks + "java.lang.Shutdown.exit org.apache.spark.util.SparkUncaughtExceptionHandler.uncaughtException"), "SPARK_EXITED");
+    is(ending(false, "main", "org.apache.spark.deploy.yarn.ApplicationMaster.runDriver", "Driver", hooks + "java.lang.Shutdown.exit App.main"), "EXITED_ON_YARN");
     is(ending("main", hooks + "java.lang.Shutdown.exit scala.sys.package$.exit App.main " + submit), "EXITED");
     is(ending("SIGTERM handler", hooks + "java.lang.Shutdown.exit java.lang.Terminator$1.handle jdk.internal.misc.Signal$1.run"), "SIGTERM");
     is(ending("main", "java.lang.Thread.sleep"), "UNKNOWN");

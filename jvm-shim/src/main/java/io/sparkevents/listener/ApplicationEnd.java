@@ -61,22 +61,47 @@ public final class ApplicationEnd {
     ApplicationOutcome ending = ApplicationOutcome.observe(uncaught != null);
     Integer code = isExit(ending) ? ExitCode.known() : null;
     Throwable failure = ending == ApplicationOutcome.UNCAUGHT_EXCEPTION ? uncaught : null;
-    PythonProgram python = null;
-    if (ending == ApplicationOutcome.GATEWAY_CLOSED || ending == ApplicationOutcome.PROGRAM_FAILED) {
-      python = PythonProgram.ended();
-      if (python != null) {
-        code = code == null || ending == ApplicationOutcome.GATEWAY_CLOSED ? python.exitCode() : code;
-        ending = python.ending();
-      } else if (ending == ApplicationOutcome.GATEWAY_CLOSED && PythonProgram.isExpectedToTell()) {
-        ending = ApplicationOutcome.PYTHON_DIED;
-      }
+    if (ending == ApplicationOutcome.SPARK_EXITED || ending == ApplicationOutcome.YARN_MASTER) {
+      failure = LoggedExit.failure() == null ? uncaught : LoggedExit.failure();
+    }
+    if (ending == ApplicationOutcome.YARN_MASTER) {
+      code = code == null ? LoggedExit.exitCode() : code;
+      ending = ofYarn(code, failure);
+    }
+    PythonProgram python = PythonProgram.ended();
+    if (ending == ApplicationOutcome.GATEWAY_CLOSED) {
+      // The gateway exits with 0, however its Python ended.
+      code = python == null ? null : python.exitCode();
+      ending = python != null ? python.ending() : PythonProgram.isExpectedToTell() ? ApplicationOutcome.PYTHON_DIED : ending;
+    } else if (ending != ApplicationOutcome.PROGRAM_FAILED || python == null || python.ending() != ending) {
+      python = null;
+    } else if (code == null) {
+      code = python.exitCode();
     }
     return new ApplicationEnd(time, sparkExitCode, ending, code, stoppedBefore, failure, python);
   }
 
-  /** A Python gateway exits with 0, however its Python ended. */
+  /** The ApplicationMaster exits with the code that it reports to YARN. */
+  private static ApplicationOutcome ofYarn(Integer code, Throwable failure) {
+    if (code != null) {
+      return code == 0 ? ApplicationOutcome.RETURNED : ApplicationOutcome.PROGRAM_FAILED;
+    }
+    return failure == null ? ApplicationOutcome.UNKNOWN : ApplicationOutcome.PROGRAM_FAILED;
+  }
+
+  /** Whether the argument of {@code System.exit} is the program's exit code. */
   private static boolean isExit(ApplicationOutcome ending) {
-    return ending == ApplicationOutcome.EXITED || ending == ApplicationOutcome.PROGRAM_FAILED || ending == ApplicationOutcome.SPARK_SQL;
+    switch (ending) {
+      case EXITED:
+      case EXITED_ON_YARN:
+      case PROGRAM_FAILED:
+      case SPARK_EXITED:
+      case SPARK_SQL:
+      case YARN_MASTER:
+        return true;
+      default:
+        return false;
+    }
   }
 
   /** Since 4.0 the event has an exit code; 3.5's has one field only. */

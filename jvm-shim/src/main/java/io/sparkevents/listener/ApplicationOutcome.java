@@ -37,8 +37,14 @@ public enum ApplicationOutcome {
   SIGINT,
   /** SIGHUP, as a terminal sends it that is closed. */
   SIGHUP,
-  /** User code called {@code System.exit}; with which code cannot be seen. */
+  /** User code called {@code System.exit}. */
   EXITED,
+  /** The same below YARN's ApplicationMaster, which counts it as a failure, whatever the code. */
+  EXITED_ON_YARN,
+  /** Spark exits the driver: an exception that no thread caught, a lost worker, a timeout. */
+  SPARK_EXITED,
+  /** YARN's ApplicationMaster exits behind the program; {@link ApplicationEnd} replaces it by the outcome. */
+  YARN_MASTER,
   /** None of these could be told. */
   UNKNOWN;
 
@@ -50,6 +56,8 @@ public enum ApplicationOutcome {
   private static final String STOPPER = "stop-spark-context";
   /** What speaks with a cluster manager: some of them stop the context in threads of their own. */
   private static final String BACKENDS = "org.apache.spark.scheduler.cluster.";
+
+  private static final String MASTER = "org.apache.spark.deploy.yarn.ApplicationMaster";
 
   private static final Pattern LANGUAGE = Pattern.compile("(java|jdk|sun|scala)\\.");
 
@@ -74,12 +82,16 @@ public enum ApplicationOutcome {
 
   /** Whether the program is known to have failed. */
   boolean isFailure() {
-    return this == UNCAUGHT_EXCEPTION || this == PROGRAM_FAILED;
+    return this == UNCAUGHT_EXCEPTION
+        || this == PROGRAM_FAILED
+        || this == SPARK_EXITED
+        || this == EXITED_ON_YARN;
   }
 
   public static ApplicationOutcome of(Map<Thread, StackTraceElement[]> threads, boolean mainThrew) {
     ApplicationOutcome stop = null;
     ApplicationOutcome shutdown = null;
+    boolean onYarn = false;
     for (Map.Entry<Thread, StackTraceElement[]> entry : threads.entrySet()) {
       String thread = entry.getKey().getName();
       StackTraceElement[] stack = entry.getValue();
@@ -87,6 +99,7 @@ public enum ApplicationOutcome {
         // First of all: a signal to the whole group ends the Python, too, and then main exits as well.
         return signal(thread);
       }
+      onYarn |= has(stack, MASTER);
       if (has(stack, "java.lang.ApplicationShutdownHooks", "runHooks")) {
         shutdown = shutdown(stack, mainThrew);
       } else if (has(stack, CONTEXT, "stop") && !has(stack, "ShutdownHook") && !isBySpark(stop)) {
@@ -99,7 +112,7 @@ public enum ApplicationOutcome {
     }
     // Whatever ends the JVM: a hook of the program's that stops the context does not know of it.
     if (shutdown != null) {
-      return shutdown;
+      return shutdown == EXITED && onYarn ? EXITED_ON_YARN : shutdown;
     }
     return stop == null ? UNKNOWN : stop;
   }
@@ -153,10 +166,12 @@ public enum ApplicationOutcome {
     if (has(stack, SUBMIT) && !has(stack, APPLICATION) && !runsMain(stack)) {
       return PROGRAM_FAILED;
     }
-    return isCalledBySpark(stack) ? UNKNOWN : EXITED;
+    if (!isCalledBySpark(stack)) {
+      return EXITED;
+    }
+    return has(stack, MASTER) ? YARN_MASTER : SPARK_EXITED;
   }
 
-  /** Whether Spark exits, as YARN's ApplicationMaster does behind the program; with which code is unknown. */
   private static boolean isCalledBySpark(StackTraceElement[] stack) {
     for (StackTraceElement frame : stack) {
       if (!LANGUAGE.matcher(frame.getClassName()).lookingAt()) {

@@ -41,11 +41,16 @@ public final class ExitCode extends Handler {
     return known;
   }
 
+  /** What becomes of the argument of {@code System.exit}. */
+  static int asProcess(int status) {
+    return status & MASK;
+  }
+
   @Override
   public void publish(LogRecord record) {
     Matcher status = STATUS.matcher(String.valueOf(record.getMessage()));
     if (status.matches()) {
-      known = Integer.parseInt(status.group(1)) & MASK;
+      known = asProcess(Integer.parseInt(status.group(1)));
     }
   }
 

@@ -4,6 +4,7 @@ import io.sparkevents.config.Settings;
 import io.sparkevents.listener.ApplicationEnd;
 import io.sparkevents.listener.ApplicationOutcome;
 import io.sparkevents.listener.ExitCode;
+import io.sparkevents.listener.LoggedExit;
 import io.sparkevents.listener.MainThread;
 import io.sparkevents.listener.PythonProgram;
 import io.sparkevents.listener.RecordSink;
@@ -152,6 +153,7 @@ public final class Connection implements RecordSink {
     sidecar.start();
     MainThread.watch();
     ExitCode.watch();
+    LoggedExit.watch();
     Runtime.getRuntime().addShutdownHook(exitHook);
     return required ? sidecar.awaitStarted() : null;
   }
