@@ -1,0 +1,142 @@
+"""How programs end in YARN's cluster mode: the driver is inside the ApplicationMaster of a real cluster of one node."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from fakes import ROOT
+from reporters.peers.processes import missing
+from spark.harness import environment, pyspark_home, two_lines
+
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(900)]
+
+_JARS = ROOT / ".tools" / "yarn" / "jars"
+_SOURCES = Path(__file__).parent / "yarn"
+_DEADLINE_SECONDS = 600
+_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+#: The client opens these packages of the JDK for Hadoop; it runs inside the cluster's process here.
+_OPENED = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.lang", "java.nio", "sun.nio.ch", "java.util")]
+
+
+class Expected(NamedTuple):
+    """What YARN and the last event of a program report."""
+
+    state: str
+    status: str
+    reason: str
+    exit_code: int | None
+    exception: str | None = None
+    label: str | None = None
+
+
+_THROWN = Expected("FAILED", "FAILED", "PROGRAM_FAILED", 15, "java.lang.IllegalStateException", "SYSTEM")
+_OUT_OF_MEMORY = Expected("FAILED", "FAILED", "PROGRAM_FAILED", 15, "java.lang.OutOfMemoryError", "RESOURCE")
+_RAISED = Expected("FAILED", "FAILED", "PROGRAM_FAILED", 1)
+_RETURNED = Expected("FINISHED", "FINISHED", "RETURNED", 0)
+PROGRAMS = {
+    "java-throw": _THROWN,
+    "java-stop-throw": _THROWN,
+    "java-out-of-memory": _OUT_OF_MEMORY,
+    "java-exit-3": Expected("FAILED", "FAILED", "EXITED_ON_YARN", None),
+    "java-return": _RETURNED,
+    "python-raise": _RAISED,
+    "python-stop-raise": _RAISED,
+    "python-exit-3": Expected("FAILED", "FAILED", "PROGRAM_FAILED", 3),
+    "python-return": _RETURNED,
+}
+
+
+def _compile(java: Path, classes: Path, path: str) -> Path:
+    """Compile the cluster and the Java program; return the jar of the program."""
+    classes.mkdir()
+    sources = sorted(_SOURCES.glob("*.java"))
+    subprocess.run([java / "javac", "-nowarn", "-cp", path, "-d", classes, *sources], check=True)
+    jar = classes.parent / "program.jar"
+    subprocess.run([java / "jar", "cf", jar, "-C", classes, "YarnProgram.class"], check=True)
+    return jar
+
+
+def _settings(folder: Path) -> dict[str, str]:
+    """Small drivers without executors: the ends do not depend on them."""
+    dynamic = "spark.dynamicAllocation"
+    return {
+        **two_lines(),
+        "spark.yarn.jars": f"local:{pyspark_home()}/jars/*",
+        "spark.yarn.stagingDir": f"file:{folder}/staging",
+        "spark.yarn.maxAppAttempts": "1",
+        "spark.yarn.report.interval": "200ms",
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": _JVM_OPTIONS,
+        "spark.pyspark.python": sys.executable,
+        "spark.ui.enabled": "false",
+        f"{dynamic}.enabled": "true",
+        f"{dynamic}.shuffleTracking.enabled": "true",
+        f"{dynamic}.minExecutors": "0",
+        "spark.events.python": sys.executable,
+        "spark.events.sidecar.start-timeout": "2min",
+        "spark.events.shutdown.timeout": "1min",
+        "spark.events.reporter.audit.type": "file",
+    }
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the cluster; each program has a folder of its name below it."""
+    if not _JARS.is_dir():
+        missing("there is no YARN cluster in .tools/yarn; make yarn fetches it")
+    return tmp_path_factory.mktemp("yarn")
+
+
+@pytest.fixture(scope="module")
+def states(folder: Path) -> dict[str, str]:
+    """Runs all programs at once; by name, the state that YARN reports."""
+    java = Path(os.environ["JAVA_HOME"]) / "bin"
+    path = os.pathsep.join([str(folder), str(folder / "classes"), f"{_JARS}/*", f"{pyspark_home()}/jars/*"])
+    jar = _compile(java, folder / "classes", path)
+    conf = folder / "spark.conf"
+    conf.write_text("".join(f"{key} {value}\n" for key, value in _settings(folder).items()), encoding="utf-8")
+    programs: list[str | Path] = []
+    for name in PROGRAMS:
+        language, _, how = name.partition("-")
+        programs += [name, jar if language == "java" else _SOURCES / "yarn_program.py", how]
+    archives = ",".join(f"local:{archive}" for archive in (pyspark_home() / "python" / "lib").glob("*.zip"))
+    own = {"HADOOP_CONF_DIR": str(folder), "SPARK_CONF_DIR": str(folder), "PYSPARK_ARCHIVES_PATH": archives}
+    with (folder / "stderr").open("wb") as log:
+        done = subprocess.run(
+            [java / "java", *_JVM_OPTIONS.split(), *_OPENED, "-cp", path, "MiniYarn", folder, conf, *programs],
+            cwd=folder,
+            env=environment(own),
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            timeout=_DEADLINE_SECONDS,
+            check=False,
+        )
+    assert done.returncode == 0, (folder / "stderr").read_text(encoding="utf-8", errors="replace")[-4_000:]
+    found = [line.split() for line in done.stdout.splitlines() if line.startswith("state ")]
+    return {name: state for _, name, state in found}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_outcome_is_that_of_yarn(states: dict[str, str], folder: Path, name: str) -> None:
+    """FAILED or FINISHED as YARN says, with the exit code of the ApplicationMaster and the exception."""
+    expected = PROGRAMS[name]
+    assert states[name] == expected.state
+    lines = (folder / name / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    told: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    events = [event for event in told if event["class_scope"] == "spark.application"]
+    started, ended, *failures = [event["attributes"] for event in events]
+    assert started["status.new"] == "RUNNING"
+    assert (ended["status.new"], ended["end.reason"]) == (expected.status, expected.reason)
+    if expected.exit_code is not None:
+        assert ended["exit.code"] == expected.exit_code
+    assert len(failures) == (expected.status == "FAILED")
+    if expected.exception is not None:
+        assert failures[0]["exception.type"] == expected.exception
+        assert failures[0]["failure.label.type"] == expected.label

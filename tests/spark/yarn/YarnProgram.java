@@ -1,0 +1,29 @@
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.SparkSession;
+
+/** A program that ends as its argument says. */
+public final class YarnProgram {
+  private YarnProgram() {}
+
+  public static void main(String[] how) {
+    SparkSession spark = SparkSession.builder().getOrCreate();
+    switch (how[0]) {
+      case "throw":
+        throw new IllegalStateException("no price for order 7");
+      case "out-of-memory":
+        List<long[]> all = new ArrayList<>();
+        while (true) {
+          all.add(new long[1 << 24]);
+        }
+      case "exit-3":
+        System.exit(3);
+        break;
+      case "stop-throw":
+        spark.stop();
+        throw new IllegalStateException("no price for order 7");
+      default:
+        // It just returns.
+    }
+  }
+}

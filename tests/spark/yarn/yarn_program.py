@@ -1,0 +1,15 @@
+"""A program that ends as its argument says."""
+
+import sys
+
+from pyspark.sql import SparkSession
+
+how = sys.argv[1]
+spark = SparkSession.builder.getOrCreate()
+if how == "raise":
+    raise ValueError("no price for order 7")
+if how == "exit-3":
+    sys.exit(3)
+if how == "stop-raise":
+    spark.stop()
+    raise ValueError("no price for order 7")
