@@ -50,7 +50,6 @@ def threads():
                 seconds = int(open(one.path + "/schedstat").read().split()[0]) / 1e9
                 found[one.name] = name.startswith("spark-events"), seconds
     return found
-sparks_own = {number for number, (is_ours, _) in threads().items() if not is_ours}
 def own():
     # Spark starts a thread for the shared listener queue when the first listener is added, and ends it with the last.
     return sum(seconds for number, (_, seconds) in threads().items() if number not in sparks_own)
@@ -63,6 +62,8 @@ def stream(number, count):
     query.stop()
     return query.lastProgress["batchId"] + 1
 stream("warm-up", 100)
+# Only now: Spark starts a listener queue of its own with the first query.
+sparks_own = {number for number, (is_ours, _) in threads().items() if not is_ours}
 for pair in range(pairs):
     for kind in ["none", "ours"] if pair % 2 == 0 else ["ours", "none"]:
         if kind == "ours":

@@ -11,7 +11,7 @@ import java.util.concurrent.locks.Condition;
  */
 final class WriterWakeup {
   private static final long POLL_NANOS = 2_000_000;
-  private static final int POLLS = 10;
+  private static final int POLLS = 3;
 
   private final Condition condition;
   private final boolean prompt;
