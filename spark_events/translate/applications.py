@@ -1,4 +1,4 @@
-"""The application: when it started, and how it ended as far as that is known."""
+"""Start and end of the application, with its outcome as far as it is known."""
 
 from __future__ import annotations
 
@@ -15,47 +15,46 @@ from spark_events.translate.user_code import UserCode
 __all__ = ["Applications"]
 
 _SCOPE = "spark.application"
-#: So many queries and jobs that still run are named in a body.
+#: Maximum number of running queries and jobs named in a body.
 _MOST_NAMED = 10
 
-# How the shim saw the driver end -> the new status, and the sentence that tells it. FINISHED and FAILED
-# are said only where they are known.
+# Status and sentence for each way in which the shim saw the driver end. FINISHED and FAILED require a known outcome.
 _ENDINGS = {
     "STOPPED": ("FINISHED", "finished: its own code stopped it"),
     "RETURNED": ("FINISHED", "finished: its main method returned"),
     "UNCAUGHT_EXCEPTION": ("FAILED", "failed: its main method threw an exception"),
     "PROGRAM_FAILED": ("FAILED", "failed: its program ended with an error"),
-    "SPARK_STOPPED": ("FAILED", "failed: Spark itself stopped it, for it could not go on"),
-    "SPARK_EXITED": ("FAILED", "failed: Spark itself exited its driver, for it could not go on"),
+    "SPARK_STOPPED": ("FAILED", "failed: Spark itself stopped it, because it could not continue"),
+    "SPARK_EXITED": ("FAILED", "failed: Spark itself exited its driver, because it could not continue"),
     "EXITED_ON_YARN": ("FAILED", "failed: its code called System.exit, which YARN counts as a failure"),
     "START_FAILED": ("FAILED", "failed to start"),
-    "SUBMIT_STOPPED": ("ENDED", "ended, with what outcome is unknown"),
-    "GATEWAY_CLOSED": ("ENDED", "ended: its Python process went away, with what outcome is unknown"),
+    "SUBMIT_STOPPED": ("ENDED", "ended; its outcome is unknown"),
+    "GATEWAY_CLOSED": ("ENDED", "ended: its Python process exited; its outcome is unknown"),
     "PYTHON_DIED": (
         "ENDED",
-        "ended: its Python process died without running its exit hooks, killed by a signal or by os._exit",
+        "ended: its Python process exited without its exit hooks, killed by a signal or by os._exit",
     ),
-    "SPARK_SQL": ("ENDED", "ended with its spark-sql shell, with what outcome is unknown"),
+    "SPARK_SQL": ("ENDED", "ended with its spark-sql shell; its outcome is unknown"),
     "SIGTERM": ("CANCELLED", "was cancelled by SIGTERM (a kill command, or its cluster manager)"),
     "SIGINT": ("CANCELLED", "was cancelled by SIGINT (Ctrl-C)"),
     "SIGHUP": ("CANCELLED", "was cancelled by SIGHUP (its terminal closed)"),
-    "EXITED": ("ENDED", "ended: its code called System.exit, with what outcome is unknown"),
+    "EXITED": ("ENDED", "ended: its code called System.exit; its outcome is unknown"),
 }
-# Where Spark's exit code 0 is one.
+# Endings for which Spark's exit code 0 is certain.
 _TRUE_ZERO = ("RETURNED", "SPARK_SQL")
 _SEVERITIES = {"FAILED": Severity.ERROR, "CANCELLED": Severity.WARN}
-_UNKNOWN_ENDING = ("ENDED", "ended, with what outcome is unknown")
+_UNKNOWN_ENDING = ("ENDED", "ended; its outcome is unknown")
 
 
 def _outcome(record: ApplicationEnd) -> tuple[str, str]:
-    """The new status, and the sentence that tells it."""
-    # Spark says 0 also where it does not know; any other code was given on purpose.
+    """Return the new status and its sentence."""
+    # Spark's exit code is also 0 if Spark does not know it; any other code was passed on purpose.
     code = record.exit_code or record.program_exit_code
     if code:
         after = " after it had stopped its SparkContext" if record.stopped_before else ""
         return "FAILED", f"failed with exit code {code}{after}"
     if record.ending == "SPARK_SQL" and record.exit_code == 0:
-        return "FINISHED", "finished: its spark-sql shell is done"
+        return "FINISHED", "finished: its spark-sql shell exited with code 0"
     if code == 0 and record.ending in ("GATEWAY_CLOSED", "EXITED", "SPARK_EXITED"):
         return "FINISHED", "finished: its program ended with exit code 0"
     if record.exit_signal and record.ending == "PYTHON_DIED":
@@ -64,21 +63,21 @@ def _outcome(record: ApplicationEnd) -> tuple[str, str]:
 
 
 def _exit_code(record: ApplicationEnd) -> int | None:
-    """The exit code where it is known."""
+    """Return the exit code, or None if it is unknown."""
     if record.exit_code or (record.exit_code == 0 and record.ending in _TRUE_ZERO):
         return record.exit_code
     return record.program_exit_code
 
 
 class Applications:
-    """The status of the one application that this driver runs: nothing yet, RUNNING, over."""
+    """The status of the driver's application."""
 
     def __init__(self, diagnostics: Diagnostics, last_failure: LastFailure) -> None:
         self.illegal = 0
         self._last_failure = last_failure
         self._diagnostics = diagnostics
         self.scope_variables: dict[str, AttributeValue] = {}
-        # What the key of every one of its facts begins with.
+        # Prefix of the keys of all events.
         self.identity = _identity(None, None)
         self._name = "?"
         self._status = Status(APPLICATION)
@@ -89,13 +88,13 @@ class Applications:
         return self._status.is_over
 
     def assume(self, app_id: str, attempt_id: str | None) -> None:
-        """Take the identity of an application whose start was not seen."""
+        """Set the identity of an application whose start was not seen."""
         self._name = app_id
         self.identity = _identity(app_id, attempt_id)
         self.scope_variables = present({"spark.app.id": app_id, "spark.app.attempt_id": attempt_id})
 
     def started(self, record: ApplicationStart) -> Iterator[Draft]:
-        """The application runs; what is known of it goes into every event from now on."""
+        """Report the start; later events carry the application's attributes."""
         if not self._status.become("RUNNING"):
             self.illegal += 1
             return
@@ -121,14 +120,14 @@ class Applications:
         running: Sequence[str],
         failed_job: int | None,
     ) -> Iterator[Draft]:
-        """The application is over. FINISHED, FAILED and CANCELLED are reported only where they are known.
+        """Report the end; FINISHED, FAILED and CANCELLED only if they are known.
 
         Args:
             record: the end, as the shim saw it.
             failed_queries: titles of the queries whose latest run failed.
-            running: the queries and jobs that still run. Spark ends them after its last callback, so the last event
-                of the application names them.
-            failed_job: the last job, where it failed.
+            running: the queries and jobs that still run. Spark ends them after its last callback, so the last event of
+                the application names them.
+            failed_job: the last job, if it failed.
         """
         old, (new, how) = self._status.value, _outcome(record)
         if not self._status.become(new):
@@ -170,7 +169,7 @@ class Applications:
             )
 
     def _reason(self, record: ApplicationEnd) -> tuple[str | None, Diagnosis | None]:
-        """What failed, unless it is the program itself, and why: as the end says, else the last failure before it."""
+        """Return what failed (None for the program itself) and why, from the end or the last failure before it."""
         if record.failure is not None:
             return None, self._diagnostics.of(record.failure)
         known = self._last_failure
@@ -181,15 +180,15 @@ class Applications:
         return known.title, known.diagnosis
 
     def lost(self, at: int, orderly: bool, running: Sequence[str]) -> Iterator[Draft]:
-        """The driver is gone without a word: LOST; or with the JVM's last word only: ENDED."""
+        """Report a driver that ended without reporting its end: LOST, or ENDED after a JVM shutdown."""
         old = self._status.value
         if old is None or not self._status.become("ENDED" if orderly else "LOST"):
             return
         if orderly:
-            body = f"Application '{self._name}' ended with its JVM, with what outcome is unknown"
+            body = f"Application '{self._name}' ended with its JVM; its outcome is unknown"
             yield _change(old, "ENDED", at, body, Severity.INFO, {"end.reason": "JVM_SHUTDOWN"})
             return
-        body = f"Application '{self._name}' is lost: its driver died without a word{_while(running)}"
+        body = f"Application '{self._name}' is lost: its driver died without reporting its end{_while(running)}"
         yield _change(old, "LOST", at, body, Severity.FATAL, {"end.reason": "DRIVER_DIED"})
 
 

@@ -1,7 +1,6 @@
-"""Which records may make which events: what a driver need not wait for, it is not made to wait for.
+"""Events that each kind of record may cause, so that a waiting driver waits for these only.
 
-Only what a record itself tells counts. An event that time makes (a source that went idle, commits that were
-held back) has no record that anybody could wait for.
+Events caused by time (an idle source, held commits) are not listed, because no record exists to wait for.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ __all__ = ["CAUSES", "Effect"]
 
 
 class Effect(NamedTuple):
-    """A kind of event (None: of whatever scope or name), and the most severe that it can be."""
+    """A scope and name of events (None: any), and their maximum severity."""
 
     scope: str | None
     name: str | None
@@ -33,7 +32,7 @@ _SUBTASKS = Effect(_STAGE, "AllSubtasksStatusChangeEvent", Severity.INFO)
 _STAGE_FAILURE = Effect(_STAGE, _FAILURE, Severity.ERROR)
 _SQL_FAILURE = Effect("spark.sql.execution", _FAILURE, Severity.ERROR)
 
-#: By the kind of the record, as it stands in the pipe; a test compares it with what the translation does.
+#: By kind of record in the pipe; a test compares the table with the translation.
 CAUSES: dict[str, tuple[Effect, ...]] = {
     "application_start": (Effect(_APPLICATION, _STATUS, Severity.INFO),),
     "application_end": (

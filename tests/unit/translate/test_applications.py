@@ -1,4 +1,4 @@
-"""How an application began and ended: FINISHED and FAILED are said only where they are known."""
+"""Start and end of an application; FINISHED and FAILED are reported only if they are known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def translate(*records: dict[str, object]) -> list[Event]:
 
 
 def ending(*records: dict[str, object]) -> Event:
-    """The event of the application's end."""
+    """Return the event of the application's end."""
     (event,) = [
         e
         for e in translate(application_start(), *records)
@@ -29,7 +29,7 @@ def ending(*records: dict[str, object]) -> Event:
 
 
 def test_the_start_says_what_runs_and_where() -> None:
-    """Every scope variable that is known is there; what is not known is left out."""
+    """Every known scope variable is present; unknown ones are left out."""
     (event,) = translate(application_start())
     assert (event.name, event.class_scope, event.severity) == (
         "JobStatusChangeEvent",
@@ -49,8 +49,8 @@ def test_the_start_says_what_runs_and_where() -> None:
     }
 
 
-def test_an_attempt_is_named_where_the_cluster_has_attempts() -> None:
-    """YARN numbers its attempts."""
+def test_attempt_is_reported_if_the_cluster_has_attempts() -> None:
+    """YARN numbers attempts."""
     (event,) = translate(application_start(attempt_id="2"))
     assert event.attributes["spark.app.attempt_id"] == "2"
 
@@ -75,7 +75,7 @@ def test_an_attempt_is_named_where_the_cluster_has_attempts() -> None:
     ],
 )
 def test_each_ending_has_its_status(how: str, status: str, severity: Severity) -> None:
-    """The way in which the driver ended decides on the status, and is told as the reason."""
+    """The driver's ending determines the status and is reported as the reason."""
     event = ending(application_end(how))
     assert (event.attributes["status.old"], event.attributes["status.new"]) == ("RUNNING", status)
     assert event.severity is severity
@@ -85,7 +85,7 @@ def test_each_ending_has_its_status(how: str, status: str, severity: Severity) -
 
 @pytest.mark.parametrize("how", ["STOPPED", "EXITED", "SIGTERM"])
 def test_an_exit_code_that_is_not_zero_is_a_failure(how: str) -> None:
-    """Somebody has given that code on purpose."""
+    """A program passes such a code on purpose."""
     event = ending(application_end(how, exit_code=3))
     assert (event.attributes["status.new"], event.attributes["exit.code"]) == ("FAILED", 3)
     assert event.severity is Severity.ERROR
@@ -103,22 +103,22 @@ def test_an_exit_code_that_is_not_zero_is_a_failure(how: str) -> None:
     ],
 )
 def test_a_known_exit_code_of_the_program_decides(how: str, code: int, status: str) -> None:
-    """Unlike Spark's own 0, one that was observed is believed and told."""
+    """Unlike Spark's own 0, an observed exit code is trusted and reported."""
     event = ending(application_end(how, exit_code=0, program_exit_code=code))
     assert (event.attributes["status.new"], event.attributes["exit.code"]) == (status, code)
 
 
-def test_a_program_that_fails_behind_stop_says_so() -> None:
-    """Whoever reads the event knows why Spark itself saw a good end."""
+def test_failure_after_stop_is_reported_as_such() -> None:
+    """The body explains why Spark itself recorded a successful end."""
     event = ending(application_end("PROGRAM_FAILED", program_exit_code=1, stopped_before=True))
     assert event.body == "Application 'shop' failed with exit code 1 after it had stopped its SparkContext"
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("SIGSEGV", "was killed by SIGSEGV"), (None, "without running its exit hooks")]
+    ("name", "text"), [("SIGSEGV", "was killed by SIGSEGV"), (None, "without its exit hooks")]
 )
 def test_a_python_that_was_killed_is_a_warning(name: str | None, text: str) -> None:
-    """The outcome is unknown, but no program ends so on purpose."""
+    """The outcome is unknown, but no program ends that way on purpose."""
     event = ending(application_end("PYTHON_DIED", exit_signal=name))
     assert (event.attributes["status.new"], event.severity) == ("ENDED", Severity.WARN)
     assert event.attributes.get("exit.signal") == name
@@ -127,7 +127,7 @@ def test_a_python_that_was_killed_is_a_warning(name: str | None, text: str) -> N
 
 @pytest.mark.parametrize("last", [application_end("PROGRAM_FAILED"), application_end(), None])
 def test_a_provisional_end_is_held(last: dict[str, object] | None) -> None:
-    """Nothing is told before the outcome is known, or the driver is gone; then once."""
+    """A provisional end is reported once: when the outcome is known, or when the driver has exited."""
     translator = Translator()
     translator.translate(decoded(application_start()))
     assert translator.translate(decoded(application_end(provisional=True))) == []
@@ -139,22 +139,22 @@ def test_a_provisional_end_is_held(last: dict[str, object] | None) -> None:
 
 @pytest.mark.parametrize("code", [0, None])
 def test_exit_code_zero_proves_nothing(code: int | None) -> None:
-    """Spark says 0 also where it does not know, so it is not repeated as if it were known."""
+    """Spark uses 0 also if it does not know the exit code, so 0 is not reported as known."""
     event = ending(application_end("GATEWAY_CLOSED", exit_code=code))
     assert event.attributes["status.new"] == "ENDED"
     assert "exit.code" not in event.attributes
 
 
 def test_a_failed_application_has_a_failure_event() -> None:
-    """FAILED is followed by the event that carries the details."""
+    """A JobFailureEvent with the details follows FAILED."""
     *_, failure = translate(application_start(), application_end("PROGRAM_FAILED"))
     assert (failure.name, failure.severity) == ("JobFailureEvent", Severity.ERROR)
     assert failure.attributes["spark.entity"] == "application"
     assert failure.attributes["error.type"] == "PROGRAM_FAILED"
 
 
-def test_hints_are_given_but_decide_nothing() -> None:
-    """A failed query or last job is told with the end, and does not make it a failure."""
+def test_hints_do_not_change_the_status() -> None:
+    """A failed query or last job is a hint on the end and does not change the status."""
     event = ending(query_started(), query_terminated(exception="a.B: x"), JOB_FAILED, application_end("STOPPED"))
     assert event.attributes["status.new"] == "FINISHED"
     assert event.attributes["outcome.hint"] == "query 'clicks' failed; job 4 failed"
@@ -162,7 +162,7 @@ def test_hints_are_given_but_decide_nothing() -> None:
 
 
 def test_queries_that_are_still_running_are_named() -> None:
-    """Spark ends them behind the application, where nobody listens any more."""
+    """Spark ends them after the application, when it calls no listener any more."""
     over, runs = query_started("r1", "q1", "orders"), query_started("r2", "q2", "clicks")
     event = ending(over, query_terminated("r1", "q1"), runs, application_end("STOPPED"))
     assert event.body.endswith("its own code stopped it while running query 'clicks'")
@@ -174,7 +174,7 @@ def job_start(number: int = 4, properties: dict[str, str] | None = None) -> dict
 
 
 def test_a_job_that_runs_when_its_application_ends_is_cancelled() -> None:
-    """Spark cancels it after its last callback, so the end of the application reports it, and names it."""
+    """Spark cancels the job after its last callback, so the application's end reports and names it."""
     start = job_start(4, {"spark.job.description": "nightly"})
     *_, job, end = translate(application_start(), start, application_end("STOPPED"))
     assert (job.name, job.severity, job.observed_ts_millis) == ("JobStatusChangeEvent", Severity.WARN, START + 9)
@@ -185,7 +185,7 @@ def test_a_job_that_runs_when_its_application_ends_is_cancelled() -> None:
 
 
 def test_the_end_of_a_job_after_its_application_s_is_not_reported_again() -> None:
-    """An event log has it: Spark cancels the job while it stops."""
+    """An event log contains that end: Spark cancels the job while it stops."""
     translator = Translator()
     for record in (application_start(), job_start(), application_end("STOPPED")):
         translator.translate(decoded(record))
@@ -194,15 +194,15 @@ def test_the_end_of_a_job_after_its_application_s_is_not_reported_again() -> Non
 
 
 def test_a_job_of_a_micro_batch_is_not_reported_at_the_end() -> None:
-    """The application's last event names its query."""
+    """The application's last event names the job's query instead."""
     stream = job_start(4, {"sql.streaming.queryId": "q1", "streaming.sql.batchId": "7"})
     *_, before, end = translate(application_start(), query_started(), stream, application_end("STOPPED"))
     assert before.attributes["spark.entity"] == "query"
     assert end.body.endswith("while running query 'clicks'")
 
 
-def test_no_job_is_said_to_run_where_records_were_dropped() -> None:
-    """The end of the job may be among them."""
+def test_no_running_job_is_named_after_dropped_records() -> None:
+    """The end of the job may be among the dropped records."""
     lost = {"kind": "dropped", "at": START, "records": {"job_end": 1}}
     events = translate(application_start(), job_start(), lost, application_end("STOPPED"))
     assert [e.attributes["status.new"] for e in events if e.attributes.get("spark.entity") == "job"] == ["RUNNING"]
@@ -210,7 +210,7 @@ def test_no_job_is_said_to_run_where_records_were_dropped() -> None:
 
 
 def test_a_lost_driver_names_the_jobs_that_ran() -> None:
-    """At most ten of them."""
+    """The body names at most ten jobs."""
     translator = Translator()
     for record in (application_start(), *map(job_start, range(12))):
         translator.translate(decoded(record))
@@ -218,21 +218,21 @@ def test_a_lost_driver_names_the_jobs_that_ran() -> None:
     assert event.body.endswith(f"while running {', '.join(f'job {n}' for n in range(10))} and 2 more")
 
 
-def test_a_job_that_was_made_good_is_no_hint() -> None:
-    """A failed job is a hint only while no later one has worked."""
+def test_failed_job_before_a_success_is_no_hint() -> None:
+    """A failed job is a hint only until a later job succeeds."""
     worked = {"kind": "job_end", "job_id": 5, "time": START}
     assert "outcome.hint" not in ending(JOB_FAILED, worked, application_end()).attributes
 
 
 def test_an_end_whose_start_was_never_seen_has_no_old_status() -> None:
-    """What was never seen is not claimed."""
+    """Without a start, the old status is unknown and left out."""
     (event,) = translate(application_end())
     assert event.attributes["status.new"] == "FINISHED"
     assert "status.old" not in event.attributes
 
 
 def test_nothing_is_told_twice() -> None:
-    """A second start, a second end or a loss after the end makes no event."""
+    """A second start, a second end and a loss after the end make no event."""
     translator = Translator()
     for record in (application_start(), application_end()):
         assert len(translator.translate(decoded(record))) == 1
@@ -243,7 +243,7 @@ def test_nothing_is_told_twice() -> None:
 
 
 def test_a_driver_that_died_is_lost_and_fatal() -> None:
-    """Nothing is worse, and what ran at that moment is named."""
+    """The severity is FATAL, and the body names the running queries and jobs."""
     translator = Translator()
     for record in (
         application_start(),
@@ -261,7 +261,7 @@ def test_a_driver_that_died_is_lost_and_fatal() -> None:
 
 
 def test_a_jvm_that_went_down_in_order_is_not_lost() -> None:
-    """A JVM that has said that it goes down was not killed: ENDED, not LOST."""
+    """A JVM that announced its shutdown was not killed: ENDED, not LOST."""
     translator = Translator()
     translator.translate(decoded(application_start()))
     (event,) = translator.driver_lost(START, orderly=True)
@@ -270,12 +270,12 @@ def test_a_jvm_that_went_down_in_order_is_not_lost() -> None:
 
 
 def test_an_application_that_never_started_is_not_lost() -> None:
-    """A driver that dies before its application starts has lost nothing."""
+    """A driver that dies before the start of its application makes no event."""
     assert Translator().driver_lost(START, orderly=False) == []
 
 
 def test_an_uncaught_exception_is_diagnosed() -> None:
-    """Where the shim has seen the exception, the failure says what it was."""
+    """If the shim has the exception, the failure event describes it."""
     failure = {"chain": [{"type": "java.lang.IllegalStateException", "message": "no table"}]}
     *_, event = translate(application_start(), application_end("UNCAUGHT_EXCEPTION", failure=failure))
     assert event.name == "JobFailureEvent"
@@ -285,5 +285,5 @@ def test_an_uncaught_exception_is_diagnosed() -> None:
 
 @pytest.mark.parametrize(("code", "status"), [(0, "FINISHED"), (None, "ENDED"), (1, "FAILED")])
 def test_a_spark_sql_shell_s_exit_code_is_true(code: int | None, status: str) -> None:
-    """spark-sql ends by its own exit code, so 0 is known there."""
+    """The spark-sql shell sets the exit code itself, so its 0 is known."""
     assert ending(application_end("SPARK_SQL", exit_code=code)).attributes["status.new"] == status

@@ -1,4 +1,4 @@
-"""What the list says of which records may make which events, against what the translation does."""
+"""The table of events per kind of record, compared with the translation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDINGS = ["STOPPED", "RETURNED", "PROGRAM_FAILED", "SIGTERM", "something new"]
 
 
 def told(records: list[dict[str, Any]], config: TranslateConfig) -> list[tuple[str, Event]]:
-    """The events of each record, with its kind; those that time makes are made before it, and left out."""
+    """Yield each record's kind with its events, without events caused by time."""
     translator = Translator(config)
     found = []
     for number, record in enumerate(records, 1):
@@ -60,7 +60,7 @@ def test_no_record_makes_an_event_that_is_not_listed(
     longest: float | None,
     patience: float,
 ) -> None:
-    """Nor a more severe one: the driver would not wait for it though somebody guarantees it."""
+    """Events and severities are within the table; otherwise the driver would not wait for a guaranteed event."""
     config = TranslateConfig(
         batch_commit=BatchCommitConfig(min_interval=interval, max_duration=longest),
         watermark=WatermarkConfig(idle_timeout=patience),
@@ -79,14 +79,14 @@ def test_no_record_makes_an_event_that_is_not_listed(
 
 
 def test_every_kind_of_record_that_is_translated_is_listed() -> None:
-    """A new kind must be entered, and one that is gone must go; three are only remembered."""
+    """The table has exactly the kinds that make events; three kinds only update state."""
     translated = {kind.__struct_config__.tag for kind in Translator()._handlers}  # type: ignore[attr-defined]
     assert translated - set(CAUSES) == {"batch_started", "stage_submitted", "executor_removed"}
     assert not set(CAUSES) - translated
 
 
 def test_every_kind_that_is_listed_makes_something() -> None:
-    """A record that is listed for nothing costs a driver a round trip for nothing."""
+    """A kind that makes no event would cost the driver needless round trips."""
     config = TranslateConfig(watermark=WatermarkConfig(idle_timeout=1.0), streaming_jobs=True, streaming_stages=True)
     made = defaultdict(set)
     for kind, event in told(_everything("STOPPED"), config):
