@@ -1,0 +1,24 @@
+"""docs/architecture.md names classes that exist, and no more than a reader can follow."""
+
+from __future__ import annotations
+
+import re
+
+from fakes import ROOT
+
+_TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+_STEP = re.compile(r"^\| \d+ \| ([^|]+) \|", re.MULTILINE)
+
+
+def test_every_class_on_the_way_of_a_record_exists() -> None:
+    """In Java or in Python."""
+    sources = [*ROOT.glob("jvm-shim/src/**/*.java"), *ROOT.glob("spark_events/**/*.py")]
+    defined = set(re.findall(r"\bclass (\w+)", "\n".join(path.read_text(encoding="utf-8") for path in sources)))
+    named = [name for step in _STEP.findall(_TEXT) for name in re.findall(r"`(\w+)`", step)]
+    assert len(named) >= 19
+    assert [name for name in named if name not in defined] == []
+
+
+def test_a_record_passes_at_most_20_steps() -> None:
+    """Each step is one class, or one of several of a kind."""
+    assert len(_STEP.findall(_TEXT)) <= 20
