@@ -114,9 +114,7 @@ def test_failure_after_stop_is_reported_as_such() -> None:
     assert event.body == "Application 'shop' failed with exit code 1 after it had stopped its SparkContext"
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("SIGSEGV", "was killed by SIGSEGV"), (None, "without its exit hooks")]
-)
+@pytest.mark.parametrize(("name", "text"), [("SIGSEGV", "was killed by SIGSEGV"), (None, "without its exit hooks")])
 def test_a_python_that_was_killed_is_a_warning(name: str | None, text: str) -> None:
     """The outcome is unknown, but no program ends that way on purpose."""
     event = ending(application_end("PYTHON_DIED", exit_signal=name))
