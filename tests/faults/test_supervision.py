@@ -119,7 +119,7 @@ def test_restarts_are_limited(lab: Lab, runs: dict[str, Future[Run]], fault: str
 def test_pauses_between_restarts_double(runs: dict[str, Future[Run]]) -> None:
     """Each restart is logged, and each pause is twice as long as the previous one."""
     run = runs["poisoned"].result()
-    pauses = [int(pause) for pause in re.findall(r"started again in (\d+) ms", run.log)]
+    pauses = [int(pause) for pause in re.findall(r"restarting it in (\d+) ms", run.log)]
     assert pauses == [100, 200, 400]
 
 
@@ -127,7 +127,7 @@ def test_pauses_between_restarts_double(runs: dict[str, Future[Run]]) -> None:
 def test_lost_records_are_counted_at_the_end(runs: dict[str, Future[Run]], fault: str) -> None:
     """The last message has the number of lost records by kind."""
     run = runs[fault].result()
-    assert "Records that are in no event: handoff dropped {" in run.own_messages[-1]
+    assert "Dropped records that no event reports: handoff dropped {" in run.own_messages[-1]
     assert "application_end=1" in run.own_messages[-1]
 
 
@@ -150,12 +150,12 @@ def test_a_sidecar_killed_during_its_start_is_restarted(lab: Lab, runs: dict[str
     # It gets the records that the second sidecar acknowledged as history, then the record at which that sidecar died.
     assert kinds[:4] == ["application_start", "job_start", "restored", "job_start"]
     assert kinds[-2:] == ["application_end", "goodbye"]
-    what = [re.sub(r", it is started again in .*", "", one.partition("the sidecar ")[2]) for one in run.own_messages]
-    assert [re.sub(r"\(/.*: ended", "(…: ended", one) for one in what] == [
-        "did not start (ended at once, exit code 137 (signal 9))",
+    what = [re.sub(r"; restarting it in .*", "", one.partition("the sidecar ")[2]) for one in run.own_messages]
+    assert [re.sub(r"\(/.*: process", "(…: process", one) for one in what] == [
+        "did not start (process ended before it was ready, exit code 137 (signal 9))",
         "ended (exit code 9)",
-        "did not start (…: ended at once, exit code 1)",
-        "did not start (ended at once, exit code 137 (signal 9))",
+        "did not start (…: process ended before it was ready, exit code 1)",
+        "did not start (process ended before it was ready, exit code 137 (signal 9))",
     ]
 
 
@@ -182,5 +182,5 @@ def test_a_sidecar_that_never_starts_does_not_delay_the_end(hung: Future[tuple[R
 def test_a_hanging_start_is_logged_once(runs: dict[str, Future[Run]]) -> None:
     """After the start timeout the sidecar is killed, and the log names the setting."""
     (message,) = runs["hanging-for-a-while"].result().own_messages
-    assert "no answer within 500 ms (events.sidecar.start-timeout)" in message
-    assert "the job goes on without them" in message
+    assert "no answer within 500 ms (spark.events.sidecar.start-timeout)" in message
+    assert "the job continues without them" in message

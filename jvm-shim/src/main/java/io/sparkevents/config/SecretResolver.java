@@ -11,15 +11,15 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * What a value stands for, by <code>${env:NAME}</code> and <code>${file:/path}</code>: as the sidecar reads it, in {@code
- * config/references.py}. It is never shown.
+ * Resolves <code>${env:NAME}</code> and <code>${file:/path}</code> in a value by the sidecar's rules ({@code
+ * config/references.py}). A resolved value never appears in messages.
  */
 final class SecretResolver {
   private static final Pattern REFERENCE = Pattern.compile("\\$\\{(env|file):([^}]*)\\}");
 
   private SecretResolver() {}
 
-  /** The value with every reference replaced, or null where one of them cannot be: the sidecar says why. */
+  /** Returns the value with every reference replaced; null if one cannot be resolved, which the sidecar reports. */
   static String resolve(String value, Map<String, String> environment) {
     Matcher reference = REFERENCE.matcher(value);
     StringBuffer resolved = new StringBuffer();
@@ -34,12 +34,12 @@ final class SecretResolver {
     return reference.appendTail(resolved).toString();
   }
 
-  /** Of a file, without its last line break. */
+  /** Returns the file's text without its last line break, or null. */
   private static String content(String name) {
     try {
       Path path = Paths.get(name);
       if (!Files.isRegularFile(path)) {
-        // A pipe can be read only once, and that is for the sidecar; it might also be waited for without end.
+        // A pipe can be read only once, by the sidecar, and reading it might block forever.
         return null;
       }
       ByteBuffer bytes = ByteBuffer.wrap(Files.readAllBytes(path));

@@ -23,15 +23,15 @@ import org.apache.spark.SparkConf;
 import scala.Tuple2;
 
 /**
- * The {@code events.*} settings, from spark-defaults.conf and from Spark's own configuration.
+ * The {@code events.*} settings from spark-defaults.conf and from Spark's configuration.
  *
- * <p>spark-submit drops lines that do not begin with {@code spark.} from spark-defaults.conf, so that
- * file is read here once more. The sidecar validates every key; the few that the driver itself needs
- * are read leniently here, because the sidecar will say what is wrong with them. It is sent all values as they
- * were written. What these few refer to is looked up at once: later it may be another value, or take for ever.
+ * <p>spark-submit ignores lines of spark-defaults.conf that do not begin with {@code spark.}, so this class reads the
+ * file again. The sidecar gets all values as written and validates every key. The shim itself needs a few keys and
+ * parses them leniently, because the sidecar reports what is wrong. Their references are resolved at once, because a
+ * later look-up might return another value or block.
  */
 public final class Settings {
-  /** One setting as the user gave it. */
+  /** One setting as the user wrote it. */
   public static final class Setting {
     public final String givenKey;
     public final String value;
@@ -50,7 +50,7 @@ public final class Settings {
 
   private static final Pattern GUARANTEE = Pattern.compile("events\\.reporter\\..*\\.delivery\\.guarantee");
   private static final Pattern SPOOL = Pattern.compile("events\\.reporter\\..*\\.spool\\.directory");
-  /** What the driver itself needs, beside the guarantees; only that is looked up here. */
+  /** Keys that the shim itself needs, apart from guarantees and spool directories; only these are resolved here. */
   private static final Set<String> NEEDED =
       new HashSet<>(
           Arrays.asList(
@@ -70,7 +70,7 @@ public final class Settings {
               "events.streaming-stages.enabled"));
 
   private final Map<String, Setting> settings = new TreeMap<>();
-  /** What is needed, without references; null: it cannot be known here. */
+  /** Values of the needed keys with their references resolved; null if unresolvable here. */
   private final Map<String, String> resolved = new HashMap<>();
   private final Map<String, String> environment;
   private final String problem;
@@ -104,7 +104,7 @@ public final class Settings {
         settings.put(key, entry._1(), entry._2(), "Spark's configuration");
       }
     }
-    // Only now: what one that wins has replaced is not to be looked up.
+    // Resolved last, so that a setting that another one overrides is not looked up.
     settings.settings.keySet().forEach(settings::resolve);
     return settings;
   }
@@ -122,7 +122,7 @@ public final class Settings {
     settings.put(key, new Setting(givenKey, value.trim(), origin));
   }
 
-  /** Replaces what the application is configured with. */
+  /** Replaces a setting of the application's configuration. */
   public void override(String key, String value, String origin) {
     put(key, key, value, origin);
     resolve(key);
@@ -134,7 +134,7 @@ public final class Settings {
     }
   }
 
-  /** Why the settings could not be read, or null. */
+  /** Returns why the settings could not be read, or null. */
   public String problem() {
     return problem;
   }
@@ -155,20 +155,20 @@ public final class Settings {
     return text("events.python", "");
   }
 
-  /** The same as messages may show it. */
+  /** Returns the same setting as messages may show it, with unresolved references. */
   public String pythonAsGiven() {
     return settings.get("events.python").value;
   }
 
   public boolean synchronous() {
     String key = "events.dispatcher.type";
-    // A reference that cannot be resolved here may mean sync: the sidecar tells what to wait for once it is ready.
+    // An unresolvable reference may mean sync: the sidecar names the kinds to wait for once it is ready.
     return settings.containsKey(key) && !"async-queued".equals(resolved.get(key));
   }
 
   /**
-   * Whether a reporter is to be waited for, whatever the dispatcher's type; also where that cannot be known here. The
-   * sidecar says it when it is ready.
+   * Whether a reporter has the guaranteed delivery, whatever the dispatcher's type. True also if that is unknown here;
+   * the sidecar decides when it is ready.
    */
   public boolean guaranteesAny() {
     for (String key : resolved.keySet()) {
@@ -179,7 +179,7 @@ public final class Settings {
     return false;
   }
 
-  /** Whether a listener's thread may have to wait for answers. */
+  /** Whether the listener thread may have to wait for answers. */
   public boolean waitsForAny() {
     return synchronous() || guaranteesAny();
   }
@@ -216,7 +216,7 @@ public final class Settings {
     return millis("events.sidecar.stall-timeout", 60_000);
   }
 
-  /** Whether jobs and stages of micro-batches make events though they succeed; also where that cannot be known here. */
+  /** Whether successful jobs and stages of micro-batches make events. True also if that is unknown here. */
   public boolean reportsMicroBatches() {
     for (String key : new String[] {"events.streaming-jobs.enabled", "events.streaming-stages.enabled"}) {
       if (settings.containsKey(key) && !"false".equals(text(key, "true").toLowerCase(Locale.ROOT))) {
@@ -226,7 +226,10 @@ public final class Settings {
     return false;
   }
 
-  /** Where a run leaves word for the next one: in the first spool that is configured, else where spools are by default. */
+  /**
+   * Returns the folder for the state that a run leaves to the next one: the first configured spool, or the default
+   * spool folder.
+   */
   public Path stateFolder() {
     for (Map.Entry<String, String> known : new TreeMap<>(resolved).entrySet()) {
       if (SPOOL.matcher(known.getKey()).matches() && known.getValue() != null) {

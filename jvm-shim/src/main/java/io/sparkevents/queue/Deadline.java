@@ -2,7 +2,7 @@ package io.sparkevents.queue;
 
 import java.util.concurrent.TimeUnit;
 
-/** Until when an application's end may take; there is none before it begins. */
+/** Deadline for the end of an application; unset until the end begins. */
 public final class Deadline {
   private static final long NEVER = TimeUnit.DAYS.toMillis(10_000);
 
@@ -22,7 +22,7 @@ public final class Deadline {
     return millisLeft() == 0;
   }
 
-  /** 0 when it has passed. */
+  /** Returns the remaining milliseconds: 0 after the deadline, a very large number before it is set. */
   public long millisLeft() {
     return set ? Math.max(0, TimeUnit.NANOSECONDS.toMillis(nanos - System.nanoTime())) : NEVER;
   }

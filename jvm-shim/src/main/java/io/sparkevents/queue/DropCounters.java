@@ -6,25 +6,25 @@ import java.util.TreeMap;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Counts what was given up, by place and kind, and makes records of it; used under the {@link
- * HandoffQueue}'s lock.
+ * Counts dropped records by place and kind, and reports the counts as records. Used under the {@link HandoffQueue}'s
+ * lock.
  *
- * <p>The account is a record like the others: numbered, sent again to a new sidecar, acknowledged. So
- * what was lost is not lost track of. The first is made at once; while it goes on, one every ten seconds.
+ * <p>Such an account is a record like the others: it has a number, is resent to a new sidecar and is acknowledged, so a
+ * count is never lost. The first drop is reported at once, later ones every ten seconds.
  */
 public final class DropCounters {
   /** Records that were lost between the listener and the sidecar. */
   public static final String HANDOFF = "handoff";
-  /** Records that had made room in the queue, and were with a sidecar that died. */
+  /** Records that were evicted from the queue and lost with a sidecar that died. */
   public static final String SIDECAR = "sidecar";
-  /** Records that no text could be made of. */
+  /** Records that could not be written as JSON. */
   static final String UNWRITABLE = "unwritable";
-  /** Events that Spark itself did not give to its listeners. */
+  /** Events that Spark's listener bus did not deliver to its listeners. */
   public static final String LISTENER_QUEUE = "spark-listener-queue";
   /** Records that an earlier run of the application lost and could not report. */
   public static final String EARLIER_RUN = "earlier-run";
 
-  /** What was given up at one place, as a record. */
+  /** Record that reports the drops at one place. */
   static final class Account extends Record {
     private final String where;
     private final Map<String, long[]> counts;
@@ -49,7 +49,7 @@ public final class DropCounters {
 
   private static final long INTERVAL_NANOS = TimeUnit.SECONDS.toNanos(10);
 
-  /** By place, then kind; the counts are arrays, so that counting allocates nothing. */
+  /** Counts by place, then kind; arrays, so that counting allocates nothing. */
   private final Map<String, Map<String, long[]>> unreported = new LinkedHashMap<>();
   private boolean accountUnderWay;
   private boolean reportedBefore;
@@ -58,9 +58,9 @@ public final class DropCounters {
   private volatile String notice;
 
   void count(String where, String kind, long number) {
-    // The total is of this run.
+    // The total covers this run only.
     total += where.equals(EARLIER_RUN) ? 0 : number;
-    // Looked up first, for the listener's thread may come through here with every record.
+    // Two lookups instead of computeIfAbsent: the listener thread may call this for every record.
     Map<String, long[]> counts = unreported.get(where);
     long[] count = counts == null ? null : counts.get(kind);
     if (count == null) {
@@ -75,7 +75,7 @@ public final class DropCounters {
     total++;
   }
 
-  /** All that were dropped, ever. */
+  /** Returns the number of all dropped records of this run. */
   long total() {
     return total;
   }
@@ -86,30 +86,30 @@ public final class DropCounters {
         && (last || !reportedBefore || nowNanos - reportedNanos >= INTERVAL_NANOS);
   }
 
-  /** The account of one place, as a record; its drops count as told from now on. */
+  /** Returns the account of one place; its drops count as reported from now on. */
   Account account(long nowNanos) {
     String where = unreported.keySet().iterator().next();
     Map<String, long[]> counts = unreported.remove(where);
     accountUnderWay = true;
     reportedBefore = true;
-    // With more than one place, the next is told at once.
+    // If there is another place, its account is due at once.
     reportedNanos = unreported.isEmpty() ? nowNanos : nowNanos - INTERVAL_NANOS;
     notice = where + " dropped " + text(counts);
     return new Account(where, counts);
   }
 
-  /** An account was lost before a sidecar had acknowledged it: what it told is to be told again. */
+  /** Restores the counts of an account that was lost before a sidecar acknowledged it. */
   void takeBack(Account lost) {
     Map<String, long[]> counts = unreported.computeIfAbsent(lost.where, place -> new LinkedHashMap<>());
     lost.counts.forEach((kind, number) -> counts.computeIfAbsent(kind, unknown -> new long[1])[0] += number[0]);
   }
 
-  /** An account has left the queue; the next may enter. */
+  /** Call when an account leaves the queue, so that the next one may enter. */
   void accountLeft() {
     accountUnderWay = false;
   }
 
-  /** For the log, once: the account that was made last, or null. May be called without the lock. */
+  /** Returns the latest account as text for the log, once, or null. May be called without the lock. */
   String takeNotice() {
     String last = notice;
     if (last != null) {
@@ -118,7 +118,7 @@ public final class DropCounters {
     return last;
   }
 
-  /** What is in no account, by kind of record. */
+  /** Returns the unreported drops by kind of record. */
   Map<String, Long> unreportedByKind() {
     Map<String, Long> all = new TreeMap<>();
     for (Map<String, long[]> place : unreported.values()) {
@@ -127,7 +127,7 @@ public final class DropCounters {
     return all;
   }
 
-  /** What is in no account, as text; empty where there is nothing. */
+  /** Returns the unreported drops as text; empty if there are none. */
   String unreported() {
     StringBuilder all = new StringBuilder();
     for (Map.Entry<String, Map<String, long[]>> place : unreported.entrySet()) {

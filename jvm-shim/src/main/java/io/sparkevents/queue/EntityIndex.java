@@ -8,16 +8,18 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * What is known of each subject of a {@link RestoreState}, and in what order, rank by rank, they were heard of last.
+ * Index of the subjects of a {@link RestoreState}: their records, and their order of last use within each rank.
  *
- * <p>One table for all ranks, and the order in the entries themselves: a subject is looked up once, however many ranks
- * there are.
+ * <p>One map holds the subjects of all ranks, and the subjects themselves are linked into one ring per rank, so that
+ * each update needs one lookup.
  */
 final class EntityIndex {
-  /** One of a ring for each rank; the first of a ring is none, behind it is the one that was quiet for longest. */
+  /**
+   * Member of the ring of its rank. The head of a ring is a sentinel; the subject behind it was updated least recently.
+   */
   private static final class Subject {
     private final String name;
-    /** The lowest of its records' ranks. */
+    /** Lowest rank of its records. */
     private RestoreState.Rank rank;
     private Record[] records = {};
     private Subject before = this;
@@ -47,7 +49,7 @@ final class EntityIndex {
       }
     }
 
-    /** It takes the place of older ones of its kind, where it begins a new account of all older ones. */
+    /** Adds a record, replacing older ones of the same kind, or all older ones if the record begins a new account. */
     private static Record[] with(Record[] known, Record record) {
       Record[] all = new Record[known.length + 1];
       int count = 0;
@@ -82,7 +84,7 @@ final class EntityIndex {
     return sizes[rank.ordinal()];
   }
 
-  /** The subject is over; false where it was not known. */
+  /** Removes a subject that has ended; returns false if it is unknown. */
   boolean forget(String name) {
     Subject subject = all.remove(name);
     if (subject != null) {
@@ -91,7 +93,7 @@ final class EntityIndex {
     return subject != null;
   }
 
-  /** The subject is heard of. */
+  /** Adds a record to its subject, and makes it the most recently updated one of its rank. */
   void note(String name, Record record) {
     Subject subject = all.get(name);
     if (subject == null) {
@@ -111,7 +113,7 @@ final class EntityIndex {
     sizes[subject.rank.ordinal()]--;
   }
 
-  /** Forgets the one of the lowest rank that was quiet for longest. {@code name} stays, though it may be alone in its rank. */
+  /** Removes the least recently updated subject of the lowest rank, other than {@code name}. */
   void forgetOneBeside(String name) {
     for (Subject ring : rings) {
       Subject eldest = ring.behind;
@@ -122,7 +124,7 @@ final class EntityIndex {
     }
   }
 
-  /** All that is known, the lowest rank first. */
+  /** Returns all records, those of the lowest rank first. */
   List<Record> records() {
     List<Record> known = new ArrayList<>();
     for (Subject ring : rings) {

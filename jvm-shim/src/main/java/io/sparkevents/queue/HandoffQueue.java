@@ -10,16 +10,17 @@ import java.util.function.BooleanSupplier;
 import java.util.function.Supplier;
 
 /**
- * The queue between Spark's listener thread and the writer thread. It is bounded, an offer never waits, and it keeps a
- * record until the sidecar has acknowledged it, so a sidecar that dies loses none of them.
+ * Bounded queue between Spark's listener thread and the writer thread.
  *
- * <p>This class numbers records and says which thread waits for what; {@link RecordQueue} decides what is kept and dropped.
+ * <p>An offer never waits. The queue keeps each record until the sidecar has acknowledged it, so that a sidecar's death
+ * loses no record that is still queued. This class numbers the records and coordinates the threads; {@link RecordQueue}
+ * decides which records to keep and which to drop.
  */
 public final class HandoffQueue {
-  /** Acknowledged records are forgotten so many at a time: the listener's thread waits for the lock meanwhile. */
+  /** Acknowledged records removed under one hold of the lock, because the listener thread waits for it. */
   private static final int SLICE = 32;
   private static final int BATCH = 64;
-  /** The share of the driver's heap that records in flight may hold; waiting ones may hold twice that. */
+  /** Divisor of the driver's heap: limit for the bytes in flight; waiting records may hold twice that. */
   private static final int SHARE = 16;
 
   private final ReentrantLock lock = new ReentrantLock();
@@ -32,17 +33,17 @@ public final class HandoffQueue {
   private boolean closed;
   private boolean allWritten = true;
   private long lastSeq;
-  /** Every reporter has answered for the records up to here. */
+  /** All reporters have answered for the records up to this number. */
   private long answeredThrough;
   private long ackedThrough;
-  /** The present sidecar has read the records up to here. */
+  /** The present sidecar has read the records up to this number. */
   private long readThrough;
-  /** Since when a record is unread and no other was read. */
+  /** Time of the last read, or of the first unread record if that is later. */
   private long unreadSinceNanos;
   private long unconfirmed;
 
   /**
-   * @param prompt whether the writer is woken for each record: see {@link WriterWakeup}
+   * @param prompt whether to wake the writer for each record; see {@link WriterWakeup}
    */
   public HandoffQueue(int capacity, boolean prompt) {
     this(capacity, prompt, Runtime.getRuntime().maxMemory() / SHARE);
@@ -53,27 +54,27 @@ public final class HandoffQueue {
    */
   public HandoffQueue(int capacity, boolean prompt, long mostBytes) {
     wakeup = new WriterWakeup(lock.newCondition(), prompt);
-    // A record that is being written cannot make room: a small queue needs small batches.
+    // A record that is being written cannot be evicted, so a small queue needs small batches.
     batch = Math.max(1, Math.min(BATCH, capacity / 8));
     records = new RecordQueue(capacity, mostBytes);
   }
 
-  /** Offers a record whose answer no thread waits for. */
+  /** Offers a record without waking the writer at once. */
   public long offer(Record record) {
     return offer(record, false);
   }
 
   /**
-   * Adds a record without ever waiting.
+   * Adds a record without waiting.
    *
-   * @param awaited whether the caller waits for the answer: the writer is woken at once
-   * @return its sequence number, or 0 where it was not taken
+   * @param awaited whether a thread waits for the reporters' answer, so that the writer is woken at once
+   * @return the sequence number, or 0 if the record was not accepted
    */
   public long offer(Record record, boolean awaited) {
     lock.lock();
     try {
       if (finishing) {
-        // Spark reports what ends with the application behind its end, and a JVM that exits does so, too: no loss.
+        // Not a loss: after the application's end Spark reports only the work that this end has stopped.
         return 0;
       }
       boolean wasIdle = !hasUnread();
@@ -99,7 +100,7 @@ public final class HandoffQueue {
     return !records.isWaitingEmpty() || records.newestInFlight() > readThrough;
   }
 
-  /** Counts a loss elsewhere; it is reported as losses here are. */
+  /** Counts records that were lost outside this queue; an account reports them like its own drops. */
   public void countDropped(String where, String kind, long number) {
     underLock(
         () -> {
@@ -108,16 +109,17 @@ public final class HandoffQueue {
         });
   }
 
-  /** Counts a record whose line reports its own loss. */
+  /** Counts a record whose own line reports its loss. */
   public void countUnwritable() {
     underLock(records.drops::countReported);
   }
 
   /**
-   * Waits until there are records, at most {@code millis}. The caller has written, and flushed if nothing more was to be
-   * written, all that it got before.
+   * Waits up to {@code millis} for records.
    *
-   * @param next gets the next records to be written, if there are any
+   * <p>Call it only after writing all records of the previous call, and after a flush if no record is pending.
+   *
+   * @param next receives the next records to write, if there are any
    */
   public void take(List<Record> next, long millis) throws InterruptedException {
     lock.lock();
@@ -144,7 +146,7 @@ public final class HandoffQueue {
     }
   }
 
-  /** Whether there has ever been a record. */
+  /** Whether a record was ever offered. */
   public boolean hasBeenUsed() {
     return locked(() -> lastSeq > 0);
   }
@@ -153,7 +155,7 @@ public final class HandoffQueue {
     return locked(() -> !records.isWaitingEmpty());
   }
 
-  /** Everything up to {@code seq} has been delivered or counted, and is forgotten. */
+  /** Removes all records up to {@code seq}: the sidecar has delivered, spooled or counted their events. */
   public void acknowledge(long seq) {
     boolean more = true;
     while (more) {
@@ -168,12 +170,12 @@ public final class HandoffQueue {
     }
   }
 
-  /** Every reporter has answered up to {@code seq}, though an event may be held back for a later one. */
+  /** Notes that all reporters have answered for the records up to {@code seq}; these are not acknowledged yet. */
   public void answered(long seq) {
     underLock(() -> advance(seq, seq));
   }
 
-  /** The sidecar has read the records up to {@code seq}. */
+  /** Notes that the sidecar has read the records up to {@code seq}. */
   public void read(long seq) {
     underLock(() -> advance(seq, 0));
   }
@@ -189,7 +191,7 @@ public final class HandoffQueue {
     }
   }
 
-  /** Whether a record has been waiting for so long, and the sidecar has read none meanwhile. */
+  /** Whether records are unread and the sidecar has read none for {@code millis}. */
   public boolean hasStalledFor(long millis) {
     long nanos = TimeUnit.MILLISECONDS.toNanos(millis);
     return locked(() -> hasUnread() && System.nanoTime() - unreadSinceNanos >= nanos);
@@ -199,7 +201,7 @@ public final class HandoffQueue {
     return locked(() -> answeredThrough >= seq);
   }
 
-  /** Waits until every reporter has answered for {@code seq}; false when that was not in time. */
+  /** Waits until all reporters have answered for {@code seq}; false after {@code millis}. */
   public boolean awaitAnswered(long seq, long millis) throws InterruptedException {
     lock.lock();
     try {
@@ -210,7 +212,7 @@ public final class HandoffQueue {
     }
   }
 
-  /** Waits until all records are in the pipe, at most {@code millis}. */
+  /** Waits up to {@code millis} until all records are in the pipe. */
   public void awaitWritten(long millis) throws InterruptedException {
     lock.lock();
     try {
@@ -227,12 +229,12 @@ public final class HandoffQueue {
     }
   }
 
-  /** Whether a new sidecar would have nothing to be sent. */
+  /** Whether all records are acknowledged, so that a new sidecar would receive none. */
   public boolean isAcknowledgedEntirely() {
     return locked(() -> records.size() == 0);
   }
 
-  /** A new sidecar starts from the last acknowledgement: records in flight wait again. Returns what it must know first. */
+  /** Requeues the records in flight for a new sidecar; returns the restore state to send first. */
   public Collection<Record> rewind() {
     lock.lock();
     try {
@@ -245,12 +247,12 @@ public final class HandoffQueue {
     }
   }
 
-  /** Takes in what happened before anything was listened to: no event, but a sidecar must know it. */
+  /** Adds a record to the restore state only: the fact is older than the listener and makes no event. */
   public void know(Record record) {
     underLock(() -> records.context.apply(record));
   }
 
-  /** No record is taken any more; the writer is woken to say so. */
+  /** Stops accepting records, and wakes the writer. */
   public void finish() {
     underLock(
         () -> {
@@ -267,12 +269,12 @@ public final class HandoffQueue {
     return locked(() -> closed);
   }
 
-  /** The writer looks up now or, if it is busy, before it waits next. */
+  /** Wakes the writer now or, if it is busy, before its next wait. */
   public void wakeWriter() {
     underLock(wakeup::wake);
   }
 
-  /** There is no sidecar and there will be none: threads that wait go on, records are dropped. */
+  /** Ends the queue when no sidecar is left: releases waiting threads and drops all records. */
   public void close() {
     underLock(
         () -> {
@@ -291,27 +293,27 @@ public final class HandoffQueue {
     return records.capacity;
   }
 
-  /** How many records are known to be lost. */
+  /** Returns the number of records known to be lost. */
   public long dropped() {
     return locked(records.drops::total);
   }
 
-  /** After {@link #close}: how many records a sidecar was given and did not acknowledge. */
+  /** After {@link #close}: returns the number of records that a sidecar received and did not acknowledge. */
   public long unconfirmed() {
     return locked(() -> unconfirmed);
   }
 
-  /** The last account that was made since the last call, for the log, or null. */
+  /** Returns the latest account of drops for the log, once, or null. */
   public String takeDropNotice() {
     return records.drops.takeNotice();
   }
 
-  /** What was dropped and is in no account, as text; empty where there is nothing. */
+  /** Returns the unreported drops as text; empty if there are none. */
   public String untoldDrops() {
     return locked(records.drops::unreported);
   }
 
-  /** After {@link #close}: what no sidecar has reported, by kind of record. */
+  /** After {@link #close}: returns the losses that no sidecar has reported, by kind of record. */
   public Map<String, Long> unreported() {
     return locked(
         () -> {

@@ -1,9 +1,9 @@
 package io.sparkevents.queue;
 
-/** Which records a full queue drops first: the lowest. */
+/** Order in which a full queue drops records: the lowest first. */
 public enum Priority {
   ROUTINE,
   LIFECYCLE,
-  /** Tells what was lost: never given up itself. */
+  /** Account of drops, which is never dropped itself. */
   ACCOUNT
 }

@@ -7,13 +7,13 @@ import java.io.StringWriter;
 import java.nio.charset.StandardCharsets;
 
 /**
- * One fact from Spark on its way to the sidecar.
+ * One fact from Spark for the sidecar.
  *
- * <p>The listener thread only captures values; the JSON text is made later, on the writer's thread,
- * and kept, so that a record that must be sent again to a new sidecar is the same text.
+ * <p>The listener thread only captures values. The writer thread makes the JSON text later and keeps it, so that a
+ * resend to a new sidecar has the same text.
  */
 public class Record {
-  /** Writes the fields of a record; runs on the writer's thread, so it may touch immutable values only. */
+  /** Writes the fields of a record, on the writer thread: it may use immutable values only. */
   public interface Body {
     void writeTo(JsonGenerator json) throws IOException;
   }
@@ -22,12 +22,12 @@ public class Record {
 
   public final String kind;
   public final Priority priority;
-  /** What a restarted sidecar must be told again, or null: see {@link RestoreState}. */
+  /** Effect on the {@link RestoreState}, or null. */
   public final RestoreState.Change change;
 
   private final long observedMillis;
   private final int captured;
-  /** Null once the line is made: what it has captured may be large. */
+  /** Null once the line is made, because its captured values may be large. */
   private Body body;
   private long seq;
   private byte[] line;
@@ -38,7 +38,7 @@ public class Record {
   }
 
   /**
-   * @param captured how many bytes its body holds; 0: few, or nobody knows
+   * @param captured number of bytes that the body holds; 0 if small or unknown
    */
   public Record(String kind, Priority priority, RestoreState.Change change, Body body, int captured) {
     this.captured = captured;
@@ -53,17 +53,17 @@ public class Record {
     return seq;
   }
 
-  /** Called once, by the queue, under its lock. */
+  /** Sets the sequence number. The queue calls it once, under its lock. */
   public void assign(long number) {
     seq = number;
   }
 
-  /** How many bytes it holds, as far as that is known: its line, or what it has captured for that. */
+  /** Returns the known size in bytes: of the line, or of the values captured for it. */
   public int size() {
     return line == null ? captured : line.length;
   }
 
-  /** The record as one line of JSON, newline included. For one thread at a time. */
+  /** Returns the record as one line of JSON with its newline. Not thread-safe. */
   public byte[] line() throws IOException {
     if (line == null) {
       line =
@@ -80,8 +80,9 @@ public class Record {
   }
 
   /**
-   * The line of a record whose {@link #line()} threw: it reports the loss, under the record's number, so that the sidecar
-   * acknowledges it as any other.
+   * Returns a line that reports the loss of this record, after {@link #line()} threw.
+   *
+   * <p>It has the record's number, so the sidecar acknowledges it like any other record.
    */
   public byte[] lineOfLoss() throws IOException {
     unwritable = true;
@@ -105,8 +106,10 @@ public class Record {
   }
 
   /**
-   * An object written by {@code body} as one line. Written as characters first: the byte generator
-   * refuses the lone surrogates that a user's message may hold, the charset encoder replaces them.
+   * Returns the object that {@code body} writes, as one line of UTF-8.
+   *
+   * <p>It is written as characters first, because Jackson's byte generator rejects the lone surrogates that a user's
+   * message may contain, while the charset encoder replaces them.
    */
   public static byte[] json(Body body) throws IOException {
     StringWriter text = new StringWriter(512);

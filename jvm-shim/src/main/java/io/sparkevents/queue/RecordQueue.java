@@ -6,20 +6,21 @@ import java.util.Iterator;
 import java.util.Map;
 
 /**
- * Records that wait to be written, and records in flight: one bounded queue, used under the {@link HandoffQueue}'s lock.
+ * Bounded queue of the records that wait to be written and of the records in flight. Used under the {@link
+ * HandoffQueue}'s lock.
  *
  * <pre>
- *   add -> [ waiting: routine | lifecycle ] -> take -> [ in flight ] -> acknowledge -> {@link RestoreState}
- *                  | full, nothing written                | full
- *                  v                                      v
- *           dropped and counted                    evicted: the sidecar alone still has it
+ *  add -> [ waiting: routine | lifecycle ] -> take -> [ in flight ] -> acknowledge -> {@link RestoreState}
+ *         | full, nothing written                | full
+ *         v                                      v
+ *      dropped and counted                    evicted: only the sidecar still has the record
  * </pre>
  *
- * <p>Waiting records lie in two deques by priority, so that a full queue finds what to drop without a search. An evicted
- * record is lost if its sidecar dies before the acknowledgement, and is counted then.
+ * <p>Two deques hold the waiting records by priority, so that a full queue finds the record to drop without a search. An
+ * evicted record is lost, and counted, if its sidecar dies before the acknowledgement.
  */
 final class RecordQueue {
-  /** What is known of a record that was evicted before its acknowledgement. */
+  /** Record that was evicted before its acknowledgement. */
   private static final class Evicted {
     final long seq;
     final String kind;
@@ -33,7 +34,7 @@ final class RecordQueue {
     }
   }
 
-  /** So many records are evicted in one step for the sake of memory: the listener's thread waits for the lock meanwhile. */
+  /** Records evicted for memory under one hold of the lock, because the listener thread waits for it. */
   private static final int SLICE = 32;
   private static final int LEAST_EVICTED = 64;
   private static final int MOST_EVICTED = 1 << 22;
@@ -50,19 +51,19 @@ final class RecordQueue {
   private long waitingBytes;
 
   private final ArrayDeque<Record> inFlight = new ArrayDeque<>();
-  /** Records up to here are in the pipe; newer ones in flight are being written. */
+  /** Records up to this number are in the pipe; newer ones in flight are being written. */
   private long writtenThrough;
-  /** Of the records that are in the pipe. */
+  /** Bytes of the records in flight that are in the pipe. */
   private long writtenBytes;
   private long ackedThrough;
 
   private final ArrayDeque<Evicted> evicted = new ArrayDeque<>();
-  /** Evicted records beyond {@link #mostEvicted}, the oldest, by kind. */
+  /** Counts by kind of the oldest evicted records, those beyond {@link #mostEvicted}. */
   private final Map<String, Long> evictedBefore = new HashMap<>();
   private long evictedBeforeThrough;
 
   /**
-   * @param mostBytes limit for the lines in flight; waiting records may hold twice as much
+   * @param mostBytes limit for the lines in flight; waiting records may hold twice that
    */
   RecordQueue(int capacity, long mostBytes) {
     this.capacity = capacity;
@@ -78,12 +79,12 @@ final class RecordQueue {
     return routine.isEmpty() && lifecycle.isEmpty();
   }
 
-  /** The number of the newest record in flight, or 0. */
+  /** Returns the number of the newest record in flight, or 0. */
   long newestInFlight() {
     return inFlight.isEmpty() ? 0 : inFlight.peekLast().seq();
   }
 
-  /** Adds a record behind the others; false: there is no room, and it was dropped. */
+  /** Appends a record; if there is no room, drops it and returns false. */
   boolean add(Record record) {
     boolean hasRoom = size() < capacity || evict() || dropLowest(record.priority);
     while (hasRoom && record.size() > 0 && !isWaitingEmpty() && waitingBytes + record.size() > 2 * mostBytes) {
@@ -102,7 +103,7 @@ final class RecordQueue {
     (record.priority == Priority.ROUTINE ? routine : lifecycle).addLast(record);
   }
 
-  /** DropCounters the oldest waiting record of the lowest priority, which is at most {@code most}; false: there is none. */
+  /** Drops the oldest waiting record of the lowest priority up to {@code most}; returns false if there is none. */
   private boolean dropLowest(Priority most) {
     Record lowest = routine.pollFirst();
     if (lowest == null && most != Priority.ROUTINE) {
@@ -123,7 +124,7 @@ final class RecordQueue {
     return true;
   }
 
-  /** Counts a record that is lost. What it says is still known: a query that started still runs. */
+  /** Counts a lost record. Its change still applies to the restore state: a query that started still runs. */
   void drop(Record record) {
     if (record.priority != Priority.ACCOUNT) {
       drops.count(DropCounters.HANDOFF, record.kind, 1);
@@ -131,7 +132,7 @@ final class RecordQueue {
     context.apply(record);
   }
 
-  /** Adds an account of what was dropped, with that number, where one is due and there is room. */
+  /** Adds an account of the drops with the number {@code seq}, if one is due and there is room. */
   boolean addAccount(boolean last, long seq) {
     long now = System.nanoTime();
     if (!drops.isDue(now, last && isWaitingEmpty()) || (size() >= capacity && !evict())) {
@@ -143,7 +144,7 @@ final class RecordQueue {
     return true;
   }
 
-  /** The oldest waiting record, which is in flight from now on, or null. */
+  /** Moves the oldest waiting record in flight and returns it; null if none waits. */
   Record take() {
     Record first = routine.peekFirst();
     Record other = lifecycle.peekFirst();
@@ -159,7 +160,7 @@ final class RecordQueue {
     return record;
   }
 
-  /** All records taken so far are in the pipe. */
+  /** Marks all records taken so far as in the pipe. */
   void written() {
     long before = writtenThrough;
     Iterator<Record> newestFirst = inFlight.descendingIterator();
@@ -185,7 +186,7 @@ final class RecordQueue {
     return oldest;
   }
 
-  /** Forgets the oldest record that is in the pipe; false: there is none. */
+  /** Evicts the oldest record that is in the pipe; returns false if there is none. */
   private boolean evict() {
     Record oldest = inFlight.peekFirst();
     if (oldest == null || oldest.seq() > writtenThrough) {
@@ -207,12 +208,12 @@ final class RecordQueue {
       evictedBefore.merge(oldest.kind, 1L, Long::sum);
       evictedBeforeThrough = oldest.seq;
     } else {
-      // Reported again rather than lost.
+      // Reported twice rather than lost.
       drops.takeBack(oldest.account);
     }
   }
 
-  /** Nothing up to {@code seq} can be lost any more. Forgets at most {@code most} records; returns whether more are left. */
+  /** Removes up to {@code most} records with numbers up to {@code seq}; returns whether more are left. */
   boolean acknowledge(long seq, int most) {
     ackedThrough = Math.max(ackedThrough, seq);
     while (!evicted.isEmpty() && evicted.peekFirst().seq <= seq) {
@@ -228,7 +229,7 @@ final class RecordQueue {
     return left < 0;
   }
 
-  /** The sidecar is gone: records in flight wait again, evicted ones are lost. */
+  /** Requeues the records in flight after the sidecar has died, and counts the evicted ones as lost. */
   void rewind() {
     for (Record record = inFlight.pollLast(); record != null; record = inFlight.pollLast()) {
       waitingBytes += record.size();
@@ -247,7 +248,7 @@ final class RecordQueue {
     }
   }
 
-  /** No sidecar will come any more: drops waiting records. Returns the number of records in flight, whose fate is unknown. */
+  /** Drops the waiting records when no sidecar is left; returns the number of records in flight, which may be lost. */
   long close() {
     for (Record record = take(); record != null; record = take()) {
       inFlight.pollLast();

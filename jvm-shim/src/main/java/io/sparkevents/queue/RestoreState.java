@@ -8,28 +8,26 @@ import java.util.List;
 import java.util.Set;
 
 /**
- * What a sidecar that is started anew must know of the past: the application, and its queries and
- * jobs that are under way.
+ * State that a restarted sidecar needs: the application, and its running queries and jobs.
  *
- * <p>It holds the state as of the last record that was acknowledged. A record changes it when it
- * leaves the {@link HandoffQueue}, not when it enters, because until then the record itself is sent
- * again. One that is dropped leaves before its time: so what is older may come after what is newer, and does
- * not undo it. Used under the queue's lock.
+ * <p>It reflects the acknowledged records. A record changes it when it leaves the {@link HandoffQueue}, because until
+ * then the record itself is resent. A dropped record leaves early, so an older record may arrive after a newer one, and
+ * then does not undo the newer one. Used under the queue's lock.
  */
 public final class RestoreState {
-  /** What a subject is. Where there are too many, the first of these go first. */
+  /** Type of a subject. Beyond the limit, subjects of the first rank are removed first. */
   public enum Rank {
-    /** A run of a query that is over. */
+    /** A query run that has ended. */
     OVER,
-    /** A job or a stage; the end of one may never be told, where Spark has dropped it. */
+    /** A job or a stage. If Spark drops its end event, the subject stays until the limit removes it. */
     WORK,
-    /** A run of a query. */
+    /** A query run. */
     RUN,
-    /** There is one, and without it no event has its place: it stays. */
+    /** The application: one subject, never removed, because every event needs it. */
     APPLICATION
   }
 
-  /** How one record changes the context. */
+  /** Effect of one record on the state. */
   public static final class Change {
     public final String subject;
     public final Rank rank;
@@ -41,30 +39,32 @@ public final class RestoreState {
       this.begins = begins;
     }
 
-    /** A new account of the subject begins: what was known of it before is replaced. */
+    /** Replaces all earlier records of the subject. */
     public static Change begin(String subject, Rank rank) {
       return new Change(subject, rank, true);
     }
 
-    /** More about the subject; it takes the place of an earlier record of its kind. */
+    /** Adds a record of the subject, replacing an earlier one of the same kind. */
     public static Change add(String subject, Rank rank) {
       return new Change(subject, rank, false);
     }
 
-    /** The subject is over, nobody will ask for it again. */
+    /** Removes the subject, which has ended. */
     public static Change forget(String subject) {
       return new Change(subject, null, false);
     }
   }
 
-  /** EntityIndex beyond this many: of the lowest rank, the one that was quiet for longest is forgotten. */
+  /** Maximum number of subjects; beyond it the least recently updated one of the lowest rank is removed. */
   private static final int LIMIT = 2_000;
 
   private final EntityIndex subjects = new EntityIndex();
-  /** Whose end was dropped before their beginning has left the queue. */
+  /** Subjects whose end was dropped before their beginning has left the queue. */
   private final Set<String> endedEarly = new LinkedHashSet<>();
 
-  /** Where records are dropped, the listener's thread comes through here with each of them. */
+  /**
+   * Applies a record that leaves the queue. When records are dropped, the listener thread calls this for each of them.
+   */
   public void apply(Record record) {
     Change change = record.change;
     if (change == null) {
@@ -91,7 +91,10 @@ public final class RestoreState {
     }
   }
 
-  /** In the order of their numbers; what has none, because it was before anybody listened, from the application down. */
+  /**
+   * Returns the records by number. Records without a number are older than the listener and are sorted by rank, the
+   * application first.
+   */
   public Collection<Record> records() {
     List<Record> all = subjects.records();
     Comparator<Record> lowestFirst = Comparator.comparing(record -> record.change.rank);

@@ -10,23 +10,24 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Where the listener thread waits for the reporters' answers: with the dispatcher type sync for every
- * record; with async-queued only for the kinds that a reporter with {@code
- * delivery.guarantee=guaranteed} may get events from, which the sidecar names when it is ready.
+ * Blocks the listener thread until the reporters have answered.
  *
- * <p>Of a reporter that is late the sidecar says so, and answers without it. Should the sidecar itself be
- * stuck, that costs the whole timeout once: the thread does not wait again until it has caught up.
+ * <p>With the dispatcher type sync it waits for every record. With async-queued it waits only for the kinds that a
+ * reporter with {@code delivery.guarantee=guaranteed} may get events from; the sidecar names them when it is ready.
  *
- * <p>Once the application is ending, Spark waits until its listeners have been told everything: what they still wait
- * for answers is of the time for the end, half of it at most. Then they wait only so that the queue does not overflow,
- * for another quarter, and a reporter that is slow gets large batches. What comes behind that is not waited for.
+ * <p>If a reporter is late, the sidecar answers without it. If the sidecar itself hangs, the listener thread waits for
+ * the whole timeout once, and then not again until the sidecar has caught up.
+ *
+ * <p>While the application ends, Spark waits for its listeners, so these waits use up the shutdown timeout. The barrier
+ * waits for answers for at most half of it. For another quarter it waits only until half of the queue is free, so that
+ * a slow reporter gets large batches and the queue does not overflow. After that it does not wait.
  */
 public final class SyncBarrier {
   private static final Logger LOG = LoggerFactory.getLogger(SyncBarrier.class);
 
-  /** The sidecar looks several times a second which reporters are late, and answers without them. */
+  /** Added to the timeout, because the sidecar checks for late reporters only several times a second. */
   private static final long GRACE_MILLIS = 500;
-  /** How often it is looked whether the application is ending. */
+  /** Interval between checks for the end of the application. */
   private static final long LOOK_MILLIS = 100;
 
   private final HandoffQueue queue;
@@ -34,13 +35,16 @@ public final class SyncBarrier {
   private final BooleanSupplier isEnding;
   private final long mostAtTheEndMillis;
   private final long mostForRoomMillis;
-  /** False where the settings name no reporter to wait for: then nothing is awaited before the sidecar is ready, either. */
+  /**
+   * False if the settings name no guaranteed reporter: then the barrier does not wait before the sidecar is ready
+   * either.
+   */
   private final boolean mayWait;
-  /** Null: all kinds. */
+  /** Kinds to wait for; null: all. */
   private volatile Set<String> awaited;
   private long behind;
   private boolean warned;
-  /** Written by the listener's thread alone. */
+  /** Written by the listener thread only. */
   private volatile long spentAtTheEndNanos;
 
   private SyncBarrier(
@@ -54,21 +58,21 @@ public final class SyncBarrier {
   }
 
   /**
-   * Until the sidecar has named the kinds, every record may be one of them, where any may be.
+   * Returns a barrier that waits for all kinds until the sidecar has named some, if the settings allow any wait.
    *
-   * @param isEnding whether the application is ending: asked for each record that would be waited for, and while it is
+   * @param isEnding whether the application is ending; called for each awaited record and during each wait
    */
   public static SyncBarrier of(Settings settings, HandoffQueue queue, BooleanSupplier isEnding) {
     long shutdown = settings.shutdownTimeoutMillis();
     return new SyncBarrier(queue, settings.syncTimeoutMillis(), settings.waitsForAny(), isEnding, shutdown);
   }
 
-  /** How long it has been waited while the application was ending. */
+  /** Returns the milliseconds spent waiting while the application was ending. */
   public long spentAtTheEndMillis() {
     return TimeUnit.NANOSECONDS.toMillis(spentAtTheEndNanos);
   }
 
-  /** The kinds of records that are waited for from now on; null: all. */
+  /** Sets the kinds of records to wait for; null: all. */
   public void await(Collection<?> kinds) {
     if (kinds == null) {
       awaited = null;
@@ -81,7 +85,7 @@ public final class SyncBarrier {
     awaited = named;
   }
 
-  /** Puts the record into the queue, and waits for the answers where somebody wants that; an interruption ends the wait. */
+  /** Enqueues the record, and waits for the reporters' answers if its kind is awaited. An interrupt ends the wait. */
   public void pass(Record record) {
     Set<String> kinds = awaited;
     boolean isAwaited = mayWait && (kinds == null || kinds.contains(record.kind)) && queue.isAnswered(behind);
@@ -104,7 +108,7 @@ public final class SyncBarrier {
     long left = timeoutMillis + GRACE_MILLIS;
     boolean isAnswered = false;
     while (!isAnswered && left > 0 && !hasSpentItsShare()) {
-      // The end may begin while this waits.
+      // The end may begin during the wait.
       long most = Math.min(left, LOOK_MILLIS);
       boolean ends = isEnding.getAsBoolean();
       long began = System.nanoTime();
@@ -119,21 +123,21 @@ public final class SyncBarrier {
       if (!warned) {
         warned = true;
         LOG.warn(
-            "spark-events: the sidecar has not answered within events.dispatcher.sync.timeout ({} ms);"
-                + " Spark is not held up again until it has caught up",
+            "spark-events: the sidecar did not answer within {} ms (spark.events.dispatcher.sync.timeout);"
+                + " Spark does not wait again until the sidecar has caught up; check the reporters' log messages",
             timeoutMillis);
       }
     }
   }
 
-  /** Until at most half of the queue is before this record. */
+  /** Waits until at most half of the queue is before this record. */
   private void awaitRoom(long seq) throws InterruptedException {
     long began = System.nanoTime();
     queue.awaitAnswered(seq - queue.capacity() / 2, Math.max(0, mostForRoomMillis - spentAtTheEndMillis()));
     spentAtTheEndNanos += System.nanoTime() - began;
   }
 
-  /** Whether the application is ending, and it has been waited for long enough since then. */
+  /** Whether the application is ending and the time for these waits is used up. */
   private boolean hasSpentItsShare() {
     return isEnding.getAsBoolean() && spentAtTheEndMillis() >= mostAtTheEndMillis;
   }

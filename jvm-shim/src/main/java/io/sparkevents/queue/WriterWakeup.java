@@ -4,10 +4,10 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 
 /**
- * Decides when the writer thread is woken; used under the {@link HandoffQueue}'s lock.
+ * Decides when to wake the writer thread. Used under the {@link HandoffQueue}'s lock.
  *
- * <p>Waking a thread costs the listener more than all the rest of a callback. So a writer that was busy polls for a while
- * before it sleeps, and is not woken meanwhile, unless a thread waits for the answer.
+ * <p>Waking a thread costs the listener more than the rest of a callback. So a busy writer polls for a while before it
+ * sleeps, and is not woken meanwhile unless a thread waits for the answer.
  */
 final class WriterWakeup {
   private static final long POLL_NANOS = 2_000_000;
@@ -20,32 +20,32 @@ final class WriterWakeup {
   private boolean woken;
 
   /**
-   * @param prompt whether the writer never polls, because a thread waits for most records
+   * @param prompt true if the writer must not poll, because a thread waits for most records
    */
   WriterWakeup(Condition condition, boolean prompt) {
     this.condition = condition;
     this.prompt = prompt;
   }
 
-  /** A record was added; {@code awaited}: a thread waits for it. */
+  /** Signals a new record; {@code awaited}: a thread waits for the answer. */
   void signal(boolean awaited) {
     if (asleep || awaited) {
       condition.signal();
     }
   }
 
-  /** The writer must look up: now or, if it is busy, before it waits next. */
+  /** Wakes the writer now or, if it is busy, before its next wait. */
   void wake() {
     woken = true;
     condition.signalAll();
   }
 
-  /** The writer got a record, so more may come soon. */
+  /** Notes that the writer got a record, so that it polls for more. */
   void busy() {
     pollsLeft = POLLS;
   }
 
-  /** Waits, as the writer, for a signal, at most {@code millis}. Releases the lock meanwhile. */
+  /** Waits on the writer thread for a signal, up to {@code millis}; releases the lock meanwhile. */
   void await(long millis) throws InterruptedException {
     if (woken) {
       return;
@@ -63,7 +63,7 @@ final class WriterWakeup {
     }
   }
 
-  /** The writer has looked at everything. */
+  /** Clears the wake-up once the writer has handled it. */
   void seen() {
     woken = false;
   }

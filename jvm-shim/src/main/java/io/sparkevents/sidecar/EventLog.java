@@ -8,12 +8,13 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Events for the driver's own log, as a reporter of type log hands them over. They have a logger and a thread of
- * their own: an appender that is slow or hangs must hold up neither the sidecar's answers, and with them Spark, nor
- * the end of the application. What it cannot take in time is dropped, and the log says how many.
+ * Writes the events of {@code log} reporters to the driver's own log, on a separate logger and thread.
+ *
+ * <p>A slow or hanging appender blocks neither the sidecar's messages, on which Spark may wait, nor the end of the
+ * application. Events beyond {@link #CAPACITY} are dropped, and a warning in the log gives their number.
  */
 public final class EventLog {
-  /** The name by which users choose level and appenders. */
+  /** Logger name with which users configure level and appenders. */
   static final String LOGGER = "io.sparkevents.Events";
 
   public static final int CAPACITY = 4_096;
@@ -24,7 +25,7 @@ public final class EventLog {
   private Thread writer;
   private long dropped;
   private boolean closed;
-  /** Set when close() stops waiting; the writer ends once the queue is empty. */
+  /** Set when close() stops waiting; the writer thread ends once the queue is empty. */
   private volatile boolean abandoned;
 
   public EventLog() {
@@ -35,13 +36,13 @@ public final class EventLog {
     this.log = log;
   }
 
-  /** Takes one event in, without ever waiting. */
+  /** Enqueues one event without waiting; a full queue drops the event. */
   public synchronized void receive(Map<?, ?> answer) {
     if (writer == null) {
       Thread starting = new Thread(this::write, "spark-events-log");
       starting.setDaemon(true);
       starting.start();
-      // Only now: where the system has no thread left, the next event tries again.
+      // Assigned after start(): if the system has no thread left, the next event tries again.
       writer = starting;
     }
     String[] event = {String.valueOf(answer.get("level")), String.valueOf(answer.get("message"))};
@@ -51,9 +52,9 @@ public final class EventLog {
   }
 
   /**
-   * All has been received: waits, at most so long, until it is written.
+   * Stops accepting events and waits up to {@code millis} until the writer thread has written the queued ones.
    *
-   * @return how many events may not be in the log
+   * @return the number of events that may be missing from the log
    */
   public long close(long millis) throws InterruptedException {
     Thread last;
@@ -67,16 +68,16 @@ public final class EventLog {
         last.join(Math.max(1, TimeUnit.NANOSECONDS.toMillis(deadline - System.nanoTime())));
       }
       abandoned = true;
-      // Wakes a writer that has emptied the queue before it saw the flag.
+      // Wakes a writer thread that emptied the queue before it saw the flag.
       waiting.offer(END);
     }
     return waiting.stream().filter(event -> event != END).count() + takeDropped();
   }
 
   private synchronized long takeDropped() {
-    long untold = dropped;
+    long unreported = dropped;
     dropped = 0;
-    return untold;
+    return unreported;
   }
 
   private void write() {
@@ -95,13 +96,17 @@ public final class EventLog {
   }
 
   private void sayDropped() {
-    long untold = takeDropped();
-    if (untold > 0) {
+    long unreported = takeDropped();
+    if (unreported > 0) {
       try {
-        log.warn("spark-events: the driver's log is too slow, or refuses them: {} events are not in it", untold);
+        log.warn(
+            "spark-events: {} events are missing from this log because its appender is slow or throws;"
+                + " check the appender of the logger "
+                + LOGGER,
+            unreported);
       } catch (Throwable broken) {
         synchronized (this) {
-          dropped += untold;
+          dropped += unreported;
         }
       }
     }

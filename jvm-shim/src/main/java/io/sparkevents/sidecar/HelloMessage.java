@@ -6,16 +6,18 @@ import java.io.IOException;
 import java.lang.management.ManagementFactory;
 import java.util.Map;
 
-/** The first line that is said to Python, whether it runs beside the driver or is the driver's own. */
+/** First line to Python, in the sidecar process and in-process. */
 public final class HelloMessage {
   private static final int PROTOCOL = 1;
 
   private HelloMessage() {}
 
   /**
-   * @param sequence the number of the next event
-   * @param restarts how many sidecars there were before
-   * @param before what their reporters had counted
+   * Returns the hello message as one line of JSON.
+   *
+   * @param sequence number of the next event
+   * @param restarts number of earlier sidecars of this application
+   * @param before counters of the earlier sidecars' reporters
    */
   public static byte[] line(
       Settings settings, String application, long sequence, int restarts, Map<String, Map<String, Long>> before)
@@ -49,7 +51,7 @@ public final class HelloMessage {
         });
   }
 
-  /** Of this JVM: its number, where it is known; Java 8 has no other way to ask. */
+  /** Returns the process ID of this JVM, or 0 if unknown; Java 8 has no public call for it. */
   private static long process() {
     try {
       return Long.parseLong(ManagementFactory.getRuntimeMXBean().getName().split("@")[0]);

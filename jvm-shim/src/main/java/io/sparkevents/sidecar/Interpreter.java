@@ -12,12 +12,13 @@ import java.util.List;
 import java.util.Map;
 import org.apache.spark.SparkConf;
 
-/** A Python interpreter that might run the sidecar, and why it is a candidate. */
+/** Candidate Python interpreter for the sidecar, and the setting or place that names it. */
 public final class Interpreter {
   /**
-   * What the interpreter runs. The jar's own package is put at the end of the path, behind whatever
-   * the interpreter has itself, and the working directory is taken off it: a file of the user's
-   * called json.py must not become part of the sidecar.
+   * Program text that the interpreter runs.
+   *
+   * <p>It appends the jar's own package to the end of {@code sys.path}, so packages of the interpreter win, and removes
+   * the working directory: a user's file json.py there must not become part of the sidecar.
    */
   private static final String BOOTSTRAP =
       "import sys\n"
@@ -33,7 +34,7 @@ public final class Interpreter {
 
   public final String path;
   final String origin;
-  /** The path as messages may show it. */
+  /** Path as messages may show it: a reference is not resolved. */
   private final String shown;
 
   private Interpreter(String path, String origin) {
@@ -46,7 +47,10 @@ public final class Interpreter {
     this.origin = origin;
   }
 
-  /** In the order in which they are tried. One that the user has named is the only one. */
+  /**
+   * Returns the candidates in the order in which the launcher tries them. If the user sets {@code spark.events.python},
+   * that interpreter is the only candidate.
+   */
   public static List<Interpreter> candidates(
       Settings settings, SparkConf conf, Map<String, String> environment) {
     List<Interpreter> found = new ArrayList<>();
@@ -60,7 +64,7 @@ public final class Interpreter {
     return distinct(found);
   }
 
-  /** The order in which spark-submit itself looks for the driver's Python. */
+  /** Adds the driver's Python in the order in which spark-submit looks for it. */
   private static void addDriverPython(
       List<Interpreter> found, SparkConf conf, Map<String, String> environment) {
     for (String key : new String[] {"spark.pyspark.driver.python", "spark.pyspark.python"}) {
@@ -76,7 +80,10 @@ public final class Interpreter {
     }
   }
 
-  /** The jar lies in PREFIX/lib/pythonX.Y/site-packages/spark_events/jars of a virtual environment. */
+  /**
+   * Adds the Python of the virtual environment that contains the jar:
+   * PREFIX/lib/pythonX.Y/site-packages/spark_events/jars.
+   */
   private static void addEnvironmentOfJar(List<Interpreter> found) {
     Path root = packageRoot();
     Path versioned = root == null ? null : root.getParent();
@@ -118,7 +125,7 @@ public final class Interpreter {
     return distinct;
   }
 
-  /** The folder that holds the package {@code spark_events} around this jar, or null. */
+  /** Returns the folder that contains the package {@code spark_events} with this jar, or null. */
   static Path packageRoot() {
     Path jar = jar();
     if (jar == null || jar.getParent() == null) {
@@ -137,7 +144,7 @@ public final class Interpreter {
     }
   }
 
-  /** Why this cannot be a Python interpreter, or null: PYSPARK_DRIVER_PYTHON is often "jupyter". */
+  /** Returns why this path cannot be a Python interpreter, or null. PYSPARK_DRIVER_PYTHON is often "jupyter". */
   public String objection() {
     String name = new File(path).getName();
     boolean plausible = name.startsWith("python") || name.startsWith("pypy");
@@ -156,7 +163,7 @@ public final class Interpreter {
     return command;
   }
 
-  /** A message about it, which may quote its path. */
+  /** Returns the message of the exception with the path as messages may show it. */
   String describe(IOException noSuchProgram) {
     return String.valueOf(noSuchProgram.getMessage()).replace(path, shown);
   }

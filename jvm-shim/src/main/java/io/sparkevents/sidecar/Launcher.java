@@ -10,9 +10,9 @@ import java.util.Collections;
 import java.util.List;
 import java.util.Map;
 
-/** Finds the Python that can run the sidecar, and starts it. Used by the supervisor's thread. */
+/** Finds a Python interpreter that can run the sidecar, and starts it. Used by the supervisor thread. */
 final class Launcher {
-  /** What has closed its end of the pipe is gone a moment later, and its exit code tells why. */
+  /** Time for a process that closed its end of the pipe to exit, so that its exit code is known. */
   private static final long LAST_WORDS_MILLIS = 1_000;
 
   private final Settings settings;
@@ -49,35 +49,35 @@ final class Launcher {
     this.onEnd = onEnd;
   }
 
-  /** The process that was started last, whether or not it was of any use; null before the first. */
+  /** Returns the process that was started last, whether it became ready or not; null before the first start. */
   SidecarProcess process() {
     return process;
   }
 
-  /** How long all candidates together may take, in milliseconds. */
+  /** Returns the maximum time for all candidates together, in milliseconds. */
   long patience() {
     return settings.startTimeoutMillis() * candidates.size() + 1_000;
   }
 
-  /** Why {@link #launch} has found none. */
+  /** Returns why the last {@link #launch} returned null, with advice for the user. */
   String failure() {
     return failure;
   }
 
-  /** What was wrong with each that was tried; {@link #failure} without advice. */
+  /** Returns the problem of each candidate that was tried: {@link #failure} without the advice. */
   String objections() {
     return objections;
   }
 
-  /** Whether the last was killed before it was ready, which tells nothing of its interpreter. */
+  /** Whether the last process was killed before it was ready. The interpreter may still be usable. */
   boolean wasKilled() {
     return killed;
   }
 
   /**
-   * The first interpreter's sidecar that answers "ready"; or null, with {@link #failure} saying what was tried.
+   * Returns the first sidecar that reports "ready", or null and sets {@link #failure}.
    *
-   * @param past what it is told together with the first line
+   * @param past lines to send together with the hello message
    */
   SidecarProcess launch(byte[] past) throws InterruptedException {
     List<String> tried = new ArrayList<>();
@@ -95,23 +95,23 @@ final class Launcher {
           return fail(objection, objection);
         }
         if (deadline.hasPassed()) {
-          return fail("The application ended before the sidecar was ready.", objection);
+          return fail("The application ended before the sidecar was ready: " + candidate + ".", objection);
         }
         if (killed) {
-          return fail("The sidecar was killed while it started: " + candidate + ".", objection);
+          return fail("The sidecar was killed before it was ready: " + candidate + ".", objection);
         }
       }
       tried.add(candidate + ": " + objection);
     }
     String all = String.join("; ", tried);
     String advice =
-        "No Python could run the sidecar. Tried: "
+        "No Python interpreter could run the sidecar. Tried: "
             + all
-            + ". What to do: pip install spark-events into one of these, or set spark.events.python to"
-            + " the python of the environment that has it ("
+            + ". Run `pip install spark-events` for one of these interpreters, or set spark.events.python to"
+            + " the interpreter of an environment with spark-events ("
             + (Interpreter.packageRoot() == null
-                ? "the jar " + Interpreter.jar() + " lies outside its package"
-                : "the package lies in " + Interpreter.packageRoot())
+                ? "the jar " + Interpreter.jar() + " is outside its package"
+                : "the package is in " + Interpreter.packageRoot())
             + ").";
     return fail(advice, all);
   }
@@ -130,7 +130,7 @@ final class Launcher {
     } catch (IOException noSuchProgram) {
       return candidate.describe(noSuchProgram);
     }
-    // Known from now on: one that hangs before it is ready must be found, too, when the application ends.
+    // Assigned before the sidecar is ready, so that the end of the application can also kill a process that hangs.
     process = started;
     String objection;
     try {
@@ -158,7 +158,7 @@ final class Launcher {
       long millis = Math.min(patience.millisLeft(), deadline.millisLeft());
       Map<?, ?> answer = started.awaitFirstAnswer(millis);
       if (answer == null) {
-        return "no answer within " + most + " ms (events.sidecar.start-timeout)";
+        return "no answer within " + most + " ms (spark.events.sidecar.start-timeout)";
       }
       switch (String.valueOf(answer.get("kind"))) {
         case "ready":
@@ -167,14 +167,14 @@ final class Launcher {
           return null;
         case "refused":
           refused = true;
-          return "The configuration is not valid: " + answer.get("reason");
+          return "The configuration is invalid: " + answer.get("reason");
         case "unusable":
           return String.valueOf(answer.get("reason"));
         case "ended":
           started.awaitExit(LAST_WORDS_MILLIS);
-          return "ended at once, " + started.describeExit();
+          return "process ended before it was ready, " + started.describeExit();
         default:
-          // A reporter that cannot be opened complains at once, perhaps before the sidecar is ready.
+          // A log line: a reporter that cannot be opened may log before the sidecar is ready.
           answers.receive(answer);
       }
     }

@@ -9,8 +9,10 @@ import javax.management.MBeanServer;
 import javax.management.ObjectName;
 
 /**
- * Counts events that Spark's listener bus dropped before its listeners saw them. Spark has no public call for that number;
- * it is known only where a JmxSink publishes Spark's metrics. For one thread at a time.
+ * Counts the events that Spark's listener bus dropped before its listeners received them.
+ *
+ * <p>Spark has no public call for that number, so it is known only if a JmxSink publishes Spark's metrics. Not
+ * thread-safe.
  */
 final class ListenerBusDrops {
   private static final String BEANS = "metrics:name=*.LiveListenerBus.queue.shared.numDroppedEvents,*";
@@ -19,7 +21,9 @@ final class ListenerBusDrops {
   private long known;
   private long lookedNanos = System.nanoTime();
 
-  /** Looks every few seconds, and at the {@code last} chance. */
+  /**
+   * Reads the counter at most every five seconds, and always if {@code last}, and counts new drops in {@code queue}.
+   */
   void look(HandoffQueue queue, boolean last) {
     long now = System.nanoTime();
     if (!last && now - lookedNanos < INTERVAL_NANOS) {

@@ -18,9 +18,9 @@ import java.util.Set;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** What the queue holds, as the lines that a sidecar reads. Used by one thread, whoever writes or fetches them. */
+/** Writes the queued records as the lines that a sidecar reads. Used by one thread at a time. */
 public final class RecordWriter {
-  /** Where the lines go. */
+  /** Destination of the lines. */
   public interface Sink {
     void write(byte[] line) throws IOException;
   }
@@ -35,7 +35,7 @@ public final class RecordWriter {
   private final Deadline deadline;
   private final List<Record> next = new ArrayList<>();
   private final ListenerBusDrops listenerBus = new ListenerBusDrops();
-  /** Kinds whose first unwritable record is in the log. */
+  /** Kinds whose first unwritable record is already in the log. */
   private final Set<String> unwritableKinds = new HashSet<>();
   private final Set<Record> told = Collections.newSetFromMap(new IdentityHashMap<>());
 
@@ -46,8 +46,10 @@ public final class RecordWriter {
   }
 
   /**
-   * What one who starts must know of the past, to be said before it is ready: a driver that dies meanwhile has no other
-   * witness.
+   * Returns the restore state as lines for a sidecar that is starting.
+   *
+   * <p>The sidecar gets them before it is ready: if the driver dies while the sidecar starts, only the sidecar can
+   * report it.
    */
   byte[] past() throws IOException {
     told.clear();
@@ -56,7 +58,7 @@ public final class RecordWriter {
     return lines.toByteArray();
   }
 
-  /** First of all, for one who is ready: of the past, what it has not been told. */
+  /** Writes, for a sidecar that is ready, the part of the restore state that {@link #past} did not contain. */
   public void begin(Sink sink) throws IOException {
     next.clear();
     tellPast(sink);
@@ -75,9 +77,9 @@ public final class RecordWriter {
   }
 
   /**
-   * Writes what comes next; waits for it at most {@code millis}.
+   * Writes the next records; waits for them up to {@code millis}.
    *
-   * @return whether that was the goodbye, behind which nothing comes
+   * @return whether it wrote the goodbye, the last message
    */
   public boolean next(Sink sink, long millis) throws IOException, InterruptedException {
     next.clear();
@@ -100,16 +102,19 @@ public final class RecordWriter {
     return true;
   }
 
-  /** The record's line, or the line that reports its loss: its values may be the user's, and may throw anything. */
+  /** Returns the record's line, or a line that reports its loss if user values in the record throw. */
   private byte[] line(Record record) throws IOException {
     try {
       return record.line();
     } catch (Throwable unwritable) {
       String why = Failures.describe(unwritable);
       if (unwritableKinds.add(record.kind)) {
-        LOG.warn("spark-events: dropping a record of kind {} that cannot be written: {}", record.kind, why);
+        LOG.warn(
+            "spark-events: cannot write a record of kind {}; dropping and counting it, more are logged at DEBUG: {}",
+            record.kind,
+            why);
       } else {
-        LOG.debug("spark-events: dropping another record of kind {} that cannot be written: {}", record.kind, why);
+        LOG.debug("spark-events: cannot write another record of kind {}; dropping it: {}", record.kind, why);
       }
       queue.countUnwritable();
       return record.lineOfLoss();
@@ -123,17 +128,18 @@ public final class RecordWriter {
     }
     if (notice.startsWith(DropCounters.HANDOFF)) {
       LOG.warn(
-          "spark-events: the handoff queue is full (events.dispatcher.queue.size = {}, or its share of the memory): {}",
+          "spark-events: the record queue is full (spark.events.dispatcher.queue.size = {}, or its share of the heap);"
+              + " raise this key or the driver's memory: {}",
           queueSize,
           notice);
     } else if (notice.startsWith(DropCounters.EARLIER_RUN)) {
-      LOG.warn("spark-events: an earlier run of this application lost records and could not report them: {}", notice);
+      LOG.warn("spark-events: an earlier run of this application lost records; reporting them now: {}", notice);
     } else if (notice.startsWith(DropCounters.SIDECAR)) {
-      LOG.warn("spark-events: records were lost with a sidecar that died: {}", notice);
+      LOG.warn("spark-events: a sidecar died with records that it had not acknowledged; they are lost: {}", notice);
     } else {
       LOG.warn(
-          "spark-events: Spark's own queue of listener events is full"
-              + " (spark.scheduler.listenerbus.eventqueue.capacity): {}",
+          "spark-events: Spark's listener bus dropped events before they reached spark-events;"
+              + " raise spark.scheduler.listenerbus.eventqueue.capacity: {}",
           notice);
     }
   }

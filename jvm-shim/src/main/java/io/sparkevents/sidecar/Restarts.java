@@ -3,7 +3,7 @@ package io.sparkevents.sidecar;
 import java.util.ArrayDeque;
 import java.util.concurrent.TimeUnit;
 
-/** How often the sidecar may be started again, and after what pause. */
+/** Limits how often the sidecar is restarted, and computes the pause before each restart. */
 public final class Restarts {
   private static final long FIRST_PAUSE_MILLIS = 100;
   private static final long LONGEST_PAUSE_MILLIS = 5_000;
@@ -14,13 +14,15 @@ public final class Restarts {
   private final ArrayDeque<Long> recent = new ArrayDeque<>();
   private volatile int count;
 
-  /** @param most so many within {@code windowMillis}; the next death is the last */
+  /**
+   * @param most maximum number of restarts within {@code windowMillis}; the next death is final
+   */
   public Restarts(int most, long windowMillis) {
     this.most = most;
     this.windowMillis = windowMillis;
   }
 
-  /** The pause before the next start, doubling with each death in the window; negative: no more. */
+  /** Returns the pause before the next restart, doubled with each death in the window; negative: no restart is left. */
   public long nextPauseMillis(long nowNanos) {
     long horizon = nowNanos - TimeUnit.MILLISECONDS.toNanos(windowMillis);
     while (!recent.isEmpty() && recent.peekFirst() - horizon < 0) {
@@ -35,15 +37,15 @@ public final class Restarts {
     return Math.min(LONGEST_PAUSE_MILLIS, pause);
   }
 
-  /** How often it was started again, from the first time on. */
+  /** Returns the number of restarts since the application started. */
   public int count() {
     return count;
   }
 
-  /** For the message that says why it is not started again. */
+  /** Returns the number of deaths and the limit, for the message about the last death. */
   String describe() {
     int deaths = recent.size() + 1;
     return (deaths == 1 ? "once" : deaths + " times within " + windowMillis / 1_000 + " s")
-        + " (events.sidecar.restarts.max = " + most + ")";
+        + " (spark.events.sidecar.restarts.max = " + most + ")";
   }
 }

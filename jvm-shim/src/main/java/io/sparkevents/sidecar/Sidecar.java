@@ -15,17 +15,17 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Starts the sidecar, feeds it from the queue, starts it again when it dies, and ends it.
+ * Starts the sidecar, writes records to it, restarts it when it dies, and ends it.
  *
- * <p>All of it happens on one daemon thread of its own. Nothing that goes wrong here reaches Spark:
- * the worst is that the queue is closed and records are dropped, which the driver's log says once.
+ * <p>One daemon thread, the supervisor, does all of this. A failure here never reaches Spark: in the worst case the
+ * supervisor closes the queue, and the driver's log reports once that records are dropped.
  */
 public final class Sidecar {
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
-  /** A process that was killed is gone a moment later, and so is the thread that waited for it. */
+  /** Time for the supervisor thread to end after its blocking process was killed. */
   private static final long KILL_MILLIS = 50;
   private static final long IDLE_MILLIS = 1_000;
-  /** Between two sidecars at the application's end, for which there is little time. */
+  /** Longest pause between two sidecars while the application ends. */
   private static final long LONGEST_LAST_PAUSE_MILLIS = 1_000;
 
   private final Settings settings;
@@ -80,10 +80,12 @@ public final class Sidecar {
 
   /** Waits until the sidecar is ready; returns why it is not, or null. */
   public String awaitStarted() throws InterruptedException {
-    return firstStart.await(launcher.patience(), TimeUnit.MILLISECONDS) ? failure : "it is not ready in time";
+    return firstStart.await(launcher.patience(), TimeUnit.MILLISECONDS)
+        ? failure
+        : "The sidecar was not ready in time (spark.events.sidecar.start-timeout).";
   }
 
-  /** Everything has been offered: drains within the shutdown timeout, then ends the process. */
+  /** Drains the queue within the shutdown timeout, then ends the process. Call it after the last record. */
   public void finish() throws InterruptedException {
     long patience = Math.max(0, settings.shutdownTimeoutMillis() - gate.spentAtTheEndMillis());
     deadline.setAfter(patience);
@@ -92,7 +94,7 @@ public final class Sidecar {
     stallMonitor.stop();
     supervisor.join(Math.max(1, patience));
     if (supervisor.isAlive()) {
-      // It may be stuck in the pipe of a process that does not read.
+      // The supervisor may be blocked in the pipe of a process that does not read.
       late = true;
       SidecarProcess last = launcher.process();
       if (last != null) {
@@ -102,7 +104,11 @@ public final class Sidecar {
     }
     long unlogged = events.close(deadline.millisLeft());
     if (unlogged > 0) {
-      LOG.warn("spark-events: {} events for the driver's own log may not be in it, it was too slow", unlogged);
+      LOG.warn(
+          "spark-events: {} events may be missing from the driver's log because its appender was too slow;"
+              + " check the appender of the logger {}",
+          unlogged,
+          EventLog.LOGGER);
     }
     sayLosses();
   }
@@ -113,7 +119,9 @@ public final class Sidecar {
     }
   }
 
-  /** Keeps for the next run what no sidecar of this run can report: at once, for a driver that is killed, and at the end. */
+  /**
+   * Saves the losses that no sidecar of this run can report: now, in case the driver is killed, and again at the end.
+   */
   private void saveLosses() {
     losses.save(queue.unreported());
     try {
@@ -126,18 +134,18 @@ public final class Sidecar {
 
   private void sayLosses() {
     queue.close();
-    String untold = queue.untoldDrops();
+    String unreported = queue.untoldDrops();
     long unconfirmed = queue.unconfirmed();
-    if (!ready || (!late && untold.isEmpty() && unconfirmed == 0)) {
+    if (!ready || (!late && unreported.isEmpty() && unconfirmed == 0)) {
       return;
     }
     LOG.warn(
-        "spark-events: {}. Records that are in no event: {}; with the sidecar, which did not say what became"
-            + " of them: {}",
+        "spark-events: {}. Dropped records that no event reports: {}; records that the sidecar received and did not"
+            + " acknowledge: {}",
         late
-            ? "the sidecar did not end within events.shutdown.timeout (" + settings.shutdownTimeoutMillis() + " ms)"
+            ? "sidecar did not end within " + settings.shutdownTimeoutMillis() + " ms (spark.events.shutdown.timeout)"
             : "the application has ended",
-        untold.isEmpty() ? "none" : untold,
+        unreported.isEmpty() ? "none" : unreported,
         unconfirmed);
   }
 
@@ -148,12 +156,12 @@ public final class Sidecar {
       Thread.currentThread().interrupt();
     } catch (Throwable defect) {
       failure = "a defect in the shim: " + Failures.describe(defect);
-      LOG.error("spark-events: no more events from this application, {}", failure, defect);
+      LOG.error("spark-events: no more events will be reported, the job continues: {}; report this", failure, defect);
     } finally {
       queue.close();
       SidecarProcess last = launcher.process();
       if (last != null) {
-        // Killed first: to close the pipe is to write what is left into it, and a stopped process does not read.
+        // Kill first: closing the pipe writes its buffer, and a stopped process does not read.
         last.destroy();
         last.closeInput();
       }
@@ -171,29 +179,29 @@ public final class Sidecar {
     } while (death != null && mayStartAgain(death));
   }
 
-  /** Starts a sidecar and feeds it; returns how it died, or null: there need not be another one. */
+  /** Starts a sidecar and writes records to it; returns how it died, or null if no restart is needed. */
   private String life() throws IOException, InterruptedException {
     try {
-      // Before there is one: its first numbers may come as soon as it is ready.
+      // Called before the start, because a sidecar sends its first counters as soon as it is ready.
       statistics.sidecarStarted();
       SidecarProcess process = launcher.launch(feed.past());
       return process == null ? stillbirth() : lifetime(process);
     } catch (IOException | RuntimeException | Error defect) {
       if (!ready) {
-        // It would be the same with the next one, and somebody may be waiting to know.
+        // The first start failed: a restart would fail the same way, and a thread may wait for the result.
         throw defect;
       }
-      // Memory that is short for a moment, say: one sidecar's life, and not the events of the whole application.
-      LOG.error("spark-events: a defect in the shim, the sidecar is ended", defect);
+      // A defect such as a short lack of memory costs one sidecar, not all events of the application.
+      LOG.error("spark-events: a defect in the shim; killing the sidecar and restarting it; report this", defect);
       SidecarProcess last = launcher.process();
       if (last != null) {
         last.end(deadline.millisLeft());
       }
-      return unlessLate("was ended after a defect in the shim: " + Failures.describe(defect));
+      return unlessLate("was killed after a defect in the shim: " + Failures.describe(defect));
     }
   }
 
-  /** Feeds a sidecar as long as it lives; returns how it died, or null: there need not be another one. */
+  /** Writes records to a sidecar until it dies; returns how it died, or null if no restart is needed. */
   private String lifetime(SidecarProcess process) throws InterruptedException {
     if (!ready) {
       ready = true;
@@ -207,34 +215,34 @@ public final class Sidecar {
     return unlessLate("ended (" + process.describeExit() + ")");
   }
 
-  /** The death, or null where the time for the end is over, and there need not be another one. */
+  /** Returns the death, or null if the shutdown deadline has passed and no restart is needed. */
   private String unlessLate(String death) {
     late |= deadline.hasPassed();
     return late ? null : death;
   }
 
-  /** A sidecar has not become ready; returns why, or null: another one would not either. */
+  /** Handles a sidecar that did not become ready; returns why, or null if a restart would not help. */
   private String stillbirth() {
     boolean over = deadline.hasPassed();
-    // An interpreter that has run one before can run another: what was in the way may pass, as a death may.
+    // An interpreter that ran a sidecar before can run one again: the cause may be temporary.
     if (!ready && (over || !launcher.wasKilled())) {
       failure = launcher.failure();
-      String consequence = settings.required() || deadline.isSet() ? "" : ", the job goes on without them";
+      String consequence = settings.required() || deadline.isSet() ? "" : ", the job continues without them";
       LOG.error("spark-events: no events will be reported{}. {}", consequence, failure);
       return null;
     }
     return unlessLate("did not start (" + launcher.objections() + ")");
   }
 
-  /** Pauses, if there may be another sidecar; says what has become of the last one. */
+  /** Logs the death and pauses; returns whether to start another sidecar. */
   private boolean mayStartAgain(String death) throws InterruptedException {
     boolean ending = finishing.getCount() == 0;
     long pause = restarts.nextPauseMillis(System.nanoTime());
     if (pause < 0) {
-      failure = "The sidecar has died " + restarts.describe() + "; the last one " + death + ".";
+      failure = "The sidecar died " + restarts.describe() + "; the last one " + death + ".";
       LOG.error(
-          "spark-events: no more events will be reported, the job goes on. {} The next run of this application reports"
-              + " how many records were lost.",
+          "spark-events: no more events will be reported, the job continues. {} The next run of this application"
+              + " reports the number of lost records.",
           failure);
       return false;
     }
@@ -242,7 +250,7 @@ public final class Sidecar {
       pause = Math.min(pause, Math.min(LONGEST_LAST_PAUSE_MILLIS, deadline.millisLeft()));
     }
     LOG.warn(
-        "spark-events: the sidecar {}, it is started again in {} ms and is sent again what it had not acknowledged",
+        "spark-events: the sidecar {}; restarting it in {} ms and resending all unacknowledged records",
         death,
         pause);
     if (ending) {
@@ -253,7 +261,7 @@ public final class Sidecar {
     return unlessLate(death) != null;
   }
 
-  /** Writes into the pipe until the process ends (false) or all is said (true). */
+  /** Writes into the pipe until the process ends (false) or the goodbye is written (true). */
   private boolean feed(SidecarProcess process) throws InterruptedException {
     try {
       feed.begin(process::write);
@@ -275,7 +283,7 @@ public final class Sidecar {
     return false;
   }
 
-  /** After the goodbye the sidecar ends by itself; one that died before it had done its work did not. */
+  /** Waits until the sidecar exits after the goodbye; false if it died before it acknowledged all records. */
   private boolean drained(SidecarProcess sidecar) throws InterruptedException {
     if (!sidecar.awaitExit(deadline.millisLeft())) {
       late = true;

@@ -9,9 +9,11 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * What the sidecar says: acknowledgements, its log, events for the driver's log, and its reporters'
- * numbers. Comes on the thread that reads it. What is not understood is skipped, for a newer sidecar
- * may say more.
+ * Handles the messages of the sidecar: acknowledgements, its log, events for the driver's log, and its reporters'
+ * counters.
+ *
+ * <p>Runs on the thread that reads the sidecar's output. Unknown messages are skipped, because a newer sidecar may send
+ * more.
  */
 public final class SidecarMessages {
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
@@ -29,7 +31,7 @@ public final class SidecarMessages {
     this.events = events;
   }
 
-  /** The number of the event after those that are acknowledged: a new sidecar goes on counting there. */
+  /** Returns the number of the event after the acknowledged ones, from which a new sidecar continues. */
   public long nextSequence() {
     return nextSequence;
   }
@@ -38,8 +40,8 @@ public final class SidecarMessages {
     try {
       understand(answer);
     } catch (Throwable malformed) {
-      // A field is missing or has another type, or memory is short: later messages must still be read.
-      LOG.debug("spark-events: skipping a message of the sidecar: {}", answer, malformed);
+      // A field is missing or has another type, or memory is short: later messages must still be handled.
+      LOG.debug("spark-events: cannot handle a message of the sidecar; skipping it: {}", answer, malformed);
     }
   }
 

@@ -14,7 +14,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 
-/** One running sidecar: records go to its standard input, its answers come from its standard output. */
+/** Running sidecar process: reads records from its standard input and writes messages to its standard output. */
 public final class SidecarProcess {
   /** Exit codes for SIGKILL and SIGTERM. */
   private static final int KILLED = 137;
@@ -40,11 +40,13 @@ public final class SidecarProcess {
   }
 
   /**
-   * @param onEnd called once, from the reading thread, when the process has closed its output
-   * @throws IOException when there is no such program
+   * Starts a sidecar process and its reading thread.
+   *
+   * @param onEnd called once, on the reading thread, when the process has closed its output
+   * @throws IOException when the interpreter cannot be executed
    */
   public static SidecarProcess start(Interpreter interpreter, Runnable onEnd) throws IOException {
-    // Standard error is the driver's own: what a log reporter writes there outlives the driver.
+    // The process inherits the driver's standard error, so output of a log reporter there outlives the driver.
     Process process =
         new ProcessBuilder(interpreter.command())
             .redirectError(ProcessBuilder.Redirect.INHERIT)
@@ -55,7 +57,7 @@ public final class SidecarProcess {
       sidecar.reader.start();
       return sidecar;
     } catch (Throwable noThread) {
-      // Nobody else knows of it, and it would wait for its first line for ever.
+      // No other code has a reference to the process, which would wait for its first line forever.
       process.destroyForcibly();
       throw noThread;
     }
@@ -69,7 +71,7 @@ public final class SidecarProcess {
         receive(line);
       }
     } catch (IOException closed) {
-      // The process is gone, or being destroyed: the same as the end of its output.
+      // The process has ended or is being destroyed: same as the end of its output.
     } finally {
       ended.countDown();
       firstAnswer.offer(java.util.Collections.singletonMap("kind", "ended"));
@@ -82,7 +84,7 @@ public final class SidecarProcess {
     try {
       answer = JSON.readValue(line, Map.class);
     } catch (IOException notOurs) {
-      // A reporter's stray print: it belongs to no one, and must not end the conversation.
+      // A stray print of a reporter, not a message: skip it and keep reading.
       return;
     }
     if (answer == null) {
@@ -97,12 +99,14 @@ public final class SidecarProcess {
     }
   }
 
-  /** The sidecar's verdict on itself, or null when it has none after {@code millis}. */
+  /**
+   * Returns the first message, "ready" or the reason for a failed start; null if none arrives within {@code millis}.
+   */
   Map<?, ?> awaitFirstAnswer(long millis) throws InterruptedException {
     return firstAnswer.poll(millis, TimeUnit.MILLISECONDS);
   }
 
-  /** From now on, answers go to {@code receiver}, on the reading thread; those that have come already go first. */
+  /** Passes messages to {@code receiver} from now on, on the reading thread; passes those already received first. */
   void onAnswer(Consumer<Map<?, ?>> receiver) {
     synchronized (firstAnswer) {
       for (Map<?, ?> early = firstAnswer.poll(); early != null; early = firstAnswer.poll()) {
@@ -113,9 +117,10 @@ public final class SidecarProcess {
   }
 
   /**
-   * Writes the first lines, all at once: what others write when it is ready comes behind them. On a thread of its own,
-   * because a process that hangs before it reads would hold up whoever writes more than fits into the pipe; this thread
-   * ends with the process.
+   * Writes the first lines in one call, before any line that other threads write once the sidecar is ready.
+   *
+   * <p>A separate thread writes them, because a process that hangs before it reads would block the caller when the
+   * lines exceed the pipe's buffer. That thread ends with the process.
    */
   void greet(byte[] lines) {
     Thread writer =
@@ -125,7 +130,7 @@ public final class SidecarProcess {
                 write(lines);
                 flush();
               } catch (IOException closed) {
-                // It has ended already; its last word, if any, is still to be read.
+                // The process has already ended; the reading thread still receives its last message, if there is one.
               }
             },
             "spark-events-hello");
@@ -145,16 +150,19 @@ public final class SidecarProcess {
     try {
       input.close();
     } catch (IOException gone) {
-      // It has closed its end first.
+      // The process closed its end first.
     }
   }
 
-  /** By its output, which ends with it, or by the system: a child that it has left may keep its output open. */
+  /**
+   * Whether the output has ended or the process has exited. Both are checked: a child of the process may keep the
+   * output open.
+   */
   boolean hasEnded() {
     return ended.getCount() == 0 || !process.isAlive();
   }
 
-  /** Waits until the process is gone and its last answers have been received; false when it lives on. */
+  /** Waits until the process has exited and its last messages are received; false if it is still running. */
   boolean awaitExit(long millis) throws InterruptedException {
     if (!process.waitFor(Math.max(0, millis), TimeUnit.MILLISECONDS)) {
       return false;
@@ -167,18 +175,18 @@ public final class SidecarProcess {
     process.destroyForcibly();
   }
 
-  /** Ends it, and waits until it is gone: its successor is not to find it still there. */
+  /** Kills the process and waits until it has exited, so that it does not overlap with its successor. */
   void end(long millis) throws InterruptedException {
     destroy();
     awaitExit(Math.min(MOST_EXIT_MILLIS, millis));
   }
 
-  /** Whether it was ended from outside: by a person, by the system for want of memory, by what ends containers. */
+  /** Whether a signal from outside ended the process: from a user, the out-of-memory killer or a container runtime. */
   boolean wasKilled() {
     return !process.isAlive() && (process.exitValue() == KILLED || process.exitValue() == TERMINATED);
   }
 
-  /** For messages: "exit code 1", "exit code 137 (signal 9)", or that it still runs. */
+  /** Returns the exit for messages: "exit code 1", "exit code 137 (signal 9)" or "still running". */
   String describeExit() {
     if (process.isAlive()) {
       return "still running";

@@ -7,8 +7,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Kills a sidecar that reads no record for {@code events.sidecar.stall-timeout} while records wait, so that another one is
- * started. It has a thread of its own, because the writer may be blocked in the pipe of a process that does not read.
+ * Kills a stalled sidecar, so that the supervisor starts another one.
+ *
+ * <p>A sidecar is stalled when it reads no record for {@code events.sidecar.stall-timeout} while records wait. The
+ * monitor has a separate thread, because the supervisor may be blocked in the pipe of a process that does not read.
  */
 public final class StallMonitor {
   private static final int LOOKS = 6;
@@ -18,9 +20,9 @@ public final class StallMonitor {
   private final long timeoutMillis;
   private final Logger log;
   private final CountDownLatch stopped = new CountDownLatch(1);
-  /** Null while no sidecar is fed. */
+  /** Null while no sidecar is running. */
   private volatile Runnable kill;
-  /** Null: the system had no thread left. */
+  /** Null if the system had no thread left. */
   private Thread thread;
 
   public StallMonitor(HandoffQueue queue, long timeoutMillis) {
@@ -40,7 +42,9 @@ public final class StallMonitor {
       looking.start();
       thread = looking;
     } catch (Throwable noThread) {
-      log.warn("spark-events: no thread left to watch the sidecar; a sidecar that freezes is not restarted");
+      log.warn(
+          "spark-events: cannot start the stall monitor; a stalled sidecar will not be restarted;"
+              + " raise the thread limit of the driver's process");
     }
   }
 
@@ -51,7 +55,7 @@ public final class StallMonitor {
     }
   }
 
-  /** Watches the sidecar that is ended by {@code kill}; null: none is fed at the moment. */
+  /** Watches the sidecar that {@code kill} ends; null stops watching. */
   public void watch(Runnable kill) {
     this.kill = kill;
   }
@@ -71,8 +75,8 @@ public final class StallMonitor {
     if (present != null && queue.hasStalledFor(timeoutMillis)) {
       kill = null;
       log.warn(
-          "spark-events: the sidecar has read no record for {} ms (events.sidecar.stall-timeout) while {} are held;"
-              + " killing it, its successor gets them again",
+          "spark-events: the sidecar read no record for {} ms (spark.events.sidecar.stall-timeout) while {} are queued;"
+              + " killing it, restarting it and resending them",
           timeoutMillis,
           queue.size());
       present.run();

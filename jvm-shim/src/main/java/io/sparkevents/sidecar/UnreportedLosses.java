@@ -12,8 +12,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * A small file beside the spool with the number of records that a run lost and could not report, because its sidecar was
- * gone for good. The next run of the application reports them.
+ * Small file in the spool's folder with the number of records that a run lost and could not report because no sidecar
+ * was left. The next run of the application reports them.
  */
 final class UnreportedLosses {
   private static final Logger LOG = LoggerFactory.getLogger(Sidecar.class);
@@ -26,7 +26,7 @@ final class UnreportedLosses {
     file = folder.resolve("losses-" + UUID.nameUUIDFromBytes(name) + ".json");
   }
 
-  /** Returns what an earlier run left, by kind of record, and removes the file. */
+  /** Returns the losses of an earlier run by kind of record, and removes the file. */
   Map<?, ?> take() {
     try {
       if (!Files.isRegularFile(file)) {
@@ -36,12 +36,15 @@ final class UnreportedLosses {
       Files.delete(file);
       return lost;
     } catch (IOException | RuntimeException unreadable) {
-      LOG.warn("spark-events: cannot read {}, which says what an earlier run lost: {}", file, unreadable.toString());
+      LOG.warn(
+          "spark-events: cannot read {}, so the losses of an earlier run are not reported; check its permissions: {}",
+          file,
+          unreadable.toString());
       return Collections.emptyMap();
     }
   }
 
-  /** Writes the file anew; removes it where there is nothing to say. */
+  /** Replaces the file; removes it if there are no losses. */
   void save(Map<String, Long> lost) {
     try {
       if (lost.isEmpty()) {
@@ -51,7 +54,12 @@ final class UnreportedLosses {
       Files.createDirectories(file.getParent());
       Files.write(file, JSON.writeValueAsBytes(lost));
     } catch (IOException | RuntimeException unwritable) {
-      LOG.warn("spark-events: cannot write {}; the next run will not report {}: {}", file, lost, unwritable.toString());
+      LOG.warn(
+          "spark-events: cannot write {}, so the next run will not report these lost records: {}; check the permissions"
+              + " and free space of its folder: {}",
+          file,
+          lost,
+          unwritable.toString());
     }
   }
 }
