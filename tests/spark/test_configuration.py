@@ -118,10 +118,15 @@ MISTAKES = {
     "broken-file": Mistake(broken_file("false"), ("cannot read", "spark-defaults.conf", "Malformed")),
     "no-such-python": Mistake(
         with_lines({**FILE, "spark.events.python": "/nowhere/bin/python"}),
-        ("No Python interpreter could run the sidecar", "/nowhere/bin/python (from spark.events.python)", "pip install spark-events"),
+        (
+            "No Python interpreter could run the sidecar",
+            "/nowhere/bin/python (from spark.events.python)",
+            "pip install spark-events",
+        ),
     ),
     "jar-without-package": Mistake(
-        lonely_jar, ("No module named 'spark_events'", "away/shim.jar is outside its package", "pip install spark-events")
+        lonely_jar,
+        ("No module named 'spark_events'", "away/shim.jar is outside its package", "pip install spark-events"),
     ),
 }
 

@@ -6,29 +6,29 @@ import io.sparkevents.listener.AddedEvent;
 import java.util.Arrays;
 import org.junit.jupiter.api.Test;
 
-/** Events of the program's own: as they are, and as they are built. */
+/** Tests of events that the user's program adds, as JSON or with the builder. */
 final class AddedEventTest {
-  /** A program's event goes to the sidecar on one line as it is; what is no event is refused to its face. */
+  /** The sidecar gets an added event unchanged on one line; text that is not one JSON object is rejected. */
   @Test
-  void eventsOfPrograms() throws Exception {
+  void addedEventsAreSentUnchanged() throws Exception {
     String event = "{\"id\":\"1\",\"name\":\"A\",\"attributes\":{\"text\":\"a\\nb\"}}";
     String line = new String(new AddedEvent(event + "\n").record().line(), "UTF-8");
     is(line.indexOf('\n'), line.length() - 1);
     is(line.endsWith("\"event\":" + event + "}\n"), true);
-    is(Events.add(event), false); // no application runs here
+    is(Events.add(event), false); // no application is running
     for (String none : Arrays.asList("", "[]", "{", "{} {}", "1", "nonsense")) {
       try {
         Events.add(none);
         throw new AssertionError("taken: " + none);
       } catch (IllegalArgumentException refused) {
-        is(refused.getMessage().startsWith("an event is "), true);
+        is(refused.getMessage().startsWith("event: "), true);
       }
     }
   }
 
-  /** What a program's own event cannot be is refused at once, with the name of what is wrong. */
+  /** The builder rejects an invalid value at once, and the message names it. */
   @Test
-  void eventsThatAreBuilt() {
+  void builderRejectsInvalidValues() {
     is(Events.builder("shop", "Opened").attribute("people", 3).severity("WARN").body("open").observedAt(1).add(), false);
     refused("classScope: given  ", () -> Events.builder(" ", "Opened"));
     refused("name: given null", () -> Events.builder("shop", null));

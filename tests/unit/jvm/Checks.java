@@ -2,7 +2,7 @@ package io.sparkevents;
 
 import java.util.concurrent.ConcurrentLinkedQueue;
 
-/** What several tests need: comparison by text, threads, and bounds of time. */
+/** Assertions and threads for several tests. */
 final class Checks {
   static void is(Object actual, Object expected) {
     if (!String.valueOf(actual).equals(String.valueOf(expected))) {
@@ -41,7 +41,7 @@ final class Checks {
     }
   }
 
-  /** While the work is done, its thread can have no other one, as where the system gives no more. */
+  /** Runs {@code work} on a thread that cannot start other threads, as when the system's thread limit is reached. */
   static void withoutThreads(Work work) throws Exception {
     InheritableThreadLocal<Object> none =
         new InheritableThreadLocal<Object>() {

@@ -19,7 +19,7 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.launcher.JavaModuleOptions;
 import org.junit.jupiter.api.Test;
 
-/** An application's way to its sidecar: from its opening to its end, however that comes. */
+/** Tests of an application's connection to its sidecar, from its opening to the application's end. */
 final class ConnectionTest {
   private static SparkConf conf(Path script) {
     return new SparkConf(false).set("spark.events.python", script.toString());
@@ -33,9 +33,12 @@ final class ConnectionTest {
     return kinds.toString().trim();
   }
 
-  /** A context of whose end Spark does not tell is over when there is another: its sidecar ends, and says so. */
+  /**
+   * A new context ends the sidecar of an earlier one whose end Spark did not report; that application's outcome is
+   * UNKNOWN.
+   */
   @Test
-  void theNextContextEndsTheOneBefore() throws Exception {
+  void aNewContextEndsThePreviousSidecar() throws Exception {
     withDouble(
         first -> withDouble(
             second -> withDouble(
@@ -43,7 +46,7 @@ final class ConnectionTest {
                   Connection before = Connection.open(conf(first));
                   before.queue.offer(RestoreStateTest.application());
                   await(first, "application_start");
-                  Connection unused = Connection.open(conf(second)); // its context cannot be made
+                  Connection unused = Connection.open(conf(second)); // its context is never created
                   List<String> told = await(first, "goodbye");
                   is(kinds(told), "start application_start application_end goodbye");
                   is(told.get(2).contains("\"ending\":\"UNKNOWN\""), true);
@@ -59,7 +62,7 @@ final class ConnectionTest {
                 })));
   }
 
-  /** An application that makes a second listener by itself, with a copy of its configuration. */
+  /** Application that creates a second listener with a copy of its configuration. */
   public static final class ListensTwice {
     public static void main(String[] script) {
       SparkConf conf = conf(Paths.get(script[0])).setMaster("local[1]").setAppName("twice");
@@ -70,7 +73,7 @@ final class ConnectionTest {
     }
   }
 
-  /** A program that makes a second context when it has stopped the first one, and fails at last. */
+  /** Program that creates a second context after it stopped the first one, and then fails. */
   public static final class StopsTwice {
     public static void main(String[] scripts) {
       for (String script : scripts) {
@@ -82,7 +85,7 @@ final class ConnectionTest {
     }
   }
 
-  /** The next context settles the end of the one before; the JVM's exit settles the last one's, by its outcome. */
+  /** A new context settles the end of the previous one; the JVM's exit settles that of the last one, by its outcome. */
   @Test
   void aStoppedApplicationIsHeldUntilItsOutcomeIsKnown() throws Exception {
     withDouble(
@@ -114,7 +117,7 @@ final class ConnectionTest {
         });
   }
 
-  /** An application that stops when its listener has been told little of what has happened. */
+  /** Application that stops while most of its events are still in the listener bus. */
   public static final class StopsInTheMiddle {
     public static void main(String[] script) {
       SparkConf conf = conf(Paths.get(script[0])).setMaster("local[1]").setAppName("in the middle");
@@ -139,19 +142,19 @@ final class ConnectionTest {
         });
   }
 
-  /** With a reporter that is slow, not every record is waited for that Spark's queue still has: that would be 25 s. */
+  /** With a slow reporter the end does not wait for each record in Spark's queue, which would take 25 s. */
   @Test
   void theEndDoesNotWaitForEachRecord() throws Exception {
     theEndIsInTimeWith(SLOW);
   }
 
-  /** Also where it begins while an answer is waited for that does not come. */
+  /** The end is in time even if it begins during a wait for an answer that never arrives. */
   @Test
   void theEndDoesNotWaitForALateAnswer() throws Exception {
     theEndIsInTimeWith(SILENT);
   }
 
-  /** Runs a class in a JVM of its own, and returns what it has printed. */
+  /** Runs a class in a separate JVM, and returns its output. */
   private static String java(Class<?> main, String[] options, String... arguments) throws Exception {
     List<String> command = new ArrayList<>();
     command.add(System.getProperty("java.home") + "/bin/java");
@@ -166,9 +169,9 @@ final class ConnectionTest {
     return said.trim();
   }
 
-  /** Who is interrupted while it waits for the start is still interrupted afterwards. */
+  /** A thread that is interrupted while it waits for the start keeps its interrupt flag. */
   @Test
-  void anInterruptionIsKept() {
+  void theInterruptFlagIsKept() {
     Thread.currentThread().interrupt();
     try {
       Connection.open(conf(Paths.get("/nowhere/python")).set("spark.events.required", "true"));
@@ -180,7 +183,7 @@ final class ConnectionTest {
     }
   }
 
-  /** Opens a connection while the JVM goes down, when no hook can be added any more. */
+  /** Program that opens a connection during JVM shutdown, when no hook can be added any more. */
   public static final class AtShutdown {
     public static void main(String[] none) {
       SparkConf conf = new SparkConf(false).set("spark.events.python", "/nowhere/python");
@@ -188,7 +191,7 @@ final class ConnectionTest {
     }
   }
 
-  /** Where it cannot start, nobody is given a connection that nobody else knows of. */
+  /** A failed start returns no connection. */
   @Test
   void aFailedStartOpensNothing() throws Exception {
     is(java(AtShutdown.class, new String[0]), "opened null");

@@ -16,9 +16,9 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 import org.slf4j.Logger;
 
-/** What is written into the driver's log. */
+/** Tests of events in the driver's log. */
 final class EventLogTest {
-  /** A logger of which only what it is told is known: "level text"; each call passes through the gate. */
+  /** Logger that records only "level text" of each call; each call needs a permit of the gate. */
   static Logger logger(ConcurrentLinkedQueue<String> told, Semaphore gate) {
     return (Logger)
         Proxy.newProxyInstance(
@@ -38,7 +38,7 @@ final class EventLogTest {
     return answer;
   }
 
-  /** Events are logged in their order, at their level, before the log is closed. */
+  /** Events are logged in order and at their level before the log is closed. */
   @Test
   void eventsAreLogged() throws Exception {
     ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
@@ -52,9 +52,9 @@ final class EventLogTest {
         "[trace {} TRACE, debug {} DEBUG, info {} INFO, warn {} WARN, error {} ERROR, error {} FATAL, info {} NEWER]");
   }
 
-  /** An appender that hangs holds nobody up, neither while events come nor at the end; what is missing is told. */
+  /** A hanging appender blocks neither later events nor the end; the number of missing events is returned. */
   @Test
-  void aHangingLogHoldsNobodyUp() throws Exception {
+  void aHangingAppenderBlocksNoThread() throws Exception {
     ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
     Semaphore gate = new Semaphore(0);
     EventLog events = new EventLog(logger(told, gate));
@@ -68,15 +68,15 @@ final class EventLogTest {
     if (took > 30_000) {
       throw new AssertionError("the end took " + took + " ms");
     }
-    // One of them may be with the appender.
+    // The appender may hold one of them.
     if (missing < EventLog.CAPACITY + more - 1) {
       throw new AssertionError("only " + missing + " are said to be missing");
     }
   }
 
-  /** What did not fit while the log was slow is told in the log itself, once it goes on. */
+  /** Events that were dropped while the log was slow are reported in the log once it works again. */
   @Test
-  void aLogThatWasSlowSaysSo() throws Exception {
+  void droppedEventsAreReportedInTheLog() throws Exception {
     ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
     Semaphore gate = new Semaphore(0);
     EventLog events = new EventLog(logger(told, gate));
@@ -98,7 +98,7 @@ final class EventLogTest {
     is(dropped > 0, true);
   }
 
-  /** A logger that throws {@code times} times. */
+  /** Logger whose first {@code times} calls throw. */
   private static Logger broken(ConcurrentLinkedQueue<String> told, AtomicInteger times) {
     return (Logger)
         Proxy.newProxyInstance(
@@ -113,20 +113,20 @@ final class EventLogTest {
             });
   }
 
-  /** An appender that throws loses that event; the log says so as soon as the appender works again. */
+  /** An appender that throws loses that event; the log reports the loss as soon as the appender works again. */
   @Test
-  void anAppenderThatThrowsEndsNothing() throws Exception {
+  void anAppenderThatThrowsLosesOneEvent() throws Exception {
     ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
     EventLog events = new EventLog(broken(told, new AtomicInteger(2)));
     for (int n = 1; n <= 3; n++) {
       events.receive(event("INFO", "event " + n));
     }
     is(events.close(10_000), 0);
-    // The first, and that it is missing.
+    // The first call, and the first report of the loss, throw.
     is(told, "[info event 2, warn 1, info event 3]");
   }
 
-  /** The writer thread ends when it has written all events, however late. */
+  /** The writer thread ends when it has written all events, even after close(). */
   @Test
   void aSlowLogLeavesNoThread() throws Exception {
     ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();

@@ -14,13 +14,13 @@ import java.util.Random;
 import org.apache.spark.SparkThrowable;
 import org.junit.jupiter.api.Test;
 
-/** Exceptions, as records carry them: whatever a user's own may do. */
+/** Tests of exceptions in records, including exceptions whose own methods throw. */
 final class FailuresTest {
   private static JsonNode written(Throwable failure) throws Exception {
     return new ObjectMapper().readTree(Record.json(json -> Failures.write(json, failure)));
   }
 
-  /** What it is asked for, it throws. */
+  /** Exception whose methods throw. */
   private static final class Awkward extends RuntimeException implements SparkThrowable {
     private final transient Error answer;
 
@@ -45,9 +45,9 @@ final class FailuresTest {
     }
   }
 
-  /** An exception that cannot even tell its message is told by its class, and the others of its chain as ever. */
+  /** An exception whose getMessage() throws keeps its class name in the record; the rest of the chain is complete. */
   @Test
-  void anExceptionThatThrowsIsTold() throws Exception {
+  void anExceptionThatThrowsIsRecordedByClass() throws Exception {
     for (Error answer : Arrays.asList(new scala.NotImplementedError(), new AssertionError("x"), new StackOverflowError())) {
       JsonNode told = written(new IllegalStateException("outer", new Awkward(answer, new java.io.IOException("inner"))));
       JsonNode chain = told.path("chain");
@@ -62,7 +62,7 @@ final class FailuresTest {
     is(Failures.describe(new Awkward(new AssertionError("x"), null)).startsWith(Awkward.class.getName() + " ("), true);
   }
 
-  /** One that does not tell its cause ends the chain. */
+  /** An exception whose getCause() throws ends the chain. */
   @Test
   void aCauseThatThrowsEndsTheChain() throws Exception {
     Throwable awkward =
@@ -77,7 +77,7 @@ final class FailuresTest {
     is(told.path("trace").asText().contains("outer"), true);
   }
 
-  /** However long a trace is, no more is held of it than is kept, and that is what would be kept of all of it. */
+  /** A trace is cut while it is written, to the same text as if it were cut afterwards. */
   @Test
   void tracesAreCutAsTheyAreWritten() throws Exception {
     Random random = new Random(1);

@@ -24,7 +24,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicLong;
 import org.junit.jupiter.api.Test;
 
-/** The queue between Spark's threads and the one that writes. */
+/** Tests of the queue between Spark's listener thread and the writer thread. */
 final class HandoffQueueTest {
   static Record routine() {
     return new Record("routine", Priority.ROUTINE, null, json -> {});
@@ -56,9 +56,12 @@ final class HandoffQueueTest {
     return text.toString().trim();
   }
 
-  /** Producers, a writer, an acknowledger, deaths: never too many, none unaccounted for, all in order. */
+  /**
+   * With several producers, a writer and an acknowledger, the queue stays within its capacity and in order, and each
+   * record is delivered or counted.
+   */
   @Test
-  void queueUnderThreads() throws Exception {
+  void concurrentUseLosesNoRecord() throws Exception {
     int capacity = 50;
     HandoffQueue queue = new HandoffQueue(capacity, false);
     AtomicBoolean running = new AtomicBoolean(true);
@@ -128,7 +131,7 @@ final class HandoffQueueTest {
     queue.finish();
     running.set(false);
     writer.join();
-    // Only now: before that, what is written may be empty for a moment without being all.
+    // Set only here: while the writer runs, {@code written} may be empty for a moment.
     writing.set(false);
     acknowledger.join();
     is(wrong, "[]");
@@ -136,26 +139,26 @@ final class HandoffQueueTest {
     is(delivered.size() - accounts.get() + queue.dropped(), offered.get());
   }
 
-  /** A full queue gives up routine records first, the oldest first, and status changes only for status changes. */
+  /** A full queue drops the oldest routine record first, and a lifecycle record only for another one. */
   @Test
-  void theLeastWorthyGoFirst() throws Exception {
+  void aFullQueueDropsTheLowestPriorityFirst() throws Exception {
     HandoffQueue queue = new HandoffQueue(3, true);
     queue.offer(lifecycle());
     queue.offer(routine());
     queue.offer(routine());
-    queue.offer(routine()); // 2 goes
-    queue.offer(lifecycle()); // 3 goes
-    queue.offer(lifecycle()); // 4 goes
-    is(queue.offer(routine()), 0); // itself
-    queue.offer(lifecycle()); // 1 goes
+    queue.offer(routine()); // drops 2
+    queue.offer(lifecycle()); // drops 3
+    queue.offer(lifecycle()); // drops 4
+    is(queue.offer(routine()), 0); // dropped itself
+    queue.offer(lifecycle()); // drops 1
     is(queue.dropped(), 5);
     queue.finish();
     is(kinds(takeAll(queue)), "l5 l6 l8 d9");
   }
 
-  /** What was written makes room before anything is dropped; what is being written does not. */
+  /** A full queue evicts written records before it drops one; a record that is being written stays. */
   @Test
-  void whatIsWrittenMakesRoom() throws Exception {
+  void writtenRecordsAreEvictedFirst() throws Exception {
     HandoffQueue queue = new HandoffQueue(2, true);
     queue.offer(routine());
     queue.offer(routine());
@@ -163,7 +166,7 @@ final class HandoffQueueTest {
     is(kinds(take(queue)), "r2"); // so 1 is written
     queue.offer(routine());
     is(queue.dropped(), 0);
-    queue.offer(routine()); // 2 is being written, 3 goes
+    queue.offer(routine()); // 2 is being written, so 3 is dropped
     is(queue.dropped(), 1);
     is(queue.size(), 2);
   }
@@ -174,16 +177,16 @@ final class HandoffQueueTest {
     return new AddedEvent("{\"t\":\"" + new String(text) + "\"}").record();
   }
 
-  /** Few records may be much: what a sidecar was given makes room, and what waits is dropped, before the driver is short. */
+  /** Large records are evicted or dropped at the limit of bytes, even if the queue has room for more records. */
   @Test
-  void largeRecordsAreKeptWithinTheirShare() throws Exception {
+  void largeRecordsAreLimitedByBytes() throws Exception {
     HandoffQueue queue = new HandoffQueue(1_024, true, 10_000);
     for (int i = 0; i < 30; i++) {
-      queue.offer(large(1_000)); // of 20,000, 19 have room
+      queue.offer(large(1_000)); // 19 of them fit into 20,000 bytes
     }
     queue.offer(routine());
     is(queue.dropped(), 11);
-    queue.offer(large(50_000)); // alone, but for what is worth more than room
+    queue.offer(large(50_000)); // drops all others, because they have no higher priority
     is(queue.size(), 1);
     for (int i = 0; i < 5; i++) {
       queue.offer(routine());
@@ -209,9 +212,11 @@ final class HandoffQueueTest {
     is(takeAll(queue).size() > 8, true);
   }
 
-  /** What had made room and was not acknowledged is lost with the sidecar, and counted; the rest is sent again. */
+  /**
+   * When a sidecar dies, only evicted records that it had not acknowledged are lost and counted; the rest is resent.
+   */
   @Test
-  void deathCostsOnlyWhatHadMadeRoom() throws Exception {
+  void aDeathCostsOnlyEvictedRecords() throws Exception {
     HandoffQueue queue = new HandoffQueue(2, true);
     for (int i = 0; i < 4; i++) {
       queue.offer(routine());
@@ -220,14 +225,14 @@ final class HandoffQueueTest {
     }
     queue.acknowledge(1);
     queue.rewind();
-    is(queue.dropped(), 1); // 2; 1 was acknowledged, 3 and 4 are here
+    is(queue.dropped(), 1); // Record 2; record 1 was acknowledged, 3 and 4 are still queued.
     queue.finish();
     is(kinds(takeAll(queue)), "r3 r4 d5");
   }
 
-  /** Accounts of drops are rare while it goes on, and the last comes before the end. */
+  /** Drops are reported at once and then at intervals, and finally before the end. */
   @Test
-  void accounts() throws Exception {
+  void dropsAreReportedAtIntervals() throws Exception {
     HandoffQueue queue = new HandoffQueue(1, true);
     for (int i = 0; i < 3; i++) {
       queue.offer(routine());
@@ -246,9 +251,9 @@ final class HandoffQueueTest {
     is(queue.untoldDrops(), "");
   }
 
-  /** An account of drops that a sidecar died with is sent again. */
+  /** An account of drops is resent if its sidecar dies. */
   @Test
-  void anAccountSurvives() throws Exception {
+  void anAccountIsResentAfterADeath() throws Exception {
     HandoffQueue queue = new HandoffQueue(1, true);
     queue.offer(routine());
     queue.offer(routine());
@@ -257,9 +262,9 @@ final class HandoffQueueTest {
     is(kinds(takeAll(queue)).endsWith("d3"), true);
   }
 
-  /** Neither is what it tells, when no sidecar comes any more: it is in no event. */
+  /** After close(), the counts of an unacknowledged account are unreported again. */
   @Test
-  void anAccountThatIsNotSentAgainIsUntold() throws Exception {
+  void anUnacknowledgedAccountIsUnreportedAfterClose() throws Exception {
     HandoffQueue queue = new HandoffQueue(1, true);
     queue.offer(routine());
     queue.offer(routine());
@@ -269,7 +274,7 @@ final class HandoffQueueTest {
     is(queue.untoldDrops(), "sidecar dropped {routine=1}; handoff dropped {routine=1}");
   }
 
-  /** A writer that was busy when it was woken does not wait; one that waits is woken by all there is. */
+  /** A wake-up before the wait is not lost, and every kind of wake-up ends a wait. */
   @Test
   void noWakeUpIsLost() throws Exception {
     for (boolean prompt : new boolean[] {true, false}) {
@@ -287,7 +292,7 @@ final class HandoffQueueTest {
     }
   }
 
-  /** Whoever waits for an acknowledgement goes on when there will be none. */
+  /** close() releases every thread that waits. */
   @Test
   void closeReleasesAll() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
@@ -303,9 +308,9 @@ final class HandoffQueueTest {
     is(queue.untoldDrops(), "handoff dropped {routine=2}");
   }
 
-  /** What Spark tells behind the end of the application is no loss; where the sidecar was given up before, it is. */
+  /** A record after the application's end is no loss, unless the queue was closed before. */
   @Test
-  void whatComesBehindTheEndIsNotCounted() throws Exception {
+  void recordsAfterTheEndAreNotCounted() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
     queue.offer(lifecycle());
     queue.finish();
@@ -321,27 +326,27 @@ final class HandoffQueueTest {
     is(abandoned.untoldDrops(), "handoff dropped {lifecycle=1}");
   }
 
-  /** What comes while the sidecar does its last work is none of the application's: no other sidecar has to be told it. */
+  /** Records after the application's end are rejected, so no other sidecar is needed for them. */
   @Test
-  void nothingIsTakenBehindTheEnd() throws Exception {
+  void recordsAfterTheEndAreRejected() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
     queue.offer(lifecycle());
     queue.finish();
-    is(kinds(takeAll(queue)) + " " + queue.isFinished(), "l1 true"); // so the goodbye is written
+    is(kinds(takeAll(queue)) + " " + queue.isFinished(), "l1 true"); // so the writer sends the goodbye
     is(queue.offer(Records.jvmShutdown()), 0);
     queue.acknowledge(1);
     is(queue.isAcknowledgedEntirely() + " " + queue.dropped(), "true 0");
   }
 
-  /** An account that had made room, and was with a sidecar that died, is told again with all that it counted. */
+  /** If an evicted account is lost with its sidecar, all its counts are reported again. */
   @Test
-  void anAccountThatMadeRoomIsToldAgain() throws Exception {
+  void anEvictedAccountIsReportedAgain() throws Exception {
     HandoffQueue queue = new HandoffQueue(1, true);
     for (int i = 0; i < 6; i++) {
       queue.offer(routine());
     }
-    is(kinds(takeAll(queue)), "r6 d7"); // five of them, and 6 has made room
-    queue.offer(routine()); // 7 makes room, too
+    is(kinds(takeAll(queue)), "r6 d7"); // the account of five drops, which evicts 6
+    queue.offer(routine()); // evicts 7 too
     is(kinds(takeAll(queue)), "r8");
     queue.rewind();
     is(queue.dropped(), 6);
@@ -351,9 +356,9 @@ final class HandoffQueueTest {
     is(kinds(take(queue)) + " " + queue.takeDropNotice(), "d10 handoff dropped {routine=5}");
   }
 
-  /** A record holds nothing of Spark's once its text is made, which stays the same. */
+  /** A record releases its captured values once its line is made, and keeps the line. */
   @Test
-  void aLineHoldsNothingOfSparks() throws Exception {
+  void aRecordReleasesItsCapturedValues() throws Exception {
     Object[] held = {new byte[1]};
     WeakReference<Object> seen = new WeakReference<>(held[0]);
     Record record = holding(held[0]);
@@ -384,13 +389,13 @@ final class HandoffQueueTest {
     }
     take(queue);
     queue.rewind();
-    // One was dropped before, for want of room; the two that are held are sent again.
+    // One was dropped for lack of room; the two that are still queued are resent.
     is(queue.dropped(), 1 + 2 + 3_000 - 2);
     queue.close();
     is(queue.unreported(), "{lifecycle=3, routine=3000}");
   }
 
-  /** Evicted records are not lost once they are acknowledged. */
+  /** Acknowledged records are not counted as lost, even if they were evicted. */
   @Test
   void acknowledgedRecordsAreNotCounted() throws Exception {
     HandoffQueue queue = new HandoffQueue(2, true);
@@ -404,9 +409,9 @@ final class HandoffQueueTest {
     is(queue.dropped(), 8);
   }
 
-  /** A sidecar stalls while a record waits or is unread and it reads none; a new one has the whole time again. */
+  /** A sidecar stalls if it reads nothing while a record waits or is unread; a new sidecar gets the whole timeout. */
   @Test
-  void stall() throws Exception {
+  void aStallNeedsAnUnreadRecord() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
     is(queue.hasStalledFor(0), false);
     queue.offer(routine());
@@ -414,7 +419,7 @@ final class HandoffQueueTest {
     take(queue);
     is(queue.hasStalledFor(0), true); // written, not read
     queue.read(1);
-    is(queue.hasStalledFor(0), false); // read, not acknowledged: a reporter may be away for days
+    is(queue.hasStalledFor(0), false); // read, not acknowledged: a reporter may be unavailable for days
     queue.rewind();
     is(queue.hasStalledFor(0), true);
     take(queue);
@@ -422,9 +427,9 @@ final class HandoffQueueTest {
     is(queue.hasStalledFor(0), false);
   }
 
-  /** A record that a reporter waits for and that cannot be written is answered as any other. */
+  /** A record that cannot be written is replaced by a report of its loss with the same number. */
   @Test
-  void anUnwritableRecordIsReportedInItsPlace() throws Exception {
+  void anUnwritableRecordIsReportedUnderItsNumber() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
     RecordWriter writer = new RecordWriter(queue, 10, new Deadline());
     queue.offer(new Record("bad", Priority.ROUTINE, null, json -> { throw new StackOverflowError(); }));

@@ -14,9 +14,9 @@ import java.util.List;
 import java.util.Properties;
 import org.junit.jupiter.api.Test;
 
-/** Which records of jobs and stages of micro-batches are recorded, and when. */
+/** Tests of the records of jobs and stages of micro-batches. */
 final class MicroBatchWorkTest {
-  /** What is recorded, by kind. */
+  /** Collects the kinds of the records. */
   private static final class Recorder {
     final List<String> recorded = new ArrayList<>();
     final MicroBatchWork work;
@@ -59,7 +59,7 @@ final class MicroBatchWorkTest {
     return new Record(kind, priority, RestoreState.Change.forget(subject), json -> {});
   }
 
-  /** A batch whose jobs and stages succeed is one record, however many there are. */
+  /** A batch whose jobs and stages succeed makes one record, however many there are. */
   @Test
   void aBatchThatSucceedsIsOneRecord() {
     Recorder checks = new Recorder(true);
@@ -74,7 +74,7 @@ final class MicroBatchWorkTest {
     is(checks.take(), "[batch_started, batch_started]");
   }
 
-  /** A failure is recorded with its beginning, and the success that comes next as well. */
+  /** A failure is recorded with its start record, and the next success is recorded too. */
   @Test
   void aFailureIsRecordedFromItsBeginning() {
     Recorder checks = new Recorder(true);
@@ -92,7 +92,7 @@ final class MicroBatchWorkTest {
     is(checks.take(), "[job_start, job_end]");
   }
 
-  /** Jobs outside of micro-batches, and all of them where the settings ask for it, are recorded at once. */
+  /** Jobs outside micro-batches are recorded at once, and all jobs if the settings require it. */
   @Test
   void otherJobsAreRecordedAtOnce() {
     for (boolean holdsBack : new boolean[] {true, false}) {
@@ -105,7 +105,7 @@ final class MicroBatchWorkTest {
     }
   }
 
-  /** What still runs at the application's end is recorded before it. */
+  /** Running jobs are recorded before the application's end. */
   @Test
   void runningJobsAreRecordedAtTheEnd() {
     Recorder checks = new Recorder(true);

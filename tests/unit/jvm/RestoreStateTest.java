@@ -35,7 +35,7 @@ import org.junit.jupiter.api.Test;
 import scala.Option;
 import scala.collection.immutable.List$;
 
-/** What a sidecar that is started anew is told of the past. */
+/** Tests of the state that a restarted sidecar receives. */
 final class RestoreStateTest {
   private static final Redaction REDACTION = new Redaction(Redaction.SPARK_DEFAULT);
   private static final Records RECORDS = new Records(new SparkConf(false), REDACTION, new JobProperties(REDACTION));
@@ -61,7 +61,7 @@ final class RestoreStateTest {
     return RECORDS.jobEnd(new SparkListenerJobEnd(job, 2, JobSucceeded$.MODULE$));
   }
 
-  /** Takes records in and lets the sidecar acknowledge them. */
+  /** Offers records and acknowledges them. */
   private static void happens(HandoffQueue queue, Record... records) throws Exception {
     for (Record record : records) {
       long seq = queue.offer(record);
@@ -78,7 +78,7 @@ final class RestoreStateTest {
     return kinds;
   }
 
-  /** However many queries have come and gone, and jobs of whose end Spark did not tell: never the application. */
+  /** The application is never removed, whatever the number of queries and unfinished jobs. */
   @Test
   void theApplicationIsNeverForgotten() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
@@ -92,9 +92,9 @@ final class RestoreStateTest {
     is(told.size() <= 2 * 2_000 + 1, true);
   }
 
-  /** What is over makes room first, then jobs: a query that runs is known though it has been quiet for long. */
+  /** Ended runs are removed first, then jobs; a running query stays, even after a long time without events. */
   @Test
-  void whatIsOverIsForgottenFirst() throws Exception {
+  void endedRunsAreRemovedFirst() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
     happens(queue, started(new UUID(1, 1)));
     for (int i = 0; i < 1_500; i++) {
@@ -111,9 +111,9 @@ final class RestoreStateTest {
     is(told.get(0) + " " + told.get(1) + " " + told.size(), "query_started job_start 2000");
   }
 
-  /** The query that has just ended is known, though nothing but queries that run and jobs can make room for it. */
+  /** The query that ended last stays, even if only running queries and jobs could make room for it. */
   @Test
-  void theLatestIsNotForgotten() throws Exception {
+  void theLastEndedQueryStays() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
     for (int i = 0; i < 2_000; i++) {
       happens(queue, jobStarted(i));
@@ -123,7 +123,7 @@ final class RestoreStateTest {
     is(told.contains("query_terminated") + " " + told.size(), "true 2000");
   }
 
-  /** Who is told what was there before it listened is told the application first, then its queries. */
+  /** A listener that was added later gets the application first, then its queries. */
   @Test
   void theApplicationComesFirst() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
@@ -132,9 +132,9 @@ final class RestoreStateTest {
     is(told(queue), "[application_start, query_started]");
   }
 
-  /** An end that was dropped is not undone by the beginning that is acknowledged after it. */
+  /** A dropped end is not undone by the beginning that is acknowledged after it. */
   @Test
-  void anEndThatWasDroppedIsKnown() throws Exception {
+  void aDroppedEndIsNotUndone() throws Exception {
     HandoffQueue queue = new HandoffQueue(2, true);
     UUID run = new UUID(0, 1);
     queue.offer(started(run));
@@ -148,7 +148,7 @@ final class RestoreStateTest {
     is(known.get(1).kind + " " + known.get(1).seq(), "query_terminated 2");
   }
 
-  /** The same of a job: one whose end was dropped does not run for ever. */
+  /** A job whose end was dropped does not run forever. */
   @Test
   void aJobWhoseEndWasDroppedIsOver() throws Exception {
     HandoffQueue queue = new HandoffQueue(2, true);
@@ -161,10 +161,10 @@ final class RestoreStateTest {
     is(told(queue), "[]");
   }
 
-  /** The same, with a list that is searched. */
+  /** Reference model: a list that is searched. */
   private static final class Plain {
     private static final int LIMIT = 2_000;
-    /** By the time at which each was heard of last. */
+    /** In the order of their last update. */
     private final LinkedHashMap<String, List<Record>> known = new LinkedHashMap<>();
     private final LinkedHashSet<String> endedEarly = new LinkedHashSet<>();
 
@@ -218,13 +218,13 @@ final class RestoreStateTest {
     }
   }
 
-  /** Whatever happens to whatever subjects, in whatever order. */
+  /** The state equals the reference model for random subjects and orders. */
   @Test
-  void whatIsKnown() {
+  void theStateEqualsTheReferenceModel() {
     RestoreState.Rank[] ranks = RestoreState.Rank.values();
     for (int seed = 0; seed < 10; seed++) {
       Random random = new Random(seed);
-      // Few subjects meet often, many are too many.
+      // A few subjects collide often; many exceed the limit.
       int subjects = seed % 5 == 0 ? 3_000 : 20;
       RestoreState context = new RestoreState();
       Plain plain = new Plain();
@@ -237,7 +237,7 @@ final class RestoreStateTest {
                 ? RestoreState.Change.forget(subject)
                 : what == 1 ? RestoreState.Change.begin(subject, rank) : RestoreState.Change.add(subject, rank);
         Record record = new Record("kind " + random.nextInt(3), Priority.ROUTINE, change, json -> {});
-        // Some come late.
+        // Some records arrive late.
         record.assign(random.nextInt(4) == 0 ? n * 10L - random.nextInt(2_000) : n * 10L);
         context.apply(record);
         plain.apply(record, subject);

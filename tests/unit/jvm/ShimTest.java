@@ -31,11 +31,11 @@ import org.apache.spark.storage.BlockManagerId;
 import org.junit.jupiter.api.Test;
 import scala.Option;
 
-/** The shim's smaller parts. */
+/** Tests of the shim's smaller classes. */
 final class ShimTest {
-  /** Tasks that are speculated, fail and are resubmitted: each edge once, and the counts end where they began. */
+  /** With speculation, failures and resubmission, each edge is reported once and the counts stay correct. */
   @Test
-  void stages() {
+  void stageEdges() {
     Stages stages = new Stages();
     stages.submitted(1, 0, 2, true);
     is(said(stages.taskStarted(1, 0, 0, 10)), "");
@@ -48,12 +48,12 @@ final class ShimTest {
     is(said(stages.outputLost(1, 0, 0, "7")), "NOT_ALL_RUNNING_OR_FINISHED@20 0+1");
     is(said(stages.taskStarted(1, 0, 0, 21)), "ALL_RUNNING_OR_FINISHED@21 1+1");
     is(said(stages.taskEnded(1, 0, 0, Stages.Outcome.SUCCEEDED, 22)), "ALL_FINISHED@22 0+2");
-    is(said(stages.taskStarted(1, 0, 2, 23)), ""); // no such task
-    is(said(stages.taskStarted(1, 1, 0, 24)), ""); // no such attempt
+    is(said(stages.taskStarted(1, 0, 2, 23)), ""); // unknown task
+    is(said(stages.taskStarted(1, 1, 0, 24)), ""); // unknown attempt
     is(stages.completed(1, 0).failedTasks, 0);
   }
 
-  /** A stage attempt knows the exceptions of the tasks that failed last, and whose output was missing. */
+  /** A stage attempt keeps the last task exceptions and the owner of missing shuffle output. */
   @Test
   void taskFailures() {
     Stages stages = new Stages();
@@ -61,7 +61,7 @@ final class ShimTest {
     for (int number = 0; number < 17; number++) {
       stages.taskFailed(1, 0, failure("row " + number));
     }
-    stages.taskFailed(1, 1, failure("row 17")); // no such attempt
+    stages.taskFailed(1, 1, failure("row 17")); // unknown attempt
     stages.taskFailed(1, 0, new FetchFailed(BlockManagerId.apply("2", "host-2", 7337, Option.empty()), 0, 0, 0, 0, ""));
     stages.taskFailed(1, 0, new FetchFailed(null, 0, 0, 0, 0, "")); // the map output itself is missing
     TaskFailures failures = stages.completed(1, 0).failures;
@@ -77,7 +77,7 @@ final class ShimTest {
         "a.B", message, new StackTraceElement[0], "a.B: " + message, Option.empty(), null, null, null);
   }
 
-  /** Output that is lost changes the status when the executor was lost, not when the task had finished. */
+  /** Lost output changes the status at the time of the executor's loss, not when the task had finished. */
   @Test
   void lostOutput() {
     for (int rule = 0; rule < 4; rule++) {
@@ -88,12 +88,12 @@ final class ShimTest {
       stages.taskStarted(1, 0, 1, 10);
       stages.taskEnded(1, 0, 0, Stages.Outcome.SUCCEEDED, 11);
       is(said(stages.outputLost(1, 0, 0, "7")), "");
-      is(said(stages.executorRemoved("8", 49)), ""); // another one
+      is(said(stages.executorRemoved("8", 49)), ""); // another executor
       is(said(stages.taskStarted(2, 0, 0, 50)), ""); // another stage
       String lost = "NOT_ALL_RUNNING_OR_FINISHED@60 1+0";
       if (rule == 0) {
         is(said(stages.executorRemoved("7", 60)), lost);
-        is(said(stages.outputLost(1, 0, 0, "7")), ""); // it was taken back already
+        is(said(stages.outputLost(1, 0, 0, "7")), ""); // already reverted
       } else if (rule == 1) {
         is(said(stages.taskStarted(1, 0, 0, 60)), lost + ", ALL_RUNNING_OR_FINISHED@60 2+0");
         is(said(stages.executorRemoved("7", 61)), "");
@@ -112,7 +112,7 @@ final class ShimTest {
         .collect(Collectors.joining(", "));
   }
 
-  /** Properties are redacted as Spark does it: by key and by value, before they leave the driver. */
+  /** Properties are redacted by key and value, as Spark does, before they leave the driver. */
   @Test
   void redaction() throws Exception {
     java.util.Properties local = new java.util.Properties();
@@ -124,10 +124,10 @@ final class ShimTest {
     is(line.contains("hunter"), false);
     is(line.contains("*********(redacted)"), true);
     is(line.contains("nightly"), true);
-    // The user's own expression takes the place of Spark's, as in Spark.
+    // The user's pattern replaces Spark's, as in Spark.
     is(line(new JobProperties(new Redaction("nightly")), local).contains("hunter2"), true);
     is(line(new JobProperties(new Redaction("nightly")), local).contains("nightly"), false);
-    // One that cannot be compiled lets nothing through.
+    // With an invalid pattern every value is redacted.
     is(line(new JobProperties(new Redaction("[")), local).contains("nightly"), false);
   }
 
@@ -136,7 +136,7 @@ final class ShimTest {
     return new String(Record.json(json -> properties.write(json, selected)), "UTF-8");
   }
 
-  /** Pauses double up to 5 s; deaths beyond the limit end it; those before the window do not count. */
+  /** Pauses double up to 5 s; deaths beyond the limit end the restarts; deaths before the window do not count. */
   @Test
   void restarts() {
     Restarts restarts = new Restarts(10, 600_000);
@@ -155,7 +155,7 @@ final class ShimTest {
     is(many.nextPauseMillis(99), 5_000);
   }
 
-  /** What the driver needs of the settings is read leniently: the sidecar says what is wrong. */
+  /** The shim parses the settings that it needs leniently; the sidecar reports what is wrong. */
   @Test
   void settings() {
     SparkConf conf = new SparkConf(false);
@@ -179,7 +179,7 @@ final class ShimTest {
     return Settings.read(conf, environment);
   }
 
-  /** What the driver itself needs may be given by reference, too, in the forms that the sidecar reads. */
+  /** The settings that the shim needs may be references, in the forms that the sidecar accepts. */
   @Test
   void references() throws Exception {
     Path file = Files.createTempFile("reference", "");
@@ -193,14 +193,14 @@ final class ShimTest {
       String type = "dispatcher.type";
       is(settings(environment, guarantee, "${env:GUARANTEE}", type, "async-queued").waitsForAny(), true);
       is(settings(environment, guarantee, "at-least-once", type, "async-queued").waitsForAny(), false);
-      // It may be guaranteed: the sidecar, which can perhaps read it, says so when it is ready.
+      // The value may be guaranteed; the sidecar may be able to resolve it and decides when it is ready.
       is(settings(environment, guarantee, "${env:NONE}", type, "async-queued").waitsForAny(), true);
       is(settings(environment, "shutdown.timeout", "2${env:UNIT}").shutdownTimeoutMillis(), 2_000);
       is(settings(environment, "python", "/${env:ODD}/${env:UNIT}").python(), "/$1\\${env:UNIT}/s");
       for (String text : new String[] {"async-queued", "async-queued\n", "async-queued\r\n"}) {
         Files.writeString(file, text);
         is(settings(environment, type, of).synchronous(), false);
-        is(settings(environment, type, of).all().iterator().next().value, of); // for the sidecar, as it was written
+        is(settings(environment, type, of).all().iterator().next().value, of); // the sidecar gets the value as written
       }
       Files.writeString(file, "async-queued\n\n");
       is(settings(environment, type, of).synchronous(), true);
@@ -216,7 +216,7 @@ final class ShimTest {
     }
   }
 
-  /** A value is that of the time when the settings were read: what it refers to may change, or be out of reach later. */
+  /** References are resolved when the settings are read, because their targets may change or become unavailable. */
   @Test
   void referencesAreReadOnce() throws Exception {
     Path file = Files.createTempFile("reference", "");
@@ -235,9 +235,9 @@ final class ShimTest {
     }
   }
 
-  /** Everything that the driver itself needs may be given by reference. */
+  /** Every setting that the shim needs may be a reference. */
   @Test
-  void allThatTheDriverNeedsIsResolved() {
+  void everyNeededSettingMayBeAReference() {
     Map<String, String> environment = new HashMap<>();
     environment.put("NUMBER", "7");
     environment.put("TRUE", "true");
@@ -262,13 +262,13 @@ final class ShimTest {
     is(settings.shutdownTimeoutMillis() + " " + settings.startTimeoutMillis(), "7 7");
   }
 
-  /** A file that no memory can hold is one that cannot be read. */
+  /** A file larger than the memory counts as unreadable. */
   @Test
   void aFileThatIsTooLarge() throws Exception {
     Path file = Files.createTempFile("large", "");
     try {
       try (RandomAccessFile large = new RandomAccessFile(file.toFile(), "rw")) {
-        large.setLength(3L << 30); // without any content, so on no disk
+        large.setLength(3L << 30); // sparse: uses no disk space
       }
       is(settings(Collections.emptyMap(), "required", "${file:" + file + "}").required(), false);
     } finally {
@@ -276,7 +276,7 @@ final class ShimTest {
     }
   }
 
-  /** A reference to a pipe is left to the sidecar: it can be read only once, and nobody may ever write to it. */
+  /** The shim does not read a reference to a pipe: only one reader gets its content, and a read may block forever. */
   @Test
   void aPipeIsNotRead() throws Exception {
     Path pipe = Files.createTempDirectory("pipes").resolve("pipe");
@@ -292,7 +292,7 @@ final class ShimTest {
     }
   }
 
-  /** A Python that the user has named is the only one; what is no Python is not tried. */
+  /** A Python interpreter that the user sets is the only candidate; other programs are not tried. */
   @Test
   void interpreters() {
     SparkConf conf = new SparkConf(false).set("spark.pyspark.python", "/env/bin/python3");
@@ -306,7 +306,7 @@ final class ShimTest {
     is(found.size() + " " + found.get(0).path + " " + found.get(0).objection(), "1 /my/own null");
   }
 
-  /** Counters go on when a new sidecar counts from 0; levels do not; what is not a number is 0. */
+  /** Counters continue when a new sidecar counts from 0; gauges do not; a value that is not a number is 0. */
   @Test
   void statistics() {
     Statistics statistics = new Statistics();
@@ -319,7 +319,7 @@ final class ShimTest {
     is(statistics.before(), "{a={}}");
     statistics.sidecarStarted();
     is(new TreeMap<>(statistics.before().get("a")), "{breaker=2, delivered=6, dropped.rejected=2}");
-    // One that ends before it tells a number has not said that it is closed now.
+    // A sidecar that dies before it sends its state does not reset the circuit breaker.
     statistics.sidecarStarted();
     is(statistics.before().get("a").get("breaker"), 2L);
     is(reporters.get("a").count("delivered") + " " + reporters.get("a").level("spooled"), "6 0.0");
@@ -340,9 +340,9 @@ final class ShimTest {
     return Collections.singletonMap("reporters", Collections.singletonMap("a", one));
   }
 
-  /** An application's end whose outcome cannot be read is still an end: the sidecar gets its last record. */
+  /** An application's end whose outcome is unreadable still produces the last record. */
   @Test
-  void anEndThatCannotBeDescribedIsOne() {
+  void anUnreadableOutcomeStillEndsTheApplication() {
     List<String> told = new ArrayList<>();
     RecordSink destination =
         new RecordSink() {

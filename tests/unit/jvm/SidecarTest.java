@@ -27,9 +27,9 @@ import java.util.stream.Collectors;
 import org.apache.spark.SparkConf;
 import org.junit.jupiter.api.Test;
 
-/** The sidecar's supervisor, with a process that stands in for the sidecar. */
+/** Tests of the sidecar's supervisor, with a shell script instead of the sidecar. */
 final class SidecarTest {
-  /** Notes its start, and every line that it is sent; answers for each at once; ends with the goodbye. */
+  /** Script that writes its start and every line to a diary, acknowledges every line and exits after the goodbye. */
   private static final String DOUBLE =
       "#!/bin/sh\n"
           + "echo start >> \"$0.diary\"\n"
@@ -41,7 +41,7 @@ final class SidecarTest {
           + "  case \"$line\" in *goodbye*) exit 0;; esac\n"
           + "done\n";
 
-  /** SidecarMessages for each record a quarter of a second after it has got it. */
+  /** Script that acknowledges each record a quarter of a second after it has read it. */
   static final String SLOW =
       "#!/bin/sh\n"
           + "read hello\n"
@@ -52,13 +52,13 @@ final class SidecarTest {
           + "  echo \"{\\\"kind\\\":\\\"ack\\\",\\\"through\\\":${seq%%[!0-9]*},\\\"sequence\\\":1}\"\n"
           + "done\n";
 
-  /** Takes everything, and answers for nothing. */
+  /** Script that reads everything and acknowledges nothing. */
   static final String SILENT = "#!/bin/sh\n" + "read hello\n" + "echo '{\"kind\":\"ready\"}'\n" + "cat > /dev/null\n";
 
-  /** Becomes ready, and dies. */
+  /** Script that becomes ready and exits. */
   private static final String DYING = "#!/bin/sh\n" + "read hello\n" + "echo '{\"kind\":\"ready\"}'\n" + "exit 1\n";
 
-  /** A folder that is gone when the check is over, and in it a script that can be run instead of a sidecar. */
+  /** Runs {@code work} with a script to run instead of a sidecar, in a temporary folder. */
   static void withDouble(Checks.Doing work) throws Exception {
     withDouble(DOUBLE, work);
   }
@@ -81,7 +81,7 @@ final class SidecarTest {
     return script.resolveSibling("double.diary");
   }
 
-  /** Until the diary has that. */
+  /** Waits until the diary contains the text. */
   static List<String> await(Path script, String text) throws Exception {
     long deadline = System.nanoTime() + 60_000_000_000L;
     while (System.nanoTime() < deadline) {
@@ -93,7 +93,7 @@ final class SidecarTest {
     throw new AssertionError("there is no " + text + " in the diary");
   }
 
-  /** A defect where records are written ends a sidecar, which is started again, and not the events. */
+  /** A defect while records are written costs one sidecar, which is restarted, and no events. */
   @Test
   void aDefectCostsOneSidecar() throws Exception {
     withDouble(
@@ -130,12 +130,12 @@ final class SidecarTest {
     return new Sidecar(settings, "app", candidates, queue, SyncBarrier.of(settings, queue, () -> false), new Statistics());
   }
 
-  /** A defect before the first sidecar is ready is not tried again, and who waits for the start is told of it at once. */
+  /** A defect before the first sidecar is ready is final, and a waiting thread gets it at once. */
   @Test
   void aDefectBeforeTheFirstStartIsNamed() throws Exception {
     HandoffQueue queue = new HandoffQueue(100, true);
     SparkConf conf = new SparkConf(false).set("spark.events.sidecar.start-timeout", "5s");
-    // That a candidate is none is not foreseen.
+    // The null candidate provokes an unexpected exception.
     Sidecar sidecar = sidecar(queue, Settings.read(conf, Collections.emptyMap()), Collections.singletonList(null));
     sidecar.start();
     is(String.valueOf(sidecar.awaitStarted()).startsWith("a defect in the shim: java.lang.NullPointerException"), true);
@@ -143,7 +143,7 @@ final class SidecarTest {
     sidecar.finish();
   }
 
-  /** Also when the application ends, one that dies again and again is not started again without a pause. */
+  /** Restarts pause between deaths even while the application ends. */
   @Test
   void restartsPauseAtTheEnd() throws Exception {
     withDouble(
@@ -160,9 +160,9 @@ final class SidecarTest {
         });
   }
 
-  /** A Python that nobody can listen to does not live on. */
+  /** If the reading thread cannot start, the process is killed. */
   @Test
-  void aProcessWithoutAReaderIsEnded() throws Exception {
+  void aProcessWithoutAReaderIsKilled() throws Exception {
     withDouble(
         script -> {
           SparkConf conf = new SparkConf(false).set("spark.events.python", script.toString());
@@ -182,7 +182,7 @@ final class SidecarTest {
         });
   }
 
-  /** Where the system has no thread left, stalls are not noticed, and that is all. */
+  /** A stall monitor that cannot start its thread has no other effect. */
   @Test
   void aStallMonitorWithoutAThread() throws Exception {
     Checks.withoutThreads(
@@ -193,7 +193,7 @@ final class SidecarTest {
         });
   }
 
-  /** Whatever is thrown while a record is written costs that record alone. */
+  /** An error while a record is written costs only that record. */
   @Test
   void anErrorCostsOneRecord() throws Exception {
     HandoffQueue queue = new HandoffQueue(100, true);
@@ -205,7 +205,7 @@ final class SidecarTest {
     is(told.toString().contains("\"good\"") + " " + queue.dropped(), "true 1");
   }
 
-  /** A sidecar that reads nothing while records wait is killed once, and the log says so. */
+  /** A sidecar that reads nothing while records wait is killed once, and the log reports it. */
   @Test
   void aStalledSidecarIsKilled() throws Exception {
     ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
@@ -224,11 +224,11 @@ final class SidecarTest {
     is(kills + " " + told.size(), "1 1");
   }
 
-  /** Reads nothing behind its first line. */
+  /** Script that reads only the hello message. */
   private static final String FROZEN =
       "#!/bin/sh\n" + "echo start >> \"$0.diary\"\n" + "read hello\n" + "echo '{\"kind\":\"ready\"}'\n" + "exec sleep 600\n";
 
-  /** A sidecar that freezes again and again is given up, and the next run of the application reports what was lost. */
+  /** After too many stalls the sidecar is not restarted, and the next run of the application reports the losses. */
   @Test
   void aFrozenSidecarIsRestartedAndItsLossesReportedByTheNextRun() throws Exception {
     withDouble(

@@ -14,7 +14,7 @@ import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import org.junit.jupiter.api.Test;
 import scala.Option;
 
-/** Ends of SQL executions, as records carry them. */
+/** Tests of the records of SQL executions' ends. */
 final class SqlRecordsTest {
   private static SparkListenerEvent started(long id, long root, String description) {
     return new SparkListenerSQLExecutionStart(
@@ -39,9 +39,12 @@ final class SqlRecordsTest {
     return new ObjectMapper().readTree(record.line());
   }
 
-  /** Successes make no record, but for the first after a failure; a failure has what its outermost execution says. */
+  /**
+   * Failures and the first success after a failure make records; a failure has the description of its outermost
+   * execution.
+   */
   @Test
-  void sqlExecutions() throws Exception {
+  void failuresAndTheNextSuccessAreRecorded() throws Exception {
     SqlRecords records = new SqlRecords(new Redaction(Redaction.SPARK_DEFAULT));
     is(SqlRecords.isExecution(started(1, 1, "x")), true);
     is(SqlRecords.isExecution(new Marker(null)), false);
@@ -54,7 +57,7 @@ final class SqlRecordsTest {
     JsonNode again = line(records.of(ended(1, "")));
     is(again.path("error").isNull(), true);
     is(records.of(ended(3, "")), null);
-    // One whose start was not seen, and a Spark that tells no errors.
+    // An execution whose start was not seen, and a Spark version without error messages.
     is(line(records.of(ended(7, "no"))).path("root_id").asLong(), 7);
     is(line(records.of(ended(8, null))).path("error").isNull(), true);
     records.of(started(9, 9, "password=hunter2"));

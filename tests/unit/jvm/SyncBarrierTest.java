@@ -14,9 +14,9 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.spark.SparkConf;
 import org.junit.jupiter.api.Test;
 
-/** Who waits for answers, and how long. */
+/** Tests of waits for the reporters' answers. */
 final class SyncBarrierTest {
-  /** What Spark still has queued at the end is more than our queue holds: nothing of it is dropped while there is time. */
+  /** At the end Spark's queue may hold more records than ours; none is dropped while there is time. */
   @Test
   void theEndDoesNotOverrunTheQueue() throws Exception {
     SparkConf conf = new SparkConf(false).set("spark.events.dispatcher.type", "sync");
@@ -29,7 +29,7 @@ final class SyncBarrierTest {
         start(
             wrong,
             () -> {
-              // Takes its time for each batch, however large.
+              // Needs the same time for each batch, however large.
               while (running.get()) {
                 List<Record> batch = HandoffQueueTest.takeAll(queue);
                 Thread.sleep(20);
@@ -44,7 +44,7 @@ final class SyncBarrierTest {
     running.set(false);
     reporter.join();
     is(queue.dropped() + " " + wrong, "0 []");
-    // One by one that would be ten seconds.
+    // One by one they would take ten seconds.
     is(gate.spentAtTheEndMillis() <= 1_500, true);
   }
 }

@@ -1,4 +1,4 @@
-"""The shim's parts in a JVM of their own, without Spark running: JUnit tests, which lie beside this file."""
+"""Run the shim's JUnit tests of this folder in a separate JVM, without a running Spark."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ JUNIT = Path(__file__).parents[3] / ".tools" / "junit" / "jars"
 
 pytestmark = [
     pytest.mark.timeout(600),
-    pytest.mark.skipif(spark_version() < (4,), reason="compiled against Spark 4, as the shim is"),
+    pytest.mark.skipif(spark_version() < (4,), reason="the tests, like the shim, are compiled against Spark 4"),
 ]
 
 
 @pytest.fixture(scope="module")
 def failures() -> dict[str, str | None]:
-    """By the name of each test that JUnit ran: how it failed, or None."""
+    """Return the failure of each test that JUnit ran, or None, by test name."""
     junit = next(JUNIT.glob("junit-platform-console-standalone-*.jar"), None)
     if junit is None:
         missing("there is no JUnit in .tools/junit; make junit fetches it")
@@ -41,7 +41,7 @@ def failures() -> dict[str, str | None]:
         launcher = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{classes}:{path}"]
         execute = ["org.junit.platform.console.ConsoleLauncher", "execute", "--details=none", "--disable-banner"]
         what = [f"--scan-classpath={classes}", "--include-classname=.*Test", f"--reports-dir={reports}"]
-        # It exits with 1 where a test has failed, which the reports say.
+        # Exit code 1 means that a test failed; the reports have the details.
         subprocess.run([*launcher, *execute, *what], check=False, timeout=540)
         cases = ElementTree.parse(reports / "TEST-junit-jupiter.xml").getroot().iter("testcase")
         return {_name(case): _failure(case) for case in cases}
@@ -57,12 +57,12 @@ def _failure(case: ElementTree.Element) -> str | None:
     return None if found is None else found.text or found.attrib.get("message", "failed")
 
 
-def test_the_tests_are_found() -> None:
-    """A pattern that finds none would let all of them pass."""
+def test_junit_tests_are_found() -> None:
+    """Guards against a pattern that matches no test."""
     assert len(TESTS) == len(set(TESTS)) > 50
 
 
 @pytest.mark.parametrize("test", TESTS)
 def test_shim(failures: dict[str, str | None], test: str) -> None:
-    """Each test was run and has passed."""
+    """JUnit ran the test, and it passed."""
     assert failures.get(test, "JUnit did not run it") is None

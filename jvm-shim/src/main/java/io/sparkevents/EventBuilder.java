@@ -11,7 +11,7 @@ import java.util.Map;
 import java.util.UUID;
 
 /**
- * Builds an event of the program's own, as in Flink's FLIP-481; every wrong value is refused at once.
+ * Builds an event that the user's program adds, as in Flink's FLIP-481. Each setter rejects an invalid value.
  *
  * <pre>{@code
  * Events.builder("shop.orders", "OrdersImported").attribute("orders", 12).severity("WARN").add();
@@ -32,13 +32,13 @@ public final class EventBuilder {
     this.name = text("name", name);
   }
 
-  /** A sentence for people; without one it is the event's name. */
+  /** Sets the sentence for people; default: the event's name. */
   public EventBuilder body(String sentence) {
     body = text("body", sentence);
     return this;
   }
 
-  /** INFO, if it is never called. */
+  /** Sets the severity; default: INFO. */
   public EventBuilder severity(String level) {
     if (!SEVERITIES.contains(level)) {
       throw new IllegalArgumentException("severity: given " + level + ", allowed is one of " + SEVERITIES);
@@ -47,7 +47,7 @@ public final class EventBuilder {
     return this;
   }
 
-  /** When it happened, in milliseconds since the epoch; the present, if it is never called. */
+  /** Sets the time of the event in milliseconds since the epoch; default: now. */
   public EventBuilder observedAt(long millis) {
     if (millis < 0) {
       throw new IllegalArgumentException("observedAt: given " + millis + ", allowed are milliseconds since the epoch");
@@ -56,16 +56,16 @@ public final class EventBuilder {
     return this;
   }
 
-  /** Adds a detail: a String, a Boolean, a whole number of 64 bits or less, or a finite Double or Float. */
+  /** Adds an attribute: a String, a Boolean, a whole number of up to 64 bits, or a finite Double or Float. */
   public EventBuilder attribute(String key, Object value) {
     attributes.put(text("attribute key", key), checked(key, value));
     return this;
   }
 
   /**
-   * Adds the event to those that Spark tells, in its place among them, and returns at once.
+   * Posts the event to Spark's listener bus, in order with Spark's own events, and returns at once.
    *
-   * @return whether there is a Spark application to take it; whether anybody listens, the bus does not say
+   * @return whether a Spark application is running; the bus does not report whether a listener receives the event
    */
   public boolean add() {
     long at = observedMillis < 0 ? System.currentTimeMillis() : observedMillis;
@@ -93,7 +93,7 @@ public final class EventBuilder {
 
   private static String text(String what, String value) {
     if (value == null || value.trim().isEmpty()) {
-      throw new IllegalArgumentException(what + ": given " + value + ", allowed is text that is not empty");
+      throw new IllegalArgumentException(what + ": given " + value + ", allowed is a text that is not empty");
     }
     return value;
   }

@@ -8,31 +8,31 @@ import org.apache.spark.SparkContext;
 import scala.Option;
 
 /**
- * The door for events that a program makes itself, in any language of the JVM or by way of py4j.
+ * Entry point for events that the user's program adds, from any JVM language or by py4j.
  *
- * <p>They go over Spark's listener bus, so each is reported in its place among what Spark itself tells.
+ * <p>They are posted to Spark's listener bus, so reporters get them in order with Spark's own events.
  */
 public final class Events {
   private Events() {}
 
   /**
-   * An event to be built and added.
+   * Returns a builder for an event.
    *
-   * @param classScope which part of the program it is about, dotted
-   * @param name what kind of fact
-   * @throws IllegalArgumentException where one of them is empty
+   * @param classScope dotted name of the part of the program that the event is about
+   * @param name name of the kind of event
+   * @throws IllegalArgumentException when one of them is empty
    */
   public static EventBuilder builder(String classScope, String name) {
     return new EventBuilder(classScope, name);
   }
 
   /**
-   * Adds one event that is JSON already, and returns at once.
+   * Posts one event that is already JSON, and returns at once.
    *
    * @param event a JSON object: {@code id} (unique in the application), {@code name}, {@code class_scope}, and
-   *     where known {@code body}, {@code severity}, {@code time} (milliseconds since the epoch), {@code attributes}
-   * @return whether there is a Spark application to take it; whether anybody listens, the bus does not say
-   * @throws IllegalArgumentException where the text is no such object
+   *     optionally {@code body}, {@code severity}, {@code time} (milliseconds since the epoch), {@code attributes}
+   * @return whether a Spark application is running; the bus does not report whether a listener receives the event
+   * @throws IllegalArgumentException when the text is not such an object
    */
   public static boolean add(String event) {
     check(event);
@@ -44,18 +44,18 @@ public final class Events {
     return true;
   }
 
-  /** On the caller's thread: what cannot be read must be told to whom it belongs. */
+  /** Parses on the caller's thread, so that the caller gets the exception. */
   private static void check(String event) {
     try (JsonParser parser = AddedEvent.JSON.createParser(event)) {
       if (parser.nextToken() != JsonToken.START_OBJECT) {
-        throw new IllegalArgumentException("an event is a JSON object");
+        throw new IllegalArgumentException("event: not a JSON object with id, name and class_scope");
       }
       parser.skipChildren();
       if (parser.nextToken() != null) {
-        throw new IllegalArgumentException("an event is one JSON object, and there is more behind it");
+        throw new IllegalArgumentException("event: text after the JSON object; pass exactly one object per call");
       }
     } catch (IOException malformed) {
-      throw new IllegalArgumentException("an event is a JSON object: " + malformed.getMessage(), malformed);
+      throw new IllegalArgumentException("event: invalid JSON: " + malformed.getMessage(), malformed);
     }
   }
 }

@@ -34,15 +34,15 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Hands what happens in Spark to the sidecar: {@code spark.extraListeners=io.sparkevents.EventsListener}.
+ * Passes Spark's events to the sidecar as records: {@code spark.extraListeners=io.sparkevents.EventsListener}.
  *
- * <p>Every callback captures a few values, offers them to a bounded queue and returns. Nothing thrown
- * here may leave it: an Error that escapes a listener stops the SparkContext.
+ * <p>Every callback captures a few values, offers them to a bounded queue and returns. Callbacks catch every Throwable,
+ * because an Error that escapes a listener stops the SparkContext.
  */
 public final class EventsListener extends SparkListener {
   private static final Logger LOG = LoggerFactory.getLogger(EventsListener.class);
 
-  /** Null where there is nothing to do. */
+  /** Null if this listener has nothing to report. */
   private final RecordSink destination;
   private final Records records;
   private final StageRecords stages;
@@ -73,7 +73,7 @@ public final class EventsListener extends SparkListener {
     hand(() -> records.applicationStart(event));
   }
 
-  /** The application as it would have been told at its start, for one who came later. */
+  /** Returns the start record of an application that started before this listener was added. */
   public Record application(SparkContext context) {
     return records.application(context);
   }
@@ -113,7 +113,7 @@ public final class EventsListener extends SparkListener {
   public void onStageSubmitted(SparkListenerStageSubmitted event) {
     run(
         () -> {
-          // Spark tries a stage again only behind a failure, and from there on all of it is recorded.
+          // Spark retries a stage only after a failure; retried attempts are always recorded.
           boolean isFirst = event.stageInfo().attemptNumber() == 0;
           Properties local = isFirst && work.holdsBack(event.properties()) ? event.properties() : null;
           work.began(stages.submitted(event, local == null), local);
@@ -127,7 +127,7 @@ public final class EventsListener extends SparkListener {
 
   @Override
   public void onTaskStart(SparkListenerTaskStart event) {
-    // No capture here, nor below: there may be thousands of tasks a second.
+    // No lambda in the task callbacks: there may be thousands of tasks a second.
     if (destination == null) {
       return;
     }
@@ -175,7 +175,7 @@ public final class EventsListener extends SparkListener {
     return SqlRecords.isExecution(event) ? sql.of(event) : StreamingRecords.of(event);
   }
 
-  /** What a callback captures; null where the event is none of ours. */
+  /** Captures the record of a callback; null if the event is not reported. */
   private interface Capture {
     Record get();
   }
@@ -208,7 +208,7 @@ public final class EventsListener extends SparkListener {
   private void complainOnce(Throwable defect) {
     if (!complained) {
       complained = true;
-      LOG.error("spark-events: a record was lost to a defect, further ones are not logged", defect);
+      LOG.error("spark-events: cannot record a Spark event; it is lost, more are not logged; report this", defect);
     }
   }
 }

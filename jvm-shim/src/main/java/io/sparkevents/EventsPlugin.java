@@ -13,10 +13,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The listener, and its metrics in Spark's metrics system: {@code spark.plugins=io.sparkevents.EventsPlugin}.
+ * Adds the listener, and its metrics to Spark's metrics system: {@code spark.plugins=io.sparkevents.EventsPlugin}.
  *
- * <p>It does not need {@code spark.extraListeners}; with both, everything is still told once. Spark loads
- * this class on executors, too, where it does nothing.
+ * <p>It does not need {@code spark.extraListeners}; if both are set, every event is still reported once. Spark also
+ * loads this class on executors, where it does nothing.
  */
 public final class EventsPlugin implements SparkPlugin {
   private static final Logger LOG = LoggerFactory.getLogger(EventsPlugin.class);
@@ -35,7 +35,7 @@ public final class EventsPlugin implements SparkPlugin {
     private Connection connection;
     private boolean started;
 
-    /** Called before the listener bus starts, so that no event is missed: not even ApplicationStart. */
+    /** Called before the listener bus starts, so the listener misses no event, not even ApplicationStart. */
     @Override
     public Map<String, String> init(SparkContext context, PluginContext plugin) {
       connection = Connection.open(plugin.conf());
@@ -44,13 +44,13 @@ public final class EventsPlugin implements SparkPlugin {
           context.addSparkListener(new EventsListener(plugin.conf(), connection));
           Metrics.register(plugin.metricRegistry(), connection.queue, connection.sidecar::restarts, connection.statistics);
         } catch (Throwable defect) {
-          LOG.error("spark-events: the plugin cannot do its work, the job goes on without", defect);
+          LOG.error("spark-events: cannot add the listener or its metrics; the job continues; report this", defect);
         }
       }
       return Collections.emptyMap();
     }
 
-    /** Called when the application runs. */
+    /** Called when the application is running. */
     @Override
     public void registerMetrics(String applicationId, PluginContext plugin) {
       started = true;
@@ -59,7 +59,7 @@ public final class EventsPlugin implements SparkPlugin {
     @Override
     public void shutdown() {
       if (connection != null && !started) {
-        // A SparkContext that could not be made: its listener bus will never say that it is over.
+        // Spark could not make the SparkContext, so its listener bus never reports an application end.
         connection.close();
       }
     }

@@ -33,16 +33,17 @@ import org.apache.spark.SparkConf;
 import org.apache.spark.SparkContext;
 
 /**
- * The same conversation as with a sidecar, with the Python that drives this application: {@code
- * spark_events.start}. That Python fetches the records, and says what it has to say, by py4j and on
- * threads of its own; nothing is ever called in Python, least of all from a listener's thread.
+ * In-process stream: the driver's own Python, by {@code spark_events.start}, instead of a sidecar.
+ *
+ * <p>Python fetches the records and sends its messages by py4j, on threads of its own. The JVM never calls Python, and
+ * certainly not on the listener thread.
  */
 public final class InProcess implements RecordSink {
   private static final ObjectMapper JSON = new ObjectMapper();
-  /** So much is fetched at once, if there is so much. */
+  /** Size at which a fetch stops adding records. */
   private static final int FETCH_BYTES = 64 * 1024;
   private static final long LOOK_MILLIS = 20;
-  /** Those that listen. */
+  /** Streams that are listening. */
   private static final Set<InProcess> OPEN = ConcurrentHashMap.newKeySet();
 
   private final SparkContext context;
@@ -56,11 +57,11 @@ public final class InProcess implements RecordSink {
   private final EventsListener listener;
   private final CountDownLatch ended = new CountDownLatch(1);
   private boolean begun;
-  /** Null: the Python that drives the application goes on, or has not failed. */
+  /** Null while the Python that drives the application runs, or after it exited without a failure. */
   private volatile ApplicationEnd pythonEnd;
   private volatile boolean listening;
   private volatile boolean goodbye;
-  /** Serves Python's connection, and ends with it. */
+  /** Thread that serves Python's connection, and ends with it. */
   private volatile Thread fetcher;
 
   private InProcess(SparkContext context, SparkConf conf, Settings settings) {
@@ -74,11 +75,11 @@ public final class InProcess implements RecordSink {
   }
 
   /**
-   * Prepares the conversation; nothing is listened to before {@link #listen}.
+   * Prepares a stream, which listens only after {@link #listen}.
    *
-   * @param request a JSON object: {@code settings}, which win over those of the application, and {@code queries}, the
-   *     streaming queries that run already, each with {@code id}, {@code run_id} and {@code name}
-   * @throws IllegalStateException where the settings cannot be read
+   * @param request a JSON object: {@code settings}, which override those of the application, and {@code queries}, the
+   *     running streaming queries, each with {@code id}, {@code run_id} and {@code name}
+   * @throws IllegalStateException when the settings cannot be read
    */
   public static InProcess open(SparkContext context, String request) throws IOException {
     JsonNode asked = JSON.readTree(request);
@@ -101,7 +102,7 @@ public final class InProcess implements RecordSink {
     return made;
   }
 
-  /** From now on, what happens in Spark is told. */
+  /** Starts to listen to Spark's events. */
   public void listen() {
     listening = true;
     OPEN.add(this);
@@ -109,9 +110,9 @@ public final class InProcess implements RecordSink {
   }
 
   /**
-   * The next lines; waits for them at most {@code millis}. For one thread.
+   * Returns the next lines; waits for them up to {@code millis}. For one thread only.
    *
-   * @return no bytes when there was nothing, null when all has been said
+   * @return no bytes if there was no record, null after the goodbye or the end
    */
   public byte[] fetch(long millis) throws IOException, InterruptedException {
     if (goodbye || ended.getCount() == 0) {
@@ -132,7 +133,7 @@ public final class InProcess implements RecordSink {
     return lines.toByteArray();
   }
 
-  /** Takes answers, a JSON object each, one a line. */
+  /** Receives messages of Python: one JSON object per line. */
   public void answer(byte[] lines) throws IOException {
     for (String line : new String(lines, StandardCharsets.UTF_8).split("\n")) {
       answers.receive(JSON.readValue(line, Map.class));
@@ -149,7 +150,7 @@ public final class InProcess implements RecordSink {
     gate.pass(record);
   }
 
-  /** On the listener's thread: the application is not over before its last events are delivered. */
+  /** Ends the stream on the listener thread: the application ends only after its last events are delivered. */
   @Override
   public void end(ApplicationEnd end) {
     queue.offer(end.record(false));
@@ -162,13 +163,10 @@ public final class InProcess implements RecordSink {
     queue.close();
   }
 
-  /**
-   * Nothing more is listened to; everything that has happened up to now is still told, then the goodbye. Called by the
-   * Python that wants to stop.
-   */
+  /** Stops the stream: delivers all events so far, then the goodbye. Called by the Python that stops the stream. */
   public void stop() throws InterruptedException {
     if (listening && !context.isStopped()) {
-      // The time for the end begins here: who waits for answers from now on is waited for as at the application's end.
+      // The shutdown timeout begins here, so that waits for answers are limited as at the application's end.
       setDeadline();
       awaitBus();
       context.removeSparkListener(listener);
@@ -190,7 +188,10 @@ public final class InProcess implements RecordSink {
     }
   }
 
-  /** Until the bus has brought everything that happened before; a quarter of the time is left for its delivery. */
+  /**
+   * Waits until the bus has delivered all earlier events, for three quarters of the shutdown timeout; the rest remains
+   * for their delivery to the reporters.
+   */
   private void awaitBus() throws InterruptedException {
     Marker marker = new Marker(listener);
     Deadline patience = new Deadline();
@@ -201,7 +202,7 @@ public final class InProcess implements RecordSink {
     }
   }
 
-  /** Waits for Python, as long as there is one: an interpreter that is killed ends without a word. */
+  /** Waits for Python to finish, while its connection lives: a killed interpreter sends no last message. */
   private void awaitEnd() throws InterruptedException {
     while (!ended.await(LOOK_MILLIS, TimeUnit.MILLISECONDS) && !deadline.hasPassed()) {
       Thread last = fetcher;
@@ -211,20 +212,20 @@ public final class InProcess implements RecordSink {
     }
   }
 
-  /** The Python that fetches the records exits: an exit that is a failure is the end of the application. */
+  /** Notes the exit of the Python that fetches the records; a failed exit is recorded as the application's end. */
   public static void pythonEnds(PythonProgram program) {
     if (program.ending() != ApplicationOutcome.GATEWAY_CLOSED) {
       for (InProcess stream : OPEN) {
-        // Not the goodbye: Python stops its streams next, and what Spark's bus still holds comes first.
+        // No goodbye yet: Python stops its streams next, and events on Spark's bus come first.
         stream.pythonEnd = ApplicationEnd.of(program);
       }
     }
   }
 
-  /** Python has done its work, or cannot go on: whoever waits goes on. */
+  /** Ends the stream when Python has finished or failed, and releases waiting threads. */
   public void end() throws InterruptedException {
     OPEN.remove(this);
-    // First of all: Spark takes a listener out when its thread has come back, which may wait for an answer here.
+    // First: Spark removes a listener only when its thread returns, and that thread may wait for an answer here.
     queue.close();
     if (listening && !context.isStopped()) {
       context.removeSparkListener(listener);

@@ -6,7 +6,7 @@ import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
 import org.apache.spark.scheduler.SparkListenerEvent;
 
-/** An event of the program's own, on its way over the listener bus. */
+/** Event that the user's program adds, posted to the listener bus. */
 public final class AddedEvent implements SparkListenerEvent {
   public static final JsonFactory JSON = new JsonFactory();
 
@@ -16,7 +16,10 @@ public final class AddedEvent implements SparkListenerEvent {
     this.json = json;
   }
 
-  /** Not in Spark's event log: a history server does not know this class, and what it holds is the program's. */
+  /**
+   * Keeps the event out of Spark's event log: a history server does not have this class, and the content belongs to the
+   * program.
+   */
   @Override
   public boolean logEvent() {
     return false;

@@ -8,8 +8,9 @@ import java.util.function.Supplier;
 import org.apache.spark.SparkThrowable;
 
 /**
- * An exception as a record carries it: the chain of types and messages, and the trace as text. Its methods may be
- * the user's own: whatever they throw costs what they were asked for, and not the record.
+ * Writes an exception into a record: the chain of types and messages, and the stack trace as text.
+ *
+ * <p>The exception's methods may be the user's own. If one throws, only its value is missing from the record.
  */
 public final class Failures {
   private static final int DEEPEST = 20;
@@ -28,7 +29,7 @@ public final class Failures {
     json.writeStringField("trace", trace(failure));
   }
 
-  /** {@code getErrorClass} is deprecated for a new name, but the only one that 3.5 and 4.x share. */
+  /** {@code getErrorClass} is deprecated, but its new name does not exist in Spark 3.5. */
   @SuppressWarnings("deprecation")
   private static void writeLink(JsonGenerator json, Throwable link) throws IOException {
     json.writeStartObject();
@@ -47,19 +48,19 @@ public final class Failures {
     try {
       failure.printStackTrace(new PrintWriter(trace));
     } catch (Throwable wrong) {
-      // What was written before that stays.
+      // The text written so far is kept.
       new PrintWriter(trace).println(failure.getClass().getName() + " " + instead(wrong));
     }
     return trace.toString();
   }
 
-  /** The exception in a line for the log. */
+  /** Returns the exception as one line for the log. */
   public static String describe(Throwable failure) {
     return asked(failure::toString, wrong -> failure.getClass().getName() + " " + instead(wrong));
   }
 
   private static String instead(Throwable wrong) {
-    return "(what it says cannot be known: it throws " + wrong.getClass().getName() + ")";
+    return "(no text: its method threw " + wrong.getClass().getName() + ")";
   }
 
   private static <T> T asked(Supplier<T> question, Function<Throwable, T> otherwise) {

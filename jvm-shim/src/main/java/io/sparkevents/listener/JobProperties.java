@@ -4,7 +4,7 @@ import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.IOException;
 import java.util.Properties;
 
-/** Those local properties of a job or a stage that say what it belongs to, redacted as Spark does. */
+/** Local properties that assign a job or a stage to its query, group or SQL execution, redacted as Spark does. */
 public final class JobProperties {
   private static final String[] KEYS = {
     "spark.job.description",
@@ -18,8 +18,8 @@ public final class JobProperties {
 
   private final Redaction redaction;
   /**
-   * Of each key the value that was written last, and as what: from job to job most are the same, and the
-   * pattern takes longer than all the rest of a record. Used by the writer's thread alone.
+   * Last value of each key, and its redacted form in {@link #lastWritten}. Most values repeat from job to job, and the
+   * pattern takes longer than the rest of a record. Used by the writer thread only.
    */
   private final String[] last = new String[KEYS.length];
   private final String[] lastWritten = new String[KEYS.length];
@@ -28,7 +28,7 @@ public final class JobProperties {
     this.redaction = redaction;
   }
 
-  /** Their values as they are, in the order of the keys: to redact them is left to the writer's thread. */
+  /** Returns the raw values in the order of the keys; the writer thread redacts them later. */
   public static String[] select(Properties all) {
     String[] selected = new String[KEYS.length];
     if (all != null) {

@@ -1,17 +1,17 @@
 package io.sparkevents.listener;
 
 /**
- * Notices an exception that leaves the main method of a Scala or Java program.
+ * Detects an exception that leaves the main method of a Scala or Java program.
  *
- * <p>Its stacks look like those of a program that returned. What tells is the handler that the JVM
- * calls: the one in place is wrapped, and called as before.
+ * <p>The thread stacks look like those of a program that returned, so this class wraps the thread's uncaught exception
+ * handler and still calls the original one.
  */
 public final class MainThread {
   private static volatile Throwable uncaught;
 
   private MainThread() {}
 
-  /** Watches the thread called "main", if there is one and it is not watched already. */
+  /** Watches the thread called "main", if it exists and is not watched yet. */
   public static void watch() {
     for (Thread thread : Thread.getAllStackTraces().keySet()) {
       if (thread.getId() == 1 && thread.getName().equals("main")) {
@@ -24,7 +24,7 @@ public final class MainThread {
     }
   }
 
-  /** What has left the main method, or null. */
+  /** Returns the exception that left the main method, or null. */
   static Throwable uncaught() {
     return uncaught;
   }

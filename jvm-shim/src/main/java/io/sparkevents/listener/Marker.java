@@ -4,12 +4,14 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.scheduler.SparkListenerEvent;
 
-/** Goes over the listener bus behind everything that happened before; who has seen it has seen that, too. */
+/** Marker on the listener bus: a listener that has received it has received all events posted before it. */
 public final class Marker implements SparkListenerEvent {
   private final Object listener;
   private final CountDownLatch passed = new CountDownLatch(1);
 
-  /** @param listener the one that it is meant for: others may see it earlier */
+  /**
+   * @param listener the listener to wait for; other listeners may receive the marker earlier
+   */
   public Marker(Object listener) {
     this.listener = listener;
   }

@@ -10,16 +10,20 @@ import java.util.Map;
 import java.util.Properties;
 
 /**
- * Holds back the records of jobs and stages of micro-batches, which make no event unless they fail: a stream with short
- * triggers would fill the queue with them. One record says which batch a query is at.
+ * Holds back the records of jobs and stages of micro-batches, which make events only if they fail.
  *
- * <p>A job or stage that fails is recorded from its beginning, just before its failure. Used by the listener's thread alone.
+ * <p>Otherwise a stream with short triggers would fill the queue with them. One record per batch reports the current
+ * batch of a query instead. For a job or stage that fails, its start record is sent just before its end record. Used by
+ * the listener thread only.
  */
 public final class MicroBatchWork {
   private static final String QUERY = "sql.streaming.queryId";
   private static final String BATCH = "streaming.sql.batchId";
   private static final String[] CARRIED = {QUERY, BATCH, "spark.sql.streaming.multipleWatermarkPolicy"};
-  /** Jobs, stages and queries beyond this many: the oldest is forgotten. Spark may have dropped its end. */
+  /**
+   * Maximum number of jobs, stages and queries; beyond it the oldest is removed, because Spark may have dropped its
+   * end.
+   */
   private static final int LIMIT = 2_000;
 
   private static final class Bounded<V> extends LinkedHashMap<String, V> {
@@ -33,9 +37,9 @@ public final class MicroBatchWork {
 
   private final RecordSink destination;
   private final boolean holdsBack;
-  /** The beginnings of jobs and stages that run, by subject. */
+  /** Start records of running jobs and stages, by subject. */
   private final Map<String, Record> held = new Bounded<>();
-  /** The batch that was recorded last, by query. */
+  /** Last recorded batch of each query. */
   private final Map<String, String> batches = new Bounded<>();
   private boolean lastJobFailed;
 
@@ -49,7 +53,7 @@ public final class MicroBatchWork {
     return holdsBack && local != null && local.getProperty(QUERY) != null;
   }
 
-  /** A job, or an attempt of a stage, begins. */
+  /** Handles the start of a job or of a stage attempt. */
   public void began(Record record, Properties local) {
     if (!holdsBack(local)) {
       destination.hand(record);
@@ -64,7 +68,9 @@ public final class MicroBatchWork {
   }
 
   /**
-   * @param records changes in its tasks, where these are recorded, and last its end
+   * Handles the end of a stage attempt.
+   *
+   * @param records status changes of its tasks, if recorded, and then its end
    */
   public void stageEnded(List<Record> records) {
     Record end = records.get(records.size() - 1);
@@ -75,7 +81,10 @@ public final class MicroBatchWork {
     }
   }
 
-  /** The first success behind a failed job is recorded, too: the failure is not the application's last word any more. */
+  /**
+   * Handles the end of a job. The first success after a failed job is sent too, because it revokes the failure as the
+   * application's last result.
+   */
   public void jobEnded(Record record) {
     Record beginning = held.isEmpty() ? null : held.remove(record.change.subject);
     if (beginning == null || lastJobFailed || failed(record)) {
@@ -84,7 +93,7 @@ public final class MicroBatchWork {
     }
   }
 
-  /** The application ends: jobs and stages that still run are recorded. */
+  /** Sends the start records of running jobs and stages when the application ends. */
   public void end() {
     for (Record beginning : new ArrayList<>(held.values())) {
       destination.hand(beginning);

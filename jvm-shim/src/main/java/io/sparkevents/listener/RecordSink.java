@@ -2,16 +2,16 @@ package io.sparkevents.listener;
 
 import io.sparkevents.queue.Record;
 
-/** Where a listener's records go. */
+/** Receiver of a listener's records. */
 public interface RecordSink {
-  /** Takes one more; waits until it has arrived, where somebody wants that. */
+  /** Enqueues one record; waits for the reporters' answers if the settings require it. */
   void hand(Record record);
 
-  /** Whether jobs and stages of micro-batches that succeed are recorded. */
+  /** Whether successful jobs and stages of micro-batches are recorded. */
   default boolean takesMicroBatches() {
     return true;
   }
 
-  /** Takes the end of the application; delivers everything now, unless that end is provisional. */
+  /** Enqueues the end of the application. Delivers all records now, unless the end is provisional. */
   void end(ApplicationEnd end);
 }

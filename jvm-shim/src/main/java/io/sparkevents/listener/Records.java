@@ -12,7 +12,7 @@ import org.apache.spark.scheduler.SparkListenerJobStart;
 import scala.Option;
 import scala.Product;
 
-/** Records of applications and jobs: which values of an event are carried, under which names. */
+/** Makes the records of applications and jobs from Spark's listener events. */
 public final class Records {
   private final Redaction redaction;
   private final JobProperties properties;
@@ -31,7 +31,7 @@ public final class Records {
         orNull(event.appId()), event.appName(), orNull(event.appAttemptId()), event.sparkUser(), event.time());
   }
 
-  /** The same of an application that runs. */
+  /** Returns the start record of an application that is already running. */
   public Record application(SparkContext running) {
     return application(
         running.applicationId(),
@@ -61,7 +61,7 @@ public final class Records {
 
   public Record jobStart(SparkListenerJobStart event) {
     String[] selected = JobProperties.select(event.properties());
-    // Not the event: it holds the infos of all stages.
+    // Capture values, not the event: it refers to the StageInfo of all stages.
     int job = event.jobId();
     long time = event.time();
     return new Record(
@@ -92,7 +92,10 @@ public final class Records {
         });
   }
 
-  /** JobFailed is not public, but it is a case class: its one element is the exception. */
+  /**
+   * Returns the exception of a failed job. JobFailed is not public, but it is a case class with the exception as its
+   * only element.
+   */
   private static Throwable failure(JobResult result) {
     if (result instanceof Product && ((Product) result).productArity() == 1) {
       Object exception = ((Product) result).productElement(0);
@@ -101,7 +104,7 @@ public final class Records {
     return null;
   }
 
-  /** The JVM goes down in an orderly way: whatever is missing then, the driver was not killed. */
+  /** Returns the record of an orderly JVM shutdown, which proves that the driver was not killed. */
   public static Record jvmShutdown() {
     return new Record("jvm_shutdown", Priority.LIFECYCLE, null, json -> {});
   }

@@ -3,7 +3,7 @@ package io.sparkevents.listener;
 import java.util.regex.Pattern;
 import java.util.regex.PatternSyntaxException;
 
-/** Spark's own redaction of properties: by {@code spark.redaction.regex}, on the key and on the value. */
+/** Spark's redaction of properties by {@code spark.redaction.regex}, applied to key and value. */
 public final class Redaction {
   public static final String SPARK_DEFAULT = "(?i)secret|password|token|access[.]?key";
   private static final String REPLACEMENT = "*********(redacted)";
@@ -15,7 +15,7 @@ public final class Redaction {
     try {
       pattern = Pattern.compile(regex);
     } catch (PatternSyntaxException wrong) {
-      // Spark itself fails on such a value where it needs it; here nothing may leak meanwhile.
+      // Spark itself fails on an invalid pattern when it uses it; until then, redact every value.
       pattern = Pattern.compile("");
     }
     sensitive = pattern;

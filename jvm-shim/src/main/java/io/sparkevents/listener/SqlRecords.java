@@ -11,13 +11,14 @@ import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 import scala.Option;
 
 /**
- * Records of SQL executions that fail, and of the first success after a failure.
+ * Makes the records of SQL executions that fail, and of the first success after a failure.
  *
- * <p>A file of its own: a driver that has only Spark's core lacks the classes it names. For the listener's thread alone.
+ * <p>A separate class, because a driver with only Spark core lacks the classes that it refers to. Used by the listener
+ * thread only.
  */
 public final class SqlRecords {
   private static final String NAMES = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecution";
-  /** More executions run at once only where Spark has dropped the ends of most. */
+  /** Limit of running executions; it is exceeded only if Spark dropped the end events of most. */
   private static final int MOST_RUNNING = 4096;
 
   private static final class Execution {
@@ -44,12 +45,12 @@ public final class SqlRecords {
     this.redaction = redaction;
   }
 
-  /** Whether {@link #of} knows the event; loads no class of Spark SQL. */
+  /** Whether {@link #of} handles the event. Loads no class of Spark SQL. */
   public static boolean isExecution(SparkListenerEvent event) {
     return event.getClass().getName().startsWith(NAMES);
   }
 
-  /** Returns the record of an execution's end, or null where there is nothing to report. */
+  /** Returns the record of an execution's end, or null if there is nothing to report. */
   public Record of(SparkListenerEvent event) {
     if (event instanceof SparkListenerSQLExecutionStart) {
       started((SparkListenerSQLExecutionStart) event);
@@ -63,7 +64,7 @@ public final class SqlRecords {
     Option<Object> told = event.rootExecutionId();
     long root = told.isDefined() && told.get() instanceof Long ? (Long) told.get() : event.executionId();
     Execution outermost = running.get(root);
-    // What a micro-batch or a program's job description says of the whole statement holds for its parts.
+    // The outermost execution has the description of the micro-batch or of the program's job; it applies to its parts.
     String description = outermost == null ? event.description() : outermost.description;
     running.put(event.executionId(), new Execution(root, description));
   }

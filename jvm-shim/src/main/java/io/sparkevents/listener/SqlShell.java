@@ -7,16 +7,16 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Remembers the last error that the spark-sql shell printed.
+ * Keeps the last error that the spark-sql shell printed.
  *
  * <p>Spark posts no event for a statement that it cannot parse (3.5: nor for most that it cannot analyse), and logs
- * neither. The shell prints the message to its session's error stream, a public field of Hive's session: that stream is
- * replaced by one that keeps the last message and prints as before.
+ * neither. The shell prints the message to its session's error stream, a public field of Hive's session. This class
+ * replaces that stream with one that keeps the last message and still prints it.
  */
 public final class SqlShell {
   private static final Logger LOG = LoggerFactory.getLogger(SqlShell.class);
   private static final String MAIN = "org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver";
-  /** Spark replaces the session's streams in there, after it has made the SparkContext. */
+  /** Method frames during which Spark replaces the session's streams, after it has made the SparkContext. */
   private static final String STARTING = "org.apache.spark.sql.hive.thriftserver.SparkSQLEnv";
   private static final long LOOK_MILLIS = 10;
   private static final String SUCCESS = "Time taken: ";
@@ -25,7 +25,10 @@ public final class SqlShell {
 
   private SqlShell() {}
 
-  /** To be called on the thread that makes the SparkContext; does nothing where that is not the shell's. */
+  /**
+   * Watches the shell's error stream. Call it on the thread that makes the SparkContext; without a shell it does
+   * nothing.
+   */
   public static void watch() {
     try {
       if (isIn(Thread.currentThread(), MAIN)) {
@@ -36,7 +39,7 @@ public final class SqlShell {
     }
   }
 
-  /** Returns the last error that the shell printed, or null; null where its last statement succeeded. */
+  /** Returns the last error that the shell printed; null if there is none or its last statement succeeded. */
   static String lastError() {
     return lastError;
   }
@@ -54,7 +57,7 @@ public final class SqlShell {
     LOG.debug("spark-events: cannot watch the errors of the spark-sql shell", why);
   }
 
-  /** Apart, because only the shell is sure to have Hive. */
+  /** Separate class, because only the shell is sure to have Hive on the class path. */
   private static final class Session {
     private final SessionState session;
     private final Thread main;
@@ -91,11 +94,11 @@ public final class SqlShell {
 
   private static final class Watch extends PrintStream {
     Watch(PrintStream next) throws UnsupportedEncodingException {
-      // The encoding that the shell gives its own stream.
+      // Same encoding as the stream that the shell creates.
       super(next, true, "UTF-8");
     }
 
-    /** The shell prints a message by this, and a stack trace by {@code println(Object)}. */
+    /** Keeps error messages; the shell prints stack traces by {@code println(Object)} instead. */
     @Override
     public void println(String text) {
       lastError = text == null || text.startsWith(SUCCESS) ? null : text;

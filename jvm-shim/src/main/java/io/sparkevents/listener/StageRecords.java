@@ -22,9 +22,9 @@ import org.apache.spark.scheduler.StageInfo;
 import org.apache.spark.scheduler.TaskInfo;
 import scala.Option;
 
-/** Records of stage attempts and executors; tasks are counted, never sent. */
+/** Makes the records of stage attempts and executors. Tasks are counted, not sent. */
 public final class StageRecords {
-  /** As Spark has it, unless it is told otherwise. */
+  /** Spark's default of spark.stage.maxConsecutiveAttempts. */
   private static final int MOST_FAILURES = 4;
 
   private final Stages stages = new Stages();
@@ -36,22 +36,24 @@ public final class StageRecords {
     mostFailures = mostFailures(conf);
   }
 
-  /** How many attempts of a stage may fail one after the other, for Spark does not say of one that it was the last. */
+  /** Returns how many attempts of a stage may fail in a row. Spark does not mark an attempt as the last one. */
   private static int mostFailures(SparkConf conf) {
     try {
       return conf.getInt("spark.stage.maxConsecutiveAttempts", MOST_FAILURES);
     } catch (IllegalArgumentException refused) {
-      // By Spark itself, in a moment.
+      // Spark itself is about to reject this value.
       return MOST_FAILURES;
     }
   }
 
   /**
-   * @param recordsTasks whether its tasks are recorded, too
+   * Returns the start record of a stage attempt.
+   *
+   * @param recordsTasks whether status changes of its tasks are recorded too
    */
   public Record submitted(SparkListenerStageSubmitted event, boolean recordsTasks) {
     StageInfo stage = event.stageInfo();
-    // Not the info itself: it holds the stage's details and accumulators.
+    // Capture values, not the StageInfo: it holds the stage's details and accumulators.
     int id = stage.stageId();
     int attempt = stage.attemptNumber();
     String name = stage.name();

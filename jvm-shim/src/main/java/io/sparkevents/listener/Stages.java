@@ -11,37 +11,38 @@ import java.util.Map;
 import org.apache.spark.TaskEndReason;
 
 /**
- * Counts the tasks of every stage attempt, so that thousands of starts and ends become a handful of
- * edges: all tasks run or have finished, no longer so, all have finished (FLIP-481's
- * AllSubtasksStatusChange).
+ * Counts the tasks of every stage attempt and makes edges, the changes of an attempt's status.
  *
- * <p>A task whose output went with its executor is resubmitted. Spark reports that with the time at which the
- * task had finished, so the edge waits for an event that says when the executor was lost: the executor's removal,
- * or the attempt's next task or end, whichever comes first. A replay follows the same rule ({@code tasks.py}).
+ * <p>The statuses are those of FLIP-481's AllSubtasksStatusChange, so that thousands of task starts and ends become a
+ * handful of edges.
  *
- * <p>Used by the listener's thread alone. A start or an end costs an array access; what is looked up is
- * remembered, because tasks of one stage come in runs.
+ * <p>Spark resubmits a task whose output was lost with its executor, and reports this with the time at which the task
+ * had finished. So the edge waits for an event that has the time of the loss: the executor's removal, or the next start
+ * or end of a task of the attempt, whichever is first. A replay follows the same rule ({@code tasks.py}).
+ *
+ * <p>Used by the listener thread only. A task start or end costs an array access, because the last attempt is cached:
+ * tasks of one stage arrive in runs.
  */
 public final class Stages {
-  /** So many removed executors are remembered, for resubmissions that Spark reports after the removal. */
+  /** Maximum number of removed executors kept for resubmissions that Spark reports after the removal. */
   private static final int REMEMBERED_EXECUTORS = 1_024;
 
-  /** Where a stage attempt stands. */
+  /** Status of a stage attempt. */
   enum Status {
     NOT_ALL_RUNNING_OR_FINISHED,
     ALL_RUNNING_OR_FINISHED,
     ALL_FINISHED
   }
 
-  /** How an attempt of a task ended. */
+  /** Outcome of a task attempt. */
   public enum Outcome {
     SUCCEEDED,
     FAILED,
-    /** Spark ended it, or refused its output, because another attempt of the task won or the stage is over. */
+    /** Spark ended it or rejected its output, because another attempt of the task won or the stage is over. */
     KILLED
   }
 
-  /** A change of a stage attempt's status, and its counts at that moment. */
+  /** Change of a stage attempt's status, with its counts at that moment. */
   public static final class Edge {
     final Attempt attempt;
     public final Status status;
@@ -69,13 +70,13 @@ public final class Stages {
     public int failedTasks;
 
     private Status status = Status.NOT_ALL_RUNNING_OR_FINISHED;
-    /** How many attempts of a task run, by its index: more than one where Spark speculates. */
+    /** Number of running attempts of each task, by its index; more than one if Spark speculates. */
     private final byte[] running;
     private final BitSet finished = new BitSet();
-    /** Tasks of which an attempt runs, and that have not finished. */
+    /** Unfinished tasks with a running attempt. */
     private int runningTasks;
     private int finishedTasks;
-    /** The executor whose lost output has changed the counts at a time that is not known yet; null for none. */
+    /** Executor whose lost output changed the counts at a time that is unknown so far; null if there is none. */
     private String lostExecutor;
 
     private final boolean makesEdges;
@@ -94,13 +95,13 @@ public final class Stages {
       }
     }
 
-    /** Undoes a success; the resubmission itself is not the end of a task attempt. */
+    /** Reverts a success; the resubmission itself does not end a task attempt. */
     private void outputLost(int index) {
       if (finished.get(index)) {
         finished.clear(index);
         finishedTasks--;
         if (running[index] > 0) {
-          // A speculative copy still runs, and counts again.
+          // A speculative copy is still running and counts again.
           runningTasks++;
         }
       }
@@ -121,7 +122,7 @@ public final class Stages {
       }
     }
 
-    /** Returns the edge when the status has changed, otherwise null. */
+    /** Returns the edge if the status has changed, otherwise null. */
     private Edge edge(long time) {
       Status now =
           finishedTasks == tasks
@@ -134,7 +135,7 @@ public final class Stages {
       return isSame || !makesEdges ? null : new Edge(this, time);
     }
 
-    /** Returns the edge that waits for a date, dated; null where none does. */
+    /** Returns the edge that waited for its time, with this time; null if none waits. */
     private Edge date(long time) {
       if (lostExecutor == null) {
         return null;
@@ -154,12 +155,12 @@ public final class Stages {
       };
   private Attempt last;
 
-  /** An attempt begins; without edges, its tasks are only counted. */
+  /** Adds an attempt; if it makes no edges, its tasks are only counted. */
   public void submitted(int stageId, int number, int tasks, boolean makesEdges) {
     attempts.put(key(stageId, number), new Attempt(stageId, number, tasks, makesEdges));
   }
 
-  /** Returns the edges that a task's start makes, mostly none. */
+  /** Returns the edges of a task's start, usually none. */
   public List<Edge> taskStarted(int stageId, int number, int index, long time) {
     Attempt attempt = find(stageId, number);
     if (attempt == null || index >= attempt.tasks) {
@@ -170,7 +171,7 @@ public final class Stages {
     return edges(lost, attempt.edge(time));
   }
 
-  /** Returns the edges that the end of a task's attempt makes, mostly none. */
+  /** Returns the edges of a task attempt's end, usually none. */
   public List<Edge> taskEnded(int stageId, int number, int index, Outcome outcome, long time) {
     Attempt attempt = find(stageId, number);
     if (attempt == null || index >= attempt.tasks) {
@@ -181,7 +182,7 @@ public final class Stages {
     return edges(lost, attempt.edge(time));
   }
 
-  /** Notes why an attempt of a task did not succeed. */
+  /** Notes the failure of a task attempt. */
   public void taskFailed(int stageId, int number, TaskEndReason reason) {
     Attempt attempt = find(stageId, number);
     if (attempt != null) {
@@ -189,7 +190,9 @@ public final class Stages {
     }
   }
 
-  /** A finished task's output went with its executor; returns the edge where the time of the loss is known. */
+  /**
+   * Reverts a finished task whose output was lost with its executor; returns the edge if the time of the loss is known.
+   */
   public List<Edge> outputLost(int stageId, int number, int index, String executor) {
     Attempt attempt = find(stageId, number);
     if (attempt == null || index >= attempt.tasks) {
@@ -206,7 +209,7 @@ public final class Stages {
     return Collections.emptyList();
   }
 
-  /** Returns the edges of which it is now known when they happened. */
+  /** Returns the edges that waited for the removal of this executor. */
   public List<Edge> executorRemoved(String executor, long time) {
     removedExecutors.put(executor, time);
     List<Edge> edges = new ArrayList<>();
@@ -221,7 +224,7 @@ public final class Stages {
     return edges;
   }
 
-  /** Returns the edge that still waits for a date when the attempt is over. */
+  /** Returns the edge that still waits for its time when the attempt ends. */
   public List<Edge> ending(int stageId, int number, long time) {
     Attempt attempt = find(stageId, number);
     return edges(null, attempt == null ? null : attempt.date(time));
@@ -234,7 +237,7 @@ public final class Stages {
     return own == null ? Collections.singletonList(lost) : Arrays.asList(lost, own);
   }
 
-  /** Returns what is known of the attempt, for the last time; null where nothing is. */
+  /** Removes the attempt and returns its counts; null if it is unknown. */
   public Attempt completed(int stageId, int number) {
     last = null;
     return attempts.remove(key(stageId, number));

@@ -15,8 +15,8 @@ import org.apache.spark.sql.streaming.StreamingQueryProgress;
 import scala.Option;
 
 /**
- * Records of streaming queries. A file of its own, because the classes it names are not there on a
- * driver that has only Spark's core.
+ * Makes the records of streaming queries. A separate class, because a driver with only Spark core lacks the classes
+ * that it refers to.
  */
 public final class StreamingRecords {
   private StreamingRecords() {}
@@ -41,7 +41,10 @@ public final class StreamingRecords {
     return started(event.id().toString(), event.runId().toString(), event.name(), event.timestamp());
   }
 
-  /** The same of a query that runs already; since when is not known. */
+  /**
+   * Returns the start record of a query that is already running; its start time is unknown, so the record has the
+   * current time.
+   */
   public static Record running(String id, String runId, String name) {
     return started(id, runId, name, Instant.now().truncatedTo(ChronoUnit.MILLIS).toString());
   }

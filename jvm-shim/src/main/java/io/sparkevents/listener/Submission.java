@@ -8,8 +8,10 @@ import org.apache.spark.SparkConf;
 import scala.Tuple2;
 
 /**
- * What was submitted: by it the sidecar tells the user's own code from libraries in a stack trace. The event log has the
- * same, except for a main class that only the manifest of a jar names.
+ * Command, main class and Python files that were submitted.
+ *
+ * <p>With them the sidecar distinguishes the user's own code from libraries in a stack trace. The event log has the
+ * same values, except for a main class that only the manifest of a jar names.
  */
 final class Submission {
   private static final String SPARK = "org.apache.spark.";
@@ -29,7 +31,10 @@ final class Submission {
     }
   }
 
-  /** The class that spark-submit runs on the JVM's first thread; empty where that is one of Spark's own, or is over. */
+  /**
+   * Returns the class that spark-submit runs on the JVM's first thread; empty if it is one of Spark's own or has
+   * returned.
+   */
   private static String mainClass() {
     for (Thread thread : Thread.getAllStackTraces().keySet()) {
       if (thread.getId() == 1) {

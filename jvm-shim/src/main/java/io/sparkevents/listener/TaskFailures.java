@@ -8,16 +8,18 @@ import org.apache.spark.TaskEndReason;
 import org.apache.spark.storage.BlockManagerId;
 
 /**
- * Why tasks of a stage attempt failed: to compare with the reason for which Spark fails the stage, because Spark 4 fails
- * every running stage of a job with the message of the one task that failed for good.
+ * Failures of the tasks of a stage attempt, to compare with the failure reason of the stage.
+ *
+ * <p>Spark 4 fails every running stage of a job with the message of the task that failed, even stages without that
+ * task.
  */
 public final class TaskFailures {
-  /** Exceptions kept; the task that fails a stage is among the last that failed. */
+  /** Limit of kept exceptions; the task that fails a stage is among the last that failed. */
   private static final int REMEMBERED = 16;
 
-  /** Stack traces by the messages of their exceptions. */
+  /** Stack traces by exception message. */
   private final Map<String, String> traces = new LinkedHashMap<>();
-  /** Whose shuffle output a task could not fetch last; null where none is known. */
+  /** Owner of the shuffle output that a task last failed to fetch; null if unknown. */
   private BlockManagerId owner;
 
   void note(TaskEndReason reason) {
@@ -37,7 +39,7 @@ public final class TaskFailures {
     return traces.get(message);
   }
 
-  /** Returns the executor whose shuffle output a task could not fetch last, or null. */
+  /** Returns the executor whose shuffle output a task last failed to fetch, or null. */
   public String lostExecutor() {
     return owner == null ? null : owner.executorId();
   }

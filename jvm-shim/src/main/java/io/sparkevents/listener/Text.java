@@ -2,7 +2,7 @@ package io.sparkevents.listener;
 
 import java.io.Writer;
 
-/** Long texts, cut to a size that can be carried. */
+/** Cuts long texts to the size that a record may hold. */
 public final class Text {
   public static final int LIMIT = 64 * 1024;
   private static final int TAIL = LIMIT / 4;
@@ -10,7 +10,7 @@ public final class Text {
 
   private Text() {}
 
-  /** Keeps the beginning and, because the cause of it all often stands last, a quarter for the end. */
+  /** Keeps the beginning and the end of a long text; the end gets a quarter, because it often names the cause. */
   public static String cut(String text) {
     if (text == null || text.length() <= LIMIT) {
       return text;
@@ -22,7 +22,7 @@ public final class Text {
     return head + "\n... [" + (length - LIMIT) + " characters cut] ...\n" + tail;
   }
 
-  /** Takes a text of any length, and holds no more than what is kept of it. */
+  /** Writer that accepts text of any length and keeps only the part that {@link #cut} would keep. */
   public static final class Cutting extends Writer {
     private final StringBuilder head = new StringBuilder();
     private final StringBuilder tail = new StringBuilder();
@@ -50,7 +50,7 @@ public final class Text {
     @Override
     public void close() {}
 
-    /** The text that was written, cut. */
+    /** Returns the written text, cut. */
     @Override
     public String toString() {
       if (length <= LIMIT) {

@@ -6,10 +6,10 @@ import io.sparkevents.queue.HandoffQueue;
 import java.util.function.IntSupplier;
 
 /**
- * What operators may watch, in Spark's own metrics system; the names are those of FLIP-545 and its like.
+ * Metrics for operators in Spark's own metrics system, with names as in FLIP-545.
  *
- * <p>A reporter's metrics are added when the sidecar first tells of it, which is after Spark has taken
- * over the registry: Dropwizard hands later additions on to the registry that this one was put into.
+ * <p>A reporter's metrics are registered when the sidecar first reports that reporter, after Spark has taken over the
+ * registry. Dropwizard passes later registrations on to the parent registry.
  */
 public final class Metrics {
   private static final String QUEUE = "events.dispatcher.queue.";
@@ -18,7 +18,7 @@ public final class Metrics {
 
   public static void register(MetricRegistry registry, HandoffQueue queue, IntSupplier restartCount, Statistics statistics) {
     Gauge<Long> dropped = () -> queue.dropped() + statistics.dropped();
-    // A share, as Flink's own buffer usage metrics are: an alert need not know the size.
+    // A fraction, as Flink's buffer usage metrics are, so that an alert does not depend on the queue's size.
     Gauge<Double> usage = () -> (double) queue.size() / queue.capacity();
     Gauge<Integer> size = queue::capacity;
     Gauge<Integer> restarts = restartCount::getAsInt;

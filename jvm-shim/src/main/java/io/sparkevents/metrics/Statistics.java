@@ -8,27 +8,28 @@ import java.util.Set;
 import java.util.function.BiConsumer;
 
 /**
- * The numbers of the reporters, as the sidecar tells them several times a second. Read by metrics, on any
- * thread; what is not known is 0, what is told and not known here is skipped.
+ * Counters and gauges of the reporters, which the sidecar sends several times a second.
+ *
+ * <p>Metrics read them on any thread. An unknown value is 0; a value that the shim does not know is skipped.
  */
 public final class Statistics {
-  /** One reporter's numbers. Its counters go on where they were when the sidecar is started anew. */
+  /** Counters and gauges of one reporter. The counters continue when the sidecar restarts. */
   public static final class Reporter {
     private volatile Map<?, ?> now = java.util.Collections.emptyMap();
     private final Map<String, Long> before = new HashMap<>();
 
-    /** A number of this moment. */
+    /** Returns a gauge: the current value. */
     public double level(String key) {
       Object value = now.get(key);
       return value instanceof Number ? ((Number) value).doubleValue() : 0;
     }
 
-    /** A number that only grows. */
+    /** Returns a counter, including the counts of earlier sidecars. */
     public synchronized long count(String key) {
       return before.getOrDefault(key, 0L) + (long) level(key);
     }
 
-    /** 0 closed, 1 half-open, 2 open: the higher, the worse. */
+    /** Returns the circuit breaker's state: 0 closed, 1 half-open, 2 open. */
     public int breakerState() {
       switch (String.valueOf(now.get(BREAKER)).replace('_', '-')) {
         case "open":
@@ -47,7 +48,7 @@ public final class Statistics {
           before.put(key, count(key));
         }
       }
-      // Where it died before it told a number, what it had been told still holds.
+      // A sidecar that died before it sent its counters keeps the breaker state that it was given.
       if (!now.isEmpty()) {
         before.put(BREAKER, (long) breakerState());
       }
@@ -62,20 +63,20 @@ public final class Statistics {
   private static final String BREAKER = "breaker";
   private static final Set<String> COUNTERS =
       new HashSet<>(Arrays.asList("accepted", "delivered", "dropped", "failures", "timeouts"));
-  /** And a reason. */
+  /** Prefix of the counters of drops by reason. */
   private static final String DROPPED_FOR = "dropped.";
 
   private final Map<String, Reporter> reporters = new HashMap<>();
   private BiConsumer<String, Reporter> observer = (name, reporter) -> {};
 
-  /** A new sidecar counts from 0. */
+  /** Adds the counters so far to the totals, because a new sidecar counts from 0. */
   public synchronized void sidecarStarted() {
     for (Reporter reporter : reporters.values()) {
       reporter.sidecarStarted();
     }
   }
 
-  /** What those that are gone had counted, and how the last of their circuit breakers stood, by reporter. */
+  /** Returns the counters of earlier sidecars and the last state of the circuit breaker, by reporter. */
   public synchronized Map<String, Map<String, Long>> before() {
     Map<String, Map<String, Long>> all = new HashMap<>();
     reporters.forEach((name, reporter) -> all.put(name, reporter.before()));
@@ -104,13 +105,13 @@ public final class Statistics {
     return known;
   }
 
-  /** Tells {@code observer} of each reporter: of those that are known at once, of others when they are. */
+  /** Calls {@code observer} for each known reporter now, and for each new one later. */
   public synchronized void observe(BiConsumer<String, Reporter> observer) {
     this.observer = observer;
     reporters.forEach(observer);
   }
 
-  /** Events that reporters had to drop, all together. */
+  /** Returns the number of events that all reporters dropped. */
   public synchronized long dropped() {
     long sum = 0;
     for (Reporter reporter : reporters.values()) {
