@@ -47,9 +47,9 @@ final class ConnectionTest {
                   before.queue.offer(RestoreStateTest.application());
                   await(first, "application_start");
                   Connection unused = Connection.open(conf(second)); // its context is never created
-                  List<String> told = await(first, "goodbye");
-                  is(kinds(told), "start application_start application_end goodbye");
-                  is(told.get(2).contains("\"ending\":\"UNKNOWN\""), true);
+                  List<String> received = await(first, "goodbye");
+                  is(kinds(received), "start application_start application_end goodbye");
+                  is(received.get(2).contains("\"ending\":\"UNKNOWN\""), true);
                   await(second, "start");
                   SparkConf conf = conf(third);
                   Connection last = Connection.open(conf);
@@ -164,9 +164,9 @@ final class ConnectionTest {
     ProcessBuilder java = new ProcessBuilder(command);
     java.environment().put("CLASSPATH", System.getProperty("java.class.path"));
     Process process = java.redirectError(ProcessBuilder.Redirect.INHERIT).start();
-    String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+    String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
     is(process.waitFor(60, TimeUnit.SECONDS), true);
-    return said.trim();
+    return output.trim();
   }
 
   /** A thread that is interrupted while it waits for the start keeps its interrupt flag. */

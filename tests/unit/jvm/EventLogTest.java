@@ -19,14 +19,14 @@ import org.slf4j.Logger;
 /** Tests of events in the driver's log. */
 final class EventLogTest {
   /** Logger that records only "level text" of each call; each call needs a permit of the gate. */
-  static Logger logger(ConcurrentLinkedQueue<String> told, Semaphore gate) {
+  static Logger logger(ConcurrentLinkedQueue<String> logged, Semaphore gate) {
     return (Logger)
         Proxy.newProxyInstance(
             EventLogTest.class.getClassLoader(),
             new Class<?>[] {Logger.class},
             (self, method, arguments) -> {
               gate.acquire();
-              told.add(method.getName() + " " + arguments[arguments.length - 1]);
+              logged.add(method.getName() + " " + arguments[arguments.length - 1]);
               return null;
             });
   }
@@ -41,23 +41,23 @@ final class EventLogTest {
   /** Events are logged in order and at their level before the log is closed. */
   @Test
   void eventsAreLogged() throws Exception {
-    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
-    EventLog events = new EventLog(logger(told, new Semaphore(100)));
+    ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
+    EventLog events = new EventLog(logger(logged, new Semaphore(100)));
     for (String level : Arrays.asList("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL", "NEWER")) {
       events.receive(event(level, "{} " + level));
     }
     is(events.close(10_000), 0);
     is(
-        told,
+        logged,
         "[trace {} TRACE, debug {} DEBUG, info {} INFO, warn {} WARN, error {} ERROR, error {} FATAL, info {} NEWER]");
   }
 
   /** A hanging appender blocks neither later events nor the end; the number of missing events is returned. */
   @Test
   void aHangingAppenderBlocksNoThread() throws Exception {
-    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
+    ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
     Semaphore gate = new Semaphore(0);
-    EventLog events = new EventLog(logger(told, gate));
+    EventLog events = new EventLog(logger(logged, gate));
     int more = 500;
     for (int n = 0; n < EventLog.CAPACITY + more; n++) {
       events.receive(event("INFO", "event " + n));
@@ -70,16 +70,16 @@ final class EventLogTest {
     }
     // The appender may hold one of them.
     if (missing < EventLog.CAPACITY + more - 1) {
-      throw new AssertionError("only " + missing + " are said to be missing");
+      throw new AssertionError("only " + missing + " are reported missing");
     }
   }
 
   /** Events that were dropped while the log was slow are reported in the log once it works again. */
   @Test
   void droppedEventsAreReportedInTheLog() throws Exception {
-    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
+    ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
     Semaphore gate = new Semaphore(0);
-    EventLog events = new EventLog(logger(told, gate));
+    EventLog events = new EventLog(logger(logged, gate));
     for (int n = 0; n < EventLog.CAPACITY + 500; n++) {
       events.receive(event("INFO", "event " + n));
     }
@@ -87,7 +87,7 @@ final class EventLogTest {
     is(events.close(10_000), 0);
     int written = 0;
     long dropped = 0;
-    for (String one : told) {
+    for (String one : logged) {
       if (one.startsWith("info event")) {
         written++;
       } else {
@@ -99,7 +99,7 @@ final class EventLogTest {
   }
 
   /** Logger whose first {@code times} calls throw. */
-  private static Logger broken(ConcurrentLinkedQueue<String> told, AtomicInteger times) {
+  private static Logger broken(ConcurrentLinkedQueue<String> logged, AtomicInteger times) {
     return (Logger)
         Proxy.newProxyInstance(
             EventLogTest.class.getClassLoader(),
@@ -108,7 +108,7 @@ final class EventLogTest {
               if (times.getAndDecrement() > 0) {
                 throw new StackOverflowError("an appender");
               }
-              told.add(method.getName() + " " + arguments[arguments.length - 1]);
+              logged.add(method.getName() + " " + arguments[arguments.length - 1]);
               return null;
             });
   }
@@ -116,24 +116,24 @@ final class EventLogTest {
   /** An appender that throws loses that event; the log reports the loss as soon as the appender works again. */
   @Test
   void anAppenderThatThrowsLosesOneEvent() throws Exception {
-    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
-    EventLog events = new EventLog(broken(told, new AtomicInteger(2)));
+    ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
+    EventLog events = new EventLog(broken(logged, new AtomicInteger(2)));
     for (int n = 1; n <= 3; n++) {
       events.receive(event("INFO", "event " + n));
     }
     is(events.close(10_000), 0);
     // The first call, and the first report of the loss, throw.
-    is(told, "[info event 2, warn 1, info event 3]");
+    is(logged, "[info event 2, warn 1, info event 3]");
   }
 
   /** The writer thread ends when it has written all events, even after close(). */
   @Test
   void aSlowLogLeavesNoThread() throws Exception {
-    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
+    ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
     Semaphore gate = new Semaphore(0);
     Set<Thread> before = Thread.getAllStackTraces().keySet();
     for (int waiting : new int[] {1, EventLog.CAPACITY + 100}) {
-      EventLog events = new EventLog(logger(told, gate));
+      EventLog events = new EventLog(logger(logged, gate));
       for (int n = 0; n < waiting; n++) {
         events.receive(event("INFO", "event " + n));
       }

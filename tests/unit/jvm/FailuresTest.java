@@ -49,15 +49,15 @@ final class FailuresTest {
   @Test
   void anExceptionThatThrowsIsRecordedByClass() throws Exception {
     for (Error answer : Arrays.asList(new scala.NotImplementedError(), new AssertionError("x"), new StackOverflowError())) {
-      JsonNode told = written(new IllegalStateException("outer", new Awkward(answer, new java.io.IOException("inner"))));
-      JsonNode chain = told.path("chain");
+      JsonNode recorded = written(new IllegalStateException("outer", new Awkward(answer, new java.io.IOException("inner"))));
+      JsonNode chain = recorded.path("chain");
       is(chain.size(), 3);
       is(chain.path(0).path("message").asText(), "outer");
       is(chain.path(1).path("type").asText(), Awkward.class.getName());
       is(chain.path(1).path("message").asText().contains(answer.getClass().getName()), true);
       is(chain.path(1).path("error_class"), "null");
       is(chain.path(2).path("message").asText(), "inner");
-      is(told.path("trace").asText().startsWith("java.lang.IllegalStateException: outer"), true);
+      is(recorded.path("trace").asText().startsWith("java.lang.IllegalStateException: outer"), true);
     }
     is(Failures.describe(new Awkward(new AssertionError("x"), null)).startsWith(Awkward.class.getName() + " ("), true);
   }
@@ -72,9 +72,9 @@ final class FailuresTest {
             throw new UnsupportedOperationException();
           }
         };
-    JsonNode told = written(awkward);
-    is(told.path("chain").size(), 1);
-    is(told.path("trace").asText().contains("outer"), true);
+    JsonNode recorded = written(awkward);
+    is(recorded.path("chain").size(), 1);
+    is(recorded.path("trace").asText().contains("outer"), true);
   }
 
   /** A trace is cut while it is written, to the same text as if it were cut afterwards. */

@@ -248,7 +248,7 @@ final class HandoffQueueTest {
     queue.finish();
     is(kinds(takeAll(queue)), "d8 d9");
     is(queue.dropped(), 9);
-    is(queue.untoldDrops(), "");
+    is(queue.unreportedDrops(), "");
   }
 
   /** An account of drops is resent if its sidecar dies. */
@@ -271,7 +271,7 @@ final class HandoffQueueTest {
     is(kinds(takeAll(queue)), "r2 d3");
     queue.rewind();
     queue.close();
-    is(queue.untoldDrops(), "sidecar dropped {routine=1}; handoff dropped {routine=1}");
+    is(queue.unreportedDrops(), "sidecar dropped {routine=1}; handoff dropped {routine=1}");
   }
 
   /** A wake-up before the wait is not lost, and every kind of wake-up ends a wait. */
@@ -305,7 +305,7 @@ final class HandoffQueueTest {
     takesAtMost(30_000, other::join);
     is(wrong, "[]");
     is(queue.offer(routine()), 0);
-    is(queue.untoldDrops(), "handoff dropped {routine=2}");
+    is(queue.unreportedDrops(), "handoff dropped {routine=2}");
   }
 
   /** A record after the application's end is no loss, unless the queue was closed before. */
@@ -318,12 +318,12 @@ final class HandoffQueueTest {
     queue.acknowledge(1);
     queue.close();
     is(queue.offer(routine()), 0);
-    is(queue.dropped() + queue.untoldDrops(), "0");
+    is(queue.dropped() + queue.unreportedDrops(), "0");
     HandoffQueue abandoned = new HandoffQueue(10, true);
     abandoned.close();
     abandoned.offer(lifecycle());
     abandoned.finish();
-    is(abandoned.untoldDrops(), "handoff dropped {lifecycle=1}");
+    is(abandoned.unreportedDrops(), "handoff dropped {lifecycle=1}");
   }
 
   /** Records after the application's end are rejected, so no other sidecar is needed for them. */

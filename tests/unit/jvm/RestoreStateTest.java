@@ -70,7 +70,7 @@ final class RestoreStateTest {
     }
   }
 
-  private static List<String> told(HandoffQueue queue) {
+  private static List<String> restored(HandoffQueue queue) {
     List<String> kinds = new ArrayList<>();
     for (Record record : queue.rewind()) {
       kinds.add(record.kind);
@@ -87,9 +87,9 @@ final class RestoreStateTest {
       UUID run = new UUID(0, i);
       happens(queue, started(run), terminated(run), jobStarted(i));
     }
-    List<String> told = told(queue);
-    is(told.get(0), "application_start");
-    is(told.size() <= 2 * 2_000 + 1, true);
+    List<String> restored = restored(queue);
+    is(restored.get(0), "application_start");
+    is(restored.size() <= 2 * 2_000 + 1, true);
   }
 
   /** Ended runs are removed first, then jobs; a running query stays, even after a long time without events. */
@@ -104,11 +104,11 @@ final class RestoreStateTest {
     for (int i = 0; i < 1_999; i++) {
       happens(queue, jobStarted(i));
     }
-    List<String> told = told(queue);
-    is(told.contains("query_terminated"), false);
+    List<String> restored = restored(queue);
+    is(restored.contains("query_terminated"), false);
     happens(queue, jobStarted(2_000));
-    told = told(queue);
-    is(told.get(0) + " " + told.get(1) + " " + told.size(), "query_started job_start 2000");
+    restored = restored(queue);
+    is(restored.get(0) + " " + restored.get(1) + " " + restored.size(), "query_started job_start 2000");
   }
 
   /** The query that ended last stays, even if only running queries and jobs could make room for it. */
@@ -119,8 +119,8 @@ final class RestoreStateTest {
       happens(queue, jobStarted(i));
     }
     happens(queue, terminated(new UUID(0, 1)));
-    List<String> told = told(queue);
-    is(told.contains("query_terminated") + " " + told.size(), "true 2000");
+    List<String> restored = restored(queue);
+    is(restored.contains("query_terminated") + " " + restored.size(), "true 2000");
   }
 
   /** A listener that was added later gets the application first, then its queries. */
@@ -129,7 +129,7 @@ final class RestoreStateTest {
     HandoffQueue queue = new HandoffQueue(10, true);
     queue.know(application());
     queue.know(started(new UUID(0, 1)));
-    is(told(queue), "[application_start, query_started]");
+    is(restored(queue), "[application_start, query_started]");
   }
 
   /** A dropped end is not undone by the beginning that is acknowledged after it. */
@@ -158,7 +158,7 @@ final class RestoreStateTest {
     queue.offer(application());
     is(queue.dropped(), 1);
     queue.acknowledge(1);
-    is(told(queue), "[]");
+    is(restored(queue), "[]");
   }
 
   /** Reference model: a list that is searched. */

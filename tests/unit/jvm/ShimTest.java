@@ -38,18 +38,18 @@ final class ShimTest {
   void stageEdges() {
     Stages stages = new Stages();
     stages.submitted(1, 0, 2, true);
-    is(said(stages.taskStarted(1, 0, 0, 10)), "");
-    is(said(stages.taskStarted(1, 0, 1, 11)), "ALL_RUNNING_OR_FINISHED@11 2+0");
-    is(said(stages.taskStarted(1, 0, 1, 12)), ""); // speculation
-    is(said(stages.taskEnded(1, 0, 1, Stages.Outcome.SUCCEEDED, 13)), "");
-    is(said(stages.taskEnded(1, 0, 1, Stages.Outcome.KILLED, 14)), ""); // the other attempt
-    is(said(stages.taskEnded(1, 0, 0, Stages.Outcome.SUCCEEDED, 15)), "ALL_FINISHED@15 0+2");
+    is(text(stages.taskStarted(1, 0, 0, 10)), "");
+    is(text(stages.taskStarted(1, 0, 1, 11)), "ALL_RUNNING_OR_FINISHED@11 2+0");
+    is(text(stages.taskStarted(1, 0, 1, 12)), ""); // speculation
+    is(text(stages.taskEnded(1, 0, 1, Stages.Outcome.SUCCEEDED, 13)), "");
+    is(text(stages.taskEnded(1, 0, 1, Stages.Outcome.KILLED, 14)), ""); // the other attempt
+    is(text(stages.taskEnded(1, 0, 0, Stages.Outcome.SUCCEEDED, 15)), "ALL_FINISHED@15 0+2");
     stages.executorRemoved("7", 20);
-    is(said(stages.outputLost(1, 0, 0, "7")), "NOT_ALL_RUNNING_OR_FINISHED@20 0+1");
-    is(said(stages.taskStarted(1, 0, 0, 21)), "ALL_RUNNING_OR_FINISHED@21 1+1");
-    is(said(stages.taskEnded(1, 0, 0, Stages.Outcome.SUCCEEDED, 22)), "ALL_FINISHED@22 0+2");
-    is(said(stages.taskStarted(1, 0, 2, 23)), ""); // unknown task
-    is(said(stages.taskStarted(1, 1, 0, 24)), ""); // unknown attempt
+    is(text(stages.outputLost(1, 0, 0, "7")), "NOT_ALL_RUNNING_OR_FINISHED@20 0+1");
+    is(text(stages.taskStarted(1, 0, 0, 21)), "ALL_RUNNING_OR_FINISHED@21 1+1");
+    is(text(stages.taskEnded(1, 0, 0, Stages.Outcome.SUCCEEDED, 22)), "ALL_FINISHED@22 0+2");
+    is(text(stages.taskStarted(1, 0, 2, 23)), ""); // unknown task
+    is(text(stages.taskStarted(1, 1, 0, 24)), ""); // unknown attempt
     is(stages.completed(1, 0).failedTasks, 0);
   }
 
@@ -87,26 +87,26 @@ final class ShimTest {
       stages.taskStarted(1, 0, 0, 10);
       stages.taskStarted(1, 0, 1, 10);
       stages.taskEnded(1, 0, 0, Stages.Outcome.SUCCEEDED, 11);
-      is(said(stages.outputLost(1, 0, 0, "7")), "");
-      is(said(stages.executorRemoved("8", 49)), ""); // another executor
-      is(said(stages.taskStarted(2, 0, 0, 50)), ""); // another stage
+      is(text(stages.outputLost(1, 0, 0, "7")), "");
+      is(text(stages.executorRemoved("8", 49)), ""); // another executor
+      is(text(stages.taskStarted(2, 0, 0, 50)), ""); // another stage
       String lost = "NOT_ALL_RUNNING_OR_FINISHED@60 1+0";
       if (rule == 0) {
-        is(said(stages.executorRemoved("7", 60)), lost);
-        is(said(stages.outputLost(1, 0, 0, "7")), ""); // already reverted
+        is(text(stages.executorRemoved("7", 60)), lost);
+        is(text(stages.outputLost(1, 0, 0, "7")), ""); // already reverted
       } else if (rule == 1) {
-        is(said(stages.taskStarted(1, 0, 0, 60)), lost + ", ALL_RUNNING_OR_FINISHED@60 2+0");
-        is(said(stages.executorRemoved("7", 61)), "");
+        is(text(stages.taskStarted(1, 0, 0, 60)), lost + ", ALL_RUNNING_OR_FINISHED@60 2+0");
+        is(text(stages.executorRemoved("7", 61)), "");
       } else if (rule == 2) {
-        is(said(stages.taskEnded(1, 0, 1, Stages.Outcome.FAILED, 60)), lost);
+        is(text(stages.taskEnded(1, 0, 1, Stages.Outcome.FAILED, 60)), lost);
       } else {
-        is(said(stages.ending(1, 0, 60)), lost);
+        is(text(stages.ending(1, 0, 60)), lost);
       }
-      is(said(stages.ending(1, 0, 70)), "");
+      is(text(stages.ending(1, 0, 70)), "");
     }
   }
 
-  private static String said(List<Stages.Edge> edges) {
+  private static String text(List<Stages.Edge> edges) {
     return edges.stream()
         .map(edge -> edge.status + "@" + edge.time + " " + edge.running + "+" + edge.finished)
         .collect(Collectors.joining(", "));
@@ -313,8 +313,8 @@ final class ShimTest {
     List<String> seen = new ArrayList<>();
     Map<String, Statistics.Reporter> reporters = new HashMap<>();
     statistics.observe((name, reporter) -> { seen.add(name); reporters.put(name, reporter); });
-    statistics.receive(told("delivered", 5, "spooled", 2, "breaker", "half_open"));
-    statistics.receive(told("delivered", 6, "spooled", 3, "breaker", "open", "dropped.rejected", 2));
+    statistics.receive(stats("delivered", 5, "spooled", 2, "breaker", "half_open"));
+    statistics.receive(stats("delivered", 6, "spooled", 3, "breaker", "open", "dropped.rejected", 2));
     is(reporters.get("a").breakerState(), 2);
     is(statistics.before(), "{a={}}");
     statistics.sidecarStarted();
@@ -323,7 +323,7 @@ final class ShimTest {
     statistics.sidecarStarted();
     is(statistics.before().get("a").get("breaker"), 2L);
     is(reporters.get("a").count("delivered") + " " + reporters.get("a").level("spooled"), "6 0.0");
-    statistics.receive(told("delivered", 1, "spooled", "many", "dropped", 4));
+    statistics.receive(stats("delivered", 1, "spooled", "many", "dropped", 4));
     is(reporters.get("a").count("delivered") + " " + reporters.get("a").level("spooled"), "7 0.0");
     is(reporters.get("a").breakerState() + " " + statistics.dropped(), "0 4");
     statistics.sidecarStarted();
@@ -332,7 +332,7 @@ final class ShimTest {
     is(seen, "[a]");
   }
 
-  private static Map<?, ?> told(Object... numbers) {
+  private static Map<?, ?> stats(Object... numbers) {
     Map<Object, Object> one = new HashMap<>();
     for (int i = 0; i < numbers.length; i += 2) {
       one.put(numbers[i], numbers[i + 1]);
@@ -343,20 +343,20 @@ final class ShimTest {
   /** An application's end whose outcome is unreadable still produces the last record. */
   @Test
   void anUnreadableOutcomeStillEndsTheApplication() {
-    List<String> told = new ArrayList<>();
+    List<String> recorded = new ArrayList<>();
     RecordSink destination =
         new RecordSink() {
           @Override
           public void hand(Record record) {
-            told.add(record.kind);
+            recorded.add(record.kind);
           }
 
           @Override
           public void end(ApplicationEnd end) {
-            told.add("closed with " + end.record(false).kind);
+            recorded.add("closed with " + end.record(false).kind);
           }
         };
     new EventsListener(new SparkConf(false), destination).onApplicationEnd(null);
-    is(told, "[closed with application_end]");
+    is(recorded, "[closed with application_end]");
   }
 }

@@ -200,28 +200,28 @@ final class SidecarTest {
     RecordWriter feed = new RecordWriter(queue, 10, new Deadline());
     queue.offer(new Record("bad", Priority.ROUTINE, null, json -> { throw new StackOverflowError(); }), true);
     queue.offer(new Record("good", Priority.ROUTINE, null, json -> {}));
-    StringBuilder told = new StringBuilder();
-    feed.next(line -> told.append(new String(line, "UTF-8")), 0);
-    is(told.toString().contains("\"good\"") + " " + queue.dropped(), "true 1");
+    StringBuilder lines = new StringBuilder();
+    feed.next(line -> lines.append(new String(line, "UTF-8")), 0);
+    is(lines.toString().contains("\"good\"") + " " + queue.dropped(), "true 1");
   }
 
   /** A sidecar that reads nothing while records wait is killed once, and the log reports it. */
   @Test
   void aStalledSidecarIsKilled() throws Exception {
-    ConcurrentLinkedQueue<String> told = new ConcurrentLinkedQueue<>();
+    ConcurrentLinkedQueue<String> logged = new ConcurrentLinkedQueue<>();
     AtomicInteger kills = new AtomicInteger();
     HandoffQueue queue = new HandoffQueue(10, true);
-    StallMonitor monitor = new StallMonitor(queue, 60, EventLogTest.logger(told, new Semaphore(100)));
+    StallMonitor monitor = new StallMonitor(queue, 60, EventLogTest.logger(logged, new Semaphore(100)));
     monitor.watch(kills::incrementAndGet);
     monitor.look();
     is(kills, 0);
     queue.offer(HandoffQueueTest.routine());
     monitor.start();
-    awaitSize(told, 1);
-    is(told.peek(), "warn 1");
+    awaitSize(logged, 1);
+    is(logged.peek(), "warn 1");
     monitor.look();
     monitor.stop();
-    is(kills + " " + told.size(), "1 1");
+    is(kills + " " + logged.size(), "1 1");
   }
 
   /** Script that reads only the hello message. */
@@ -261,11 +261,11 @@ final class SidecarTest {
         });
   }
 
-  private static void awaitSize(ConcurrentLinkedQueue<String> told, int size) {
+  private static void awaitSize(ConcurrentLinkedQueue<String> logged, int size) {
     long deadline = System.nanoTime() + 60_000_000_000L;
-    while (told.size() < size && System.nanoTime() < deadline) {
+    while (logged.size() < size && System.nanoTime() < deadline) {
       Thread.yield();
     }
-    is(told.size(), size);
+    is(logged.size(), size);
   }
 }

@@ -61,8 +61,8 @@ public final class SqlRecords {
   }
 
   private void started(SparkListenerSQLExecutionStart event) {
-    Option<Object> told = event.rootExecutionId();
-    long root = told.isDefined() && told.get() instanceof Long ? (Long) told.get() : event.executionId();
+    Option<Object> rootId = event.rootExecutionId();
+    long root = rootId.isDefined() && rootId.get() instanceof Long ? (Long) rootId.get() : event.executionId();
     Execution outermost = running.get(root);
     // The outermost execution has the description of the micro-batch or of the program's job; it applies to its parts.
     String description = outermost == null ? event.description() : outermost.description;

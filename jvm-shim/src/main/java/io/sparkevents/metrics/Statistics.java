@@ -42,8 +42,8 @@ public final class Statistics {
     }
 
     private synchronized void sidecarStarted() {
-      for (Object told : now.keySet()) {
-        String key = String.valueOf(told);
+      for (Object reported : now.keySet()) {
+        String key = String.valueOf(reported);
         if (COUNTERS.contains(key) || key.startsWith(DROPPED_FOR)) {
           before.put(key, count(key));
         }
@@ -88,9 +88,9 @@ public final class Statistics {
     if (!(all instanceof Map)) {
       return;
     }
-    for (Map.Entry<?, ?> told : ((Map<?, ?>) all).entrySet()) {
-      if (told.getValue() instanceof Map) {
-        reporter(String.valueOf(told.getKey())).now = (Map<?, ?>) told.getValue();
+    for (Map.Entry<?, ?> reported : ((Map<?, ?>) all).entrySet()) {
+      if (reported.getValue() instanceof Map) {
+        reporter(String.valueOf(reported.getKey())).now = (Map<?, ?>) reported.getValue();
       }
     }
   }

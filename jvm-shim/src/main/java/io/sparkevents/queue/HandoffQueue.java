@@ -309,7 +309,7 @@ public final class HandoffQueue {
   }
 
   /** Returns the unreported drops as text; empty if there are none. */
-  public String untoldDrops() {
+  public String unreportedDrops() {
     return locked(records.drops::unreported);
   }
 

@@ -84,18 +84,18 @@ public final class EventLog {
     try {
       for (String[] event = waiting.take(); event != END; event = waiting.take()) {
         write(event[0], event[1]);
-        sayDropped();
+        logDropped();
         if (abandoned && waiting.isEmpty()) {
           return;
         }
       }
-      sayDropped();
+      logDropped();
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
     }
   }
 
-  private void sayDropped() {
+  private void logDropped() {
     long unreported = takeDropped();
     if (unreported > 0) {
       try {

@@ -37,7 +37,7 @@ public final class RecordWriter {
   private final ListenerBusDrops listenerBus = new ListenerBusDrops();
   /** Kinds whose first unwritable record is already in the log. */
   private final Set<String> unwritableKinds = new HashSet<>();
-  private final Set<Record> told = Collections.newSetFromMap(new IdentityHashMap<>());
+  private final Set<Record> pastRecords = Collections.newSetFromMap(new IdentityHashMap<>());
 
   public RecordWriter(HandoffQueue queue, int queueSize, Deadline deadline) {
     this.queue = queue;
@@ -52,22 +52,22 @@ public final class RecordWriter {
    * report it.
    */
   byte[] past() throws IOException {
-    told.clear();
+    pastRecords.clear();
     ByteArrayOutputStream lines = new ByteArrayOutputStream();
-    tellPast(lines::write);
+    writePast(lines::write);
     return lines.toByteArray();
   }
 
   /** Writes, for a sidecar that is ready, the part of the restore state that {@link #past} did not contain. */
   public void begin(Sink sink) throws IOException {
     next.clear();
-    tellPast(sink);
-    told.clear();
+    writePast(sink);
+    pastRecords.clear();
   }
 
-  private void tellPast(Sink sink) throws IOException {
+  private void writePast(Sink sink) throws IOException {
     for (Record known : queue.rewind()) {
-      byte[] line = told.add(known) ? line(known) : null;
+      byte[] line = pastRecords.add(known) ? line(known) : null;
       if (line != null && !known.isUnwritable()) {
         sink.write(RESTORED);
         sink.write(Arrays.copyOf(line, line.length - 1)); // without its newline
@@ -85,7 +85,7 @@ public final class RecordWriter {
     next.clear();
     listenerBus.look(queue, queue.isFinished());
     queue.take(next, millis);
-    sayDrops();
+    logDrops();
     for (Record record : next) {
       sink.write(line(record));
     }
@@ -121,7 +121,7 @@ public final class RecordWriter {
     }
   }
 
-  private void sayDrops() {
+  private void logDrops() {
     String notice = queue.takeDropNotice();
     if (notice == null) {
       return;

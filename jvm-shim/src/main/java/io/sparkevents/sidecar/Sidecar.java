@@ -110,7 +110,7 @@ public final class Sidecar {
           unlogged,
           EventLog.LOGGER);
     }
-    sayLosses();
+    logLosses();
   }
 
   private void countEarlierLoss(String kind, Object number) {
@@ -132,9 +132,9 @@ public final class Sidecar {
     }
   }
 
-  private void sayLosses() {
+  private void logLosses() {
     queue.close();
-    String unreported = queue.untoldDrops();
+    String unreported = queue.unreportedDrops();
     long unconfirmed = queue.unconfirmed();
     if (!ready || (!late && unreported.isEmpty() && unconfirmed == 0)) {
       return;
