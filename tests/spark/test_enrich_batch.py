@@ -474,7 +474,7 @@ def test_stored_answers_are_reused_until_the_version_changes(spark: SparkSession
     assert answer(make("new")) == "old0"
     assert answer(make("new"), replay_version="2") == "new0"
     assert answer(make("newer"), output="name string not null") == "newer0"
-    with pytest.raises(InvalidPlanError, match="replay_version is 2; allowed: a text"):
+    with pytest.raises(InvalidPlanError, match="replay_version is 2; allowed: a non-empty string"):
         answer(make("new"), replay_version=2)
 
 

@@ -115,7 +115,9 @@ def test_a_collated_column_cannot_identify_rows(
         "cache": {"cache": Cache()},
     }
     for option, options in rows.items():
-        with pytest.raises(InvalidPlanError, match=f"{option} compares 'name', .* the collation {collation}:"):
+        with pytest.raises(
+            InvalidPlanError, match=f"{option} compares 'name' by its bytes, .* the collation {collation}:"
+        ):
             form(df, another, output="answer string", **options)
     form(df, another, output="answer string")
     form(df, another, output="answer string", key="id", cache=Cache(), input_cols=["id", "plain"])

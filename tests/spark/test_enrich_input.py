@@ -49,39 +49,43 @@ async def holds_a_lock(row: Any) -> dict[str, Any]:
     [
         (not_async, {}, "not_async .* is not async"),
         (three, {}, "three .* takes .*wanted: async def fn"),
-        (fine, {"output": "id long"}, "output has a column 'id', and so has the DataFrame"),
-        (fine, {"output": "X long, x long"}, "output has a column 'x', and so has"),
-        (fine, {"output": "x lnog"}, "output is 'x lnog', which Spark cannot read"),
+        (fine, {"output": "id long"}, "output has a column 'id', but a column 'id' exists already"),
+        (fine, {"output": "X long, x long"}, "output has a column 'x', but a column 'X' exists already"),
+        (fine, {"output": "x lnog"}, "output is 'x lnog', which Spark cannot parse"),
         (fine, {"output": "  "}, "output is '  '; allowed"),
-        (fine, {"output": "`` long"}, "output has a column '', which no answer can name"),
+        (fine, {"output": "`` long"}, "output has a column with an empty name"),
         (fine, {"output": "x array<varchar(3)>"}, "output .*char.*; allowed for text: string"),
         (
             fine,
             {"output": "failure long", "on_failure": "column"},
-            "output .* 'failure', and failure_column is 'failure'",
+            "output .* 'failure', but failure_column is 'failure'",
         ),
         (
             fine,
             {"output": "Why long", "on_failure": "dead_letter", "failure_column": "why"},
-            "output has a column 'Why', and failure_column is 'why': name one of them differently",
+            "output has a column 'Why', but failure_column is 'why': rename one of them",
         ),
         (
             fine,
             {"on_failure": "column", "failure_column": "ID"},
-            "failure_column is 'ID', and the DataFrame has a column 'id' already: name it differently, or drop that",
+            "failure_column is 'ID', but the DataFrame has a column 'id' already: choose another name, or drop that",
         ),
-        (fine, {"on_failure": "dead_letter", "failure_column": "id"}, "failure_column is 'id', and the DataFrame has"),
-        (fine, {"on_failure": "column", "failure_column": ""}, "failure_column is ''; allowed: the name of a column"),
-        (fine, {"input_cols": ["id", "nope"]}, "input_cols names 'nope'; the DataFrame has id, twice"),
-        (fine, {"key": "nope"}, "key names 'nope'"),
-        (fine, {"coalesce_by": "nope"}, "coalesce_by names 'nope'"),
-        (fine, {"sort_within_key": "id"}, "sort_within_key is given without key"),
+        (fine, {"on_failure": "dead_letter", "failure_column": "id"}, "failure_column is 'id', but the DataFrame has"),
+        (
+            fine,
+            {"on_failure": "column", "failure_column": ""},
+            "failure_column is ''; allowed: a non-empty column name",
+        ),
+        (fine, {"input_cols": ["id", "nope"]}, "input_cols contains 'nope', which does not exist; allowed: id, twice"),
+        (fine, {"key": "nope"}, "key contains 'nope'"),
+        (fine, {"coalesce_by": "nope"}, "coalesce_by contains 'nope'"),
+        (fine, {"sort_within_key": "id"}, "sort_within_key is set without key"),
         (fine, {"key": "id", "sort_within_key": []}, "sort_within_key is empty"),
-        (fine, {"max_in_fligth": 3}, "no option 'max_in_fligth'; allowed: .*max_in_flight"),
+        (fine, {"max_in_fligth": 3}, "unknown option 'max_in_fligth'; allowed: .*max_in_flight"),
         (fine, {"max_in_flight": 0}, "max_in_flight is 0; allowed"),
         (fine, {"storage": "disk"}, "storage is 'disk'; allowed: 'local', 'replicated', 'reliable'"),
         (fine, {"storage": "reliable"}, "call spark.sparkContext.setCheckpointDir"),
-        (fine, {"replay_store": "/tmp/x"}, "outside of a stream, give query and batch_id"),
+        (fine, {"replay_store": "/tmp/x"}, "outside of a stream, pass query and batch_id"),
         *(
             (fine, {"replay_store": store, "query": "q", "batch_id": 1}, f"replay_store is {store!r}.*; allowed: ")
             for store in ("relative/dir", "s4://bucket/x", "http://host/x", "s3://", "/dev/null/x", "/dev/null", 3)
@@ -89,7 +93,7 @@ async def holds_a_lock(row: Any) -> dict[str, Any]:
         (fine, {"replay_store": "", "query": "q", "batch_id": 1}, "replay_store is empty; allowed: "),
         (fine, {"batch_id": "1"}, "batch_id is '1'; allowed"),
         (fine, {"concurrent_tasks": 0}, "concurrent_tasks is 0; allowed"),
-        (holds_a_lock, {}, "fn holds_a_lock .* cannot be sent to the executors: it uses 'LOCK', of type lock"),
+        (holds_a_lock, {}, "fn holds_a_lock .* cannot be pickled for the executors: it uses 'LOCK', of type lock"),
     ],
 )
 def test_invalid_arguments_are_rejected_before_a_task_runs(
@@ -107,7 +111,7 @@ def test_a_column_with_the_name_of_the_failure_column_is_rejected_if_it_is_added
         made = enrich_batch(failed, fine, output="x long", on_failure=on_failure)
         assert made.columns == ["id", "failure", "x"]
     for form in (enrich, enrich_batch):
-        with pytest.raises(InvalidPlanError, match="failure_column is 'failure', and the DataFrame has a column"):
+        with pytest.raises(InvalidPlanError, match="failure_column is 'failure', but the DataFrame has a column"):
             form(failed, fine, output="x long", on_failure="column")
     made = enrich_batch(failed, fine, output="x long", on_failure="column", failure_column="why")
     assert made.columns == ["id", "failure", "x", "why"]
@@ -116,7 +120,7 @@ def test_a_column_with_the_name_of_the_failure_column_is_rejected_if_it_is_added
 def test_a_dataframe_without_columns_is_rejected(spark: SparkSession) -> None:
     """Spark would pass batches without columns and therefore without rows, which loses the rows silently."""
     for form in (enrich_batch, enrich):
-        with pytest.raises(InvalidPlanError, match="the DataFrame has no columns, so Spark passes none of its rows on"):
+        with pytest.raises(InvalidPlanError, match="the DataFrame has no columns, so Spark passes no rows to fn"):
             form(spark.range(3).select(), fine, output="x long")
 
 
@@ -129,7 +133,7 @@ def test_a_dataframe_without_columns_is_rejected(spark: SparkSession) -> None:
             r"'c\.value', interval,",
             marks=pytest.mark.skipif(pyspark.__version__ < "4", reason="PySpark 3.5 cannot read the schema"),
         ),
-        ("named_struct('a', 1, 'a', 2)", "'c', a struct with several fields 'a',"),
+        ("named_struct('a', 1, 'a', 2)", "'c', a struct with several fields named 'a',"),
     ],
 )
 def test_a_column_unsupported_by_arrow_is_rejected_even_outside_the_request(
@@ -138,7 +142,7 @@ def test_a_column_unsupported_by_arrow_is_rejected_even_outside_the_request(
     """The column passes through the function's tasks nevertheless."""
     wide = df.selectExpr("*", f"{column} as c")
     for form in (enrich_batch, enrich):
-        with pytest.raises(InvalidPlanError, match=f"the DataFrame has {told} which Arrow does not carry"):
+        with pytest.raises(InvalidPlanError, match=f"the DataFrame has {told} which Arrow does not support"):
             form(wide, fine, output="x long", input_cols="id")
 
 
@@ -146,7 +150,7 @@ def test_options_unsupported_by_the_lazy_form_are_rejected(spark: SparkSession, 
     """Dead letters and max_failure_ratio need a settled batch, and enrich_batch needs a batch."""
     with pytest.raises(InvalidPlanError, match=r"dead_letter.*use enrich_batch"):
         enrich(df, fine, output="x long", on_failure="dead_letter")
-    with pytest.raises(InvalidPlanError, match="max_failure_ratio is of a whole batch"):
+    with pytest.raises(InvalidPlanError, match="max_failure_ratio applies to a whole batch"):
         enrich(df, fine, output="x long", max_failure_ratio=0.1, on_failure="null")
     streaming = spark.readStream.format("rate").load()
     with pytest.raises(InvalidPlanError, match="use enrich for a streaming DataFrame"):

@@ -264,8 +264,8 @@ def test_a_replay_with_answers_of_another_definition_is_logged(
 
     finish(stream(spark, source, tmp_path / "checkpoint", process))
     (said,) = [one for one in caplog.messages if "another definition" in one]
-    assert "holds 9 answers of batch 1" in said
-    assert "all its rows are called" in said
+    assert "contains 9 answers for batch 1" in said
+    assert "all rows are called" in said
 
 
 def test_answers_are_cleared_if_the_failure_was_caught_and_the_batch_committed(

@@ -1,1 +1,1 @@
-"""What the user calls: options, schema and requests, checked on the driver before a task runs."""
+"""Public functions of enrichment: options, schema and requests, checked on the driver before a task runs."""

@@ -1,4 +1,7 @@
-"""Spark's types as Arrow's. PySpark has this, too, but not for others, and differently in each version."""
+"""Conversion of Spark types to Arrow types.
+
+PySpark's own conversion is not public and differs between Spark versions.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pyspark.sql import types as spark
 
 __all__ = ["PLAIN", "arrow_schema"]
 
-#: Those that every Spark and Arrow have, by their class, but for decimals and what is nested.
+#: Types that every supported Spark and Arrow version has, by class; decimals and nested types are converted in `_type`.
 PLAIN: dict[type, pa.DataType] = {
     spark.BooleanType: pa.bool_(),
     spark.ByteType: pa.int8(),
@@ -29,10 +32,10 @@ PLAIN: dict[type, pa.DataType] = {
 
 
 def arrow_schema(schema: spark.StructType) -> pa.Schema:
-    """The schema as ``mapInArrow`` wants to have it.
+    """Return the Arrow schema of the answers that ``mapInArrow`` returns to Spark.
 
     Raises:
-        TypeError: a type that is not supported; the message names it, and those that are.
+        TypeError: when a type is not supported; the message names the type and the supported types.
     """
     return pa.schema([_field(field.name, field.dataType, field.nullable) for field in schema.fields])
 
@@ -52,9 +55,9 @@ def _type(kind: Any) -> pa.DataType:
         return pa.struct([_field(part.name, part.dataType, part.nullable) for part in kind.fields])
     plain = PLAIN.get(type(kind))
     if plain is None:
-        # Newer Sparks have more, which not every one that is supported can hand to Arrow.
+        # Newer Spark versions have more types, but not every supported version can convert them to Arrow.
         allowed = ", ".join(["decimals", *sorted(one().simpleString() for one in PLAIN)])
         raise TypeError(
-            f"{kind.simpleString()} is not allowed; allowed are {allowed}, and arrays, maps and structs of these"
+            f"type {kind.simpleString()} is not supported; allowed: {allowed}, and arrays, maps and structs of these"
         )
     return plain

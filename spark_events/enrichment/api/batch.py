@@ -1,4 +1,4 @@
-"""One batch, settled: every call has been made and answered, or the batch fails."""
+"""Execution of one batch: every call is made and answered, or the batch fails."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 _LOG = logging.getLogger(__name__)
-_TROUBLES_TOLD = 10
+_MAX_PROBLEMS_LOGGED = 10
 
 
 def run(
@@ -49,13 +49,14 @@ def run(
     *,
     tell_workers: bool = True,
 ) -> tuple[DataFrame, DataFrame | None]:
-    """Makes all calls, and waits.
+    """Make all calls of a batch and wait for their answers.
 
     Returns:
-        The rows with their answers, and with ``on_failure="dead_letter"`` those without.
+        The rows with their answers and, with ``on_failure="dead_letter"``, a second DataFrame with the rows that have
+        no answer.
 
     Raises:
-        EnrichmentError: rows have no answer, and the plan says that the batch fails then.
+        EnrichmentError: when rows have no answer and the plan says that the batch fails then.
     """
     df, plan = request.df, request.plan
     name = name_of(plan.fn)
@@ -66,7 +67,7 @@ def run(
         _clear_older(replay)
         check_definition(replay, batch, request.definition().answers)
         warn_of_other_definitions(replay, batch)
-        # However this ends: who catches the error has the batch committed all the same.
+        # Registered before the calls: if the caller catches the error, Spark commits the batch all the same.
         held.add(batch, None, functools.partial(clear, replay))
     started = time.monotonic()
     with batch_channel(df, wanted=tell_workers) as channel:
@@ -103,16 +104,18 @@ def _store(request: Request, batch: MicroBatch, root: Any, version: Any) -> Repl
     if root is None:
         return None
     if not isinstance(root, str | os.PathLike):
-        raise InvalidPlanError(f"replay_store is {root!r}; allowed: the address of a folder that all executors reach")
+        raise InvalidPlanError(
+            f"replay_store is {root!r}; allowed: the address of a folder that all executors can reach"
+        )
     if not (root := os.fspath(root)):
-        raise InvalidPlanError("replay_store is empty; allowed: the address of a folder that all executors reach")
+        raise InvalidPlanError("replay_store is empty; allowed: the address of a folder that all executors can reach")
     if not batch.query or batch.batch is None:
         raise InvalidPlanError(
-            "replay_store keeps answers by query and batch: outside of a stream, give query and batch_id"
+            "replay_store needs the query and batch of its answers: outside of a stream, pass query and batch_id"
         )
     if not isinstance(version, str) or not version:
-        raise InvalidPlanError(f"replay_version is {version!r}; allowed: a text, as '1'")
-    # A function that cannot be sent is the clearer error.
+        raise InvalidPlanError(f"replay_version is {version!r}; allowed: a non-empty string, such as '1'")
+    # Pickle first: its error message is clearer than the errors of the checks below.
     pickled(request.plan)
     check_store(root, shared=not is_connect(request.df) and is_local(request.df))
     plan, schema = request.plan, request.df.schema
@@ -126,24 +129,30 @@ def _clear_older(replay: ReplayStore) -> None:
     try:
         clear_older(replay)
     except Exception as error:
-        # They are in nobody's way, and the next batch tries again.
-        _LOG.warning("answers of earlier batches are still in the replay store %s: %s", replay.root, error)
+        # Old answers do no harm, and the next batch tries to delete them again.
+        _LOG.warning(
+            "replay store %s: deleting the answers of earlier batches failed (%s); the next batch retries",
+            replay.root, error,
+        )  # fmt: skip
 
 
 def _warn(reports: list[PartitionReport]) -> None:
     numbers = merged([dict(report.statistics) for report in reports])
     for key, rows in numbers["hot_keys"].items():
-        _LOG.warning("hot key %s: %s rows in one batch, called one after the other", key, f"{rows:,}")
+        _LOG.warning("hot key %s: %s rows in one batch; their calls ran one after another", key, f"{rows:,}")
     for where, seconds in numbers["blocked"].items():
-        _LOG.warning("the loop was blocked for %.1f s, and with it all calls of its worker, at %s", seconds, where)
+        _LOG.warning(
+            "user code blocked a worker's event loop for %.1f s, which delayed all its calls; use async calls at %s",
+            seconds, where,
+        )  # fmt: skip
     for trouble in _few(dict.fromkeys(trouble for report in reports for trouble in report.troubles)):
         _LOG.warning("%s", trouble)
     if numbers["abandoned"]:
-        _LOG.warning("%s calls did not end when they were cancelled", f"{numbers['abandoned']:,}")
+        _LOG.warning("%s calls did not end after cancellation and were abandoned", f"{numbers['abandoned']:,}")
 
 
 def _few(troubles: Iterable[str]) -> list[str]:
-    """Of a store that nobody reaches, every task has something to tell."""
-    told = list(troubles)
-    more = len(told) - _TROUBLES_TOLD
-    return told if more <= 0 else [*told[:_TROUBLES_TOLD], f"and {more:,} more of this kind"]
+    """Return the first problems and a count of the rest: an unreachable store causes one problem per task."""
+    texts = list(troubles)
+    more = len(texts) - _MAX_PROBLEMS_LOGGED
+    return texts if more <= 0 else [*texts[:_MAX_PROBLEMS_LOGGED], f"{more:,} more problems of this batch not logged"]

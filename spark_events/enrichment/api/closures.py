@@ -1,4 +1,4 @@
-"""The user's functions as bytes for the executors, and whether they can be made so: found out before any task runs."""
+"""Pickling of the user's functions for the executors, checked on the driver before any task runs."""
 
 from __future__ import annotations
 
@@ -21,36 +21,37 @@ __all__ = ["definition_of", "pickled"]
 
 
 def pickled(plan: Plan) -> bytes:
-    """The plan, with its functions by value where executors cannot import them.
+    """Return the pickled plan; functions that executors cannot import are pickled by value.
 
     Raises:
-        InvalidPlanError: a function, or something it holds, cannot be pickled; the resource uses an accumulator.
+        InvalidPlanError: when a function, or an object that it references, cannot be pickled, or when the resource uses
+            an accumulator.
     """
     for name, part in _parts(plan).items():
         if ACCUMULATOR in _dumped(name, part) and name == "resource":
             raise InvalidPlanError(
                 f"resource {name_of(part)} uses an accumulator: Spark reads accumulators when a task ends, and a "
-                "resource outlives its task, so counts would be lost; use the accumulator in fn"
+                "resource outlives its task, so its counts would be lost; use the accumulator in fn"
             )
     return _dumped("the plan", plan)
 
 
 def definition_of(plan: Plan, output: Output, schema: StructType, input_cols: Sequence[str]) -> Definition:
-    """What a worker process may use again, by what it is made of.
+    """Return digests that tell a worker process which cached answers and resources this enrichment may reuse.
 
     Args:
-        plan: with the functions.
-        output: what they answer.
-        schema: of the DataFrame.
-        input_cols: what the function gets of it.
+        plan: the plan with the user's functions.
+        output: the columns of the answers.
+        schema: the schema of the DataFrame.
+        input_cols: the columns that the function receives.
     """
     parts = _parts(plan)
     resource = "" if plan.resource is None else hashlib.sha256(_dumped("resource", parts["resource"])).hexdigest()
-    # One function may call several services; the resource tells them apart.
+    # One function may call several services; their resources distinguish the calls.
     calls = hashlib.sha256(_dumped("fn", plan.fn) + output.serialised() + resource.encode()).hexdigest()
-    # What an earlier version of the program took for an answer, this one may not.
+    # A changed Retry.on_result may reject an answer that an earlier version of the program accepted and cached.
     again = _dumped("Retry.on_result", parts["Retry.on_result"]).hex() if "Retry.on_result" in parts else ""
-    # The function's columns even with coalesce_by: with others, it gives other answers to the same request.
+    # The function's columns count even with coalesce_by: with other columns it may answer the same request differently.
     asked = [calls, again, typed(schema, input_cols), typed(schema, plan.coalesce_by or ())]
     answers = hashlib.sha256(repr(asked).encode()).hexdigest()
     return Definition(calls, answers, resource, uuid.uuid4().hex)
@@ -75,13 +76,13 @@ def _dumped(name: str, part: Any) -> bytes:
     except Exception as refusal:
         which = f" {name_of(part)}" if callable(part) else ""
         raise InvalidPlanError(
-            f"{name}{which} cannot be sent to the executors: {_held_by(part)}{refusal}. Open clients and the like in "
-            "resource, a function that runs on the executors"
+            f"{name}{which} cannot be pickled for the executors: {_held_by(part)}{refusal}. Open clients and "
+            "connections in resource, a function that runs on the executors"
         ) from None
 
 
 def _held_by(part: Any) -> str:
-    """Which variable of a function is the one that cannot be sent."""
+    """Return a message part that names the variable of a function that cannot be pickled, or ""."""
     from pyspark import cloudpickle
 
     code = getattr(part, "__code__", None)

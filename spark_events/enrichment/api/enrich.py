@@ -1,4 +1,4 @@
-"""The two ways to ask for an enrichment: of a DataFrame, lazily; of a micro-batch, settled."""
+"""Entry points of enrichment: ``enrich`` (any DataFrame, lazy) and ``enrich_batch`` (one micro-batch, settled)."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ def enrich(
     tell_workers: bool = True,
     **options: Unpack[Options],
 ) -> DataFrame:
-    """Calls an async function for every row when the DataFrame is computed, and adds what it returns.
+    """Add columns with the answers of an async function, called for every row when the DataFrame is computed.
 
-    Lazy, as every transformation: computed twice, it calls twice, and a row that fails makes Spark run its task again,
-    up to ``spark.task.maxFailures`` times in all (in local mode once). :func:`enrich_batch` does neither. For
-    ``DataFrame.transform``, and for streams without ``foreachBatch``. The idea is Flink's stateless ordered async I/O
-    (FLINK-38605).
+    Lazy, like every transformation: if Spark computes the DataFrame twice, every call is made twice. If a row fails,
+    Spark retries its task, up to ``spark.task.maxFailures`` attempts in total (one attempt in local mode).
+    :func:`enrich_batch` avoids both. Use this function with ``DataFrame.transform`` and for streams without
+    ``foreachBatch``. The idea is Flink's stateless ordered async I/O (FLINK-38605).
 
     Args:
-        df: batch or streaming, classic or Connect.
+        df: a batch or streaming DataFrame, of a classic or Connect session.
         fn: ``async def fn(row)`` or ``fn(row, ctx)``; returns a mapping with the output's columns.
-        output: the columns to be added, as ``"country string, risk double not null"`` or a ``StructType``.
-        input_cols: the columns that the function gets; the others stay Arrow. Default: all.
-        sort_within_key: with ``key``: the order of the rows of one key, where they must be brought together.
-        failure_column: its name, with ``on_failure="column"``.
-        idempotency_cols: the columns that tell one row from another, for ``ctx.idempotency_key``. Default: all.
-        concurrent_tasks: how many tasks share ``rate_limit``, where Spark does not tell.
-        tell_workers: the driver opens a port, over which tasks hear when their stage has ended (the query was stopped,
-            the job was cancelled). Without it, and with Connect, tasks go on calling until Spark kills them.
-        options: as in :class:`~spark_events.enrichment.plan.Plan`.
+        output: the columns to add, such as ``"country string, risk double not null"``, or a ``StructType``.
+        input_cols: the columns that the function receives; the other columns stay in Arrow format. Default: all.
+        sort_within_key: with ``key``: the order of the rows of one key, required if the rows must be shuffled.
+        failure_column: the name of the column for failures, with ``on_failure="column"``.
+        idempotency_cols: the columns that identify a row, for ``ctx.idempotency_key``. Default: all.
+        concurrent_tasks: the number of tasks that share ``rate_limit``; required if Spark does not report it.
+        tell_workers: open a port on the driver that notifies tasks when their stage has ended (the query was stopped or
+            the job was cancelled). Without it, and with Connect, tasks continue to call until Spark kills them.
+        options: the fields of :class:`~spark_events.enrichment.plan.Plan`.
 
     Raises:
-        InvalidPlanError: what was asked for cannot be.
-        MissingExtraError: pyarrow or pandas is not installed.
+        InvalidPlanError: when an argument or a combination of arguments is invalid.
+        MissingExtraError: when pyarrow or pandas is not installed.
     """
     check_libraries()
     from spark_events.enrichment.api.request import Request, mapped
@@ -64,9 +64,9 @@ def enrich(
         df, fn, output, input_cols, sort_within_key, failure_column, idempotency_cols, concurrent_tasks, options
     )
     if request.plan.on_failure == "dead_letter":
-        raise InvalidPlanError("on_failure='dead_letter' makes a second DataFrame: use enrich_batch, or 'column'")
+        raise InvalidPlanError("on_failure='dead_letter' returns a second DataFrame: use enrich_batch, or 'column'")
     if request.plan.max_failure_ratio is not None:
-        raise InvalidPlanError("max_failure_ratio is of a whole batch, which only enrich_batch sees")
+        raise InvalidPlanError("max_failure_ratio applies to a whole batch: use enrich_batch")
     channel = lazy_channel_address(df, wanted=tell_workers)
     return mapped(request, request.task(scope=None, settles=False, channel=channel))
 
@@ -139,38 +139,40 @@ def enrich_batch(
     tell_workers: bool = True,
     **options: Unpack[BatchOptions],
 ) -> DataFrame | tuple[DataFrame, DataFrame]:
-    """Calls an async function for every row, now, and waits until every call has been answered.
+    """Call an async function for every row now, and wait until every call is answered.
 
-    What it returns is settled: it may be used any number of times, and no call is made again. In ``foreachBatch`` the
-    micro-batch is thus committed only after its last call. What is stored meanwhile is released at the query's next
-    batch and at its end. The idea is Flink's stateless ordered async I/O (FLINK-38605), taken to Spark.
+    The result is settled: you may use it any number of times, and no call is repeated. In ``foreachBatch``, Spark
+    therefore commits the micro-batch only after its last call. The stored result is released at the query's next batch
+    and when the query ends. The idea is Flink's stateless ordered async I/O (FLINK-38605).
 
     Args:
-        df: a batch DataFrame: what ``foreachBatch`` gave, or something made of it.
-        fn: as in :func:`enrich`, like the arguments that are not named here.
-        on_failure: of rows whose attempts are exhausted. ``fail``: the batch fails. ``null``: their answers are null.
-            ``column``: that, and ``failure_column`` says why. ``dead_letter``: they are in a second DataFrame.
-        storage: where the result is kept: ``local`` on its executors, memory first; ``replicated`` on two of them each
-            (Spark 4); ``reliable`` in the checkpoint directory (slower; survives every executor).
-        replay_store: the address of a folder that all executors reach: answers of a batch that fails are kept there,
-            and its replay makes the calls that are missing. Default: none.
-        replay_version: part of the key of stored answers. The code of ``fn`` is not: give another version when ``fn``
-            answers differently, or its replay uses answers of the code before.
-        batch_id: as ``foreachBatch`` gave it; needed there with Connect, in threads that inherit nothing of Spark's,
-            and with ``replay_store`` outside of a stream.
-        query: a name that stays the same over restarts; needed wherever ``batch_id`` is.
-        tell_workers: whether the driver opens a port while the batch runs, over which its tasks hear at once when it is
-            given up. Without, and with Connect, they go on calling until Spark kills them, two to four seconds; with
-            Connect on Spark 4.0, where Spark does not, to the batch's end.
+        df: a batch DataFrame: the DataFrame of ``foreachBatch``, or one derived from it.
+        fn: as in :func:`enrich`, like the arguments that are not listed here.
+        on_failure: treatment of rows whose attempts are exhausted. ``fail``: the batch fails. ``null``: their answers
+            are null. ``column``: their answers are null and ``failure_column`` contains the reason. ``dead_letter``:
+            they are returned in a second DataFrame.
+        storage: where the result is stored: ``local`` on its executors, in memory first; ``replicated`` on two
+            executors for each partition (Spark 4); ``reliable`` in the checkpoint directory (slower; survives the loss
+            of every executor).
+        replay_store: the address of a folder that all executors reach. Answers of a failed batch are stored there, and
+            its replay makes only the missing calls. Default: none.
+        replay_version: part of the key of stored answers. The code of ``fn`` is not part of it: if ``fn`` changes its
+            answers, change the version, or a replay uses the answers of the earlier code.
+        batch_id: the number that ``foreachBatch`` passed; required there with Connect and in threads that do not
+            inherit Spark's local properties, and with ``replay_store`` outside of a stream.
+        query: a name that stays the same over restarts; required whenever ``batch_id`` is.
+        tell_workers: open a port on the driver while the batch runs; it notifies the tasks at once when the batch is
+            abandoned. Without it, and with Connect, tasks continue to call until Spark kills them after two to four
+            seconds; Connect on Spark 4.0 does not kill them, so they continue to the end of the batch.
 
     Returns:
-        The DataFrame with the answers, in the order of ``df``; with ``on_failure="dead_letter"`` a second one, with the
-        rows that have none.
+        The DataFrame with the answers, in the order of ``df``; with ``on_failure="dead_letter"`` also a second
+        DataFrame with the rows that have no answer.
 
     Raises:
-        EnrichmentError: rows have no answer: how many of how many, and why.
-        InvalidPlanError: what was asked for cannot be.
-        MissingExtraError: pyarrow or pandas is not installed.
+        EnrichmentError: when rows have no answer; the message gives their number, the total and the reasons.
+        InvalidPlanError: when an argument or a combination of arguments is invalid.
+        MissingExtraError: when pyarrow or pandas is not installed.
     """
     check_libraries()
     from spark_events.enrichment.api.batch import run
@@ -180,7 +182,8 @@ def enrich_batch(
 
     if df.isStreaming:
         raise InvalidPlanError(
-            "enrich_batch is for a batch, as foreachBatch gives it; use enrich for a streaming DataFrame"
+            "enrich_batch accepts batch DataFrames only, as foreachBatch passes them; use enrich for a streaming "
+            "DataFrame"
         )
     check_storage(df, storage)
     _check_flag("tell_workers", tell_workers)

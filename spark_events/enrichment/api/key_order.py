@@ -1,4 +1,4 @@
-"""Rows of equal keys in one partition and in order, where their calls must be made one after the other."""
+"""Placement of rows with equal keys in one partition and in order, so that their calls run one after another."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 __all__ = ["arranged"]
 
-#: Shuffles that were asked for by columns: when Spark adapts the plan it merges their partitions, and never splits one.
-#: It splits those of a rebalance, and those of a join whose keys are skewed.
+#: Shuffles requested by columns: adaptive execution merges their partitions but never splits one. It does split the
+#: partitions of a rebalance and of a join with skewed keys.
 _NEVER_SPLIT = ("REPARTITION_BY_COL", "REPARTITION_BY_NUM")
 
 
 def arranged(
     df: DataFrame, key: Sequence[str] | None, sort_within_key: str | Column | Sequence[str | Column] | None
 ) -> DataFrame:
-    """The DataFrame itself where equal keys are in one partition already, else one that is so.
+    """Return a DataFrame whose rows with equal keys share a partition: ``df`` itself if they already do.
 
-    A shuffle loses the order in which rows came, so the caller must say by what it is restored. Rows are sorted by that
-    alone and not by key: rows of different keys then alternate, and are called at the same time.
+    A shuffle loses the order of the rows, so the caller must name the columns that restore it. Rows are sorted by these
+    columns only, not by key: rows of different keys then alternate, and their calls run concurrently.
 
     Raises:
-        InvalidPlanError: ``sort_within_key`` is missing, or given without ``key``, or cannot be done.
+        InvalidPlanError: when ``sort_within_key`` is missing, is given without ``key``, or cannot be applied.
     """
     if key is None:
         if sort_within_key is not None:
-            raise InvalidPlanError("sort_within_key is given without key: give both, or neither")
+            raise InvalidPlanError("sort_within_key is set without key: set both, or neither")
         return df
     columns = existing(df, "key", key)
     together = _are_together(df, columns)
@@ -41,8 +41,8 @@ def arranged(
         if together:
             return df
         raise InvalidPlanError(
-            f"key={list(columns)!r}: rows with equal keys may be in different partitions. To be brought "
-            "together they are shuffled, which loses their order: give sort_within_key, the columns that restore it"
+            f"key={list(columns)!r}: rows with equal keys may be in different partitions. A shuffle would "
+            "gather them but lose their order: give sort_within_key, the columns that restore the order"
         )
     sort: list[Any] = (
         [sort_within_key] if isinstance(sort_within_key, str) or not isinstance(sort_within_key, Sequence)
@@ -50,7 +50,7 @@ def arranged(
     )  # fmt: skip
     by = [quoted(*existing(df, "sort_within_key", [one])) if isinstance(one, str) else one for one in sort]
     if not by:
-        raise InvalidPlanError("sort_within_key is empty; allowed: a column, or several")
+        raise InvalidPlanError("sort_within_key is empty; allowed: one or more columns")
     if df.isStreaming:
         raise InvalidPlanError("Spark cannot sort a streaming DataFrame: use key with enrich_batch, in foreachBatch")
     gathered = df if together else df.repartition(*(quoted(column) for column in columns))
@@ -74,19 +74,20 @@ def _are_together(df: DataFrame, columns: Sequence[str]) -> bool:
     hashed = [expressions.apply(place) for place in range(expressions.size())]
     if not all(one.getClass().getSimpleName() == "AttributeReference" for one in hashed):
         return False
-    # Not by their names: what a Python function makes has new columns, and Spark says of it how the old ones lay.
+    # Compared by expression ids, not by names: the output of a Python function has new columns, and Spark tracks which
+    # original columns they are.
     attributes = plan.output()
     output = [attributes.apply(place) for place in range(attributes.size())]
     key = {one.exprId().id() for one in output if one.name() in columns}
-    # By some of the key's columns is enough: rows that are equal in all are equal in these.
+    # A subset of the key's columns is enough: rows with equal keys are also equal in the subset.
     return {one.exprId().id() for one in hashed} <= key
 
 
 def _stays_together(plan: Any) -> bool:
-    """Whether rows come straight from a shuffle that keeps its partitions whole.
+    """Return whether rows come directly from a shuffle that keeps its partitions whole.
 
-    The plan is Spark's before shuffles are added to it, and before it is adapted. So nothing on the way may demand a
-    distribution: Spark might shuffle for it once more, by other columns.
+    The plan is Spark's plan before Spark adds shuffles and before adaptive execution. So no node on the path may
+    require a distribution, because Spark might add another shuffle by other columns for it.
     """
     while True:
         kind = plan.getClass().getSimpleName()

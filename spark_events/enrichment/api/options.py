@@ -1,4 +1,4 @@
-"""What may be said of an enrichment, and how it becomes a plan for a DataFrame."""
+"""Options of an enrichment, and their conversion to a plan for a DataFrame."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchOptions", "Options", "check_libraries", "plan_of"]
 
-#: What both forms have as arguments of their own, and what only a whole batch has.
+#: Named arguments of both functions (`_NAMED`), and options that only `enrich_batch` accepts (`_OF_A_BATCH`).
 _NAMED = (
     "output",
     "input_cols",
@@ -32,7 +32,7 @@ _OF_A_BATCH = frozenset({"storage", "replay_store", "replay_version", "batch_id"
 
 
 class BatchOptions(TypedDict, total=False):
-    """What both forms take besides their own arguments: see :class:`Plan` for the meaning."""
+    """Options that ``enrich`` and ``enrich_batch`` share: :class:`Plan` documents each of them."""
 
     resource: Callable[[], AbstractAsyncContextManager[Any]] | None
     max_in_flight: int
@@ -51,24 +51,22 @@ class BatchOptions(TypedDict, total=False):
 
 
 class Options(BatchOptions, total=False):
-    """The same, and what :func:`enrich_batch` has as an argument of its own."""
+    """The shared options and ``on_failure``, which :func:`enrich_batch` declares as a named argument."""
 
     on_failure: OnFailure
 
 
 def plan_of(df: DataFrame, fn: Any, options: Options) -> Plan:
-    """The plan, with columns by the names that the DataFrame has for them.
+    """Return the plan, with column names spelled as in the DataFrame.
 
     Raises:
-        InvalidPlanError: an option that there is not, a value that cannot be, a column that is not there.
+        InvalidPlanError: when an option is unknown, a value is invalid, or a column does not exist.
     """
     allowed = {field.name for field in dataclasses.fields(Plan) if field.name != "fn"}
     unknown = [name for name in options if name not in allowed]
     if unknown:
         both, of_a_batch = ", ".join(sorted({*allowed, *_NAMED} - _OF_A_BATCH)), ", ".join(sorted(_OF_A_BATCH))
-        raise InvalidPlanError(
-            f"there is no option {unknown[0]!r}; allowed: {both}; with enrich_batch also: {of_a_batch}"
-        )
+        raise InvalidPlanError(f"unknown option {unknown[0]!r}; allowed: {both}; with enrich_batch also: {of_a_batch}")
     _check_names(df)
     plan = Plan(fn, **options)  # type: ignore[arg-type]  # names become tuples there
     found: dict[str, Any] = {}
@@ -79,25 +77,25 @@ def plan_of(df: DataFrame, fn: Any, options: Options) -> Plan:
 
 
 def _check_names(df: DataFrame) -> None:
-    """That each column can be told from the others by its name, as Spark reads names."""
+    """Check that Spark can distinguish the DataFrame's columns by name."""
     twice = sorted({name for name in df.columns if df.columns.count(name) > 1})
     if twice:
-        raise InvalidPlanError(f"the DataFrame has several columns {twice[0]!r}: rename one")
+        raise InvalidPlanError(f"the DataFrame has several columns named {twice[0]!r}: rename all but one")
     seen: dict[str, str] = {}
     for name in df.columns:
         twin = seen.setdefault(name.lower(), name)
         if twin != name and str(df.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() != "true":
             raise InvalidPlanError(
-                f"the DataFrame has columns {twin!r} and {name!r}, which are one name to Spark: rename one, or set "
-                "spark.sql.caseSensitive"
+                f"the DataFrame has columns {twin!r} and {name!r}, whose names are equal to Spark: rename one, or set "
+                "spark.sql.caseSensitive to true"
             )
 
 
 def check_libraries() -> None:
-    """That the driver has what ``mapInArrow`` insists on.
+    """Check that the libraries that ``mapInArrow`` requires are installed on the driver.
 
     Raises:
-        MissingExtraError: it has not.
+        MissingExtraError: when pyarrow or pandas is not installed.
     """
     for library in ("pyarrow", "pandas"):
         if importlib.util.find_spec(library) is None:

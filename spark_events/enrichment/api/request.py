@@ -1,4 +1,4 @@
-"""From what was asked for to the DataFrame that does it, not yet computed."""
+"""Conversion of the caller's arguments to the enriched DataFrame, not yet computed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = ["Request", "mapped"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked for, checked, and the DataFrame in the order in which it will be called."""
+    """Validated arguments of one enrichment, with the DataFrame arranged in call order."""
 
     df: DataFrame
     plan: Plan
@@ -63,15 +63,15 @@ class Request:
         concurrent_tasks: int | None,
         options: Options,
     ) -> Request:
-        """Checks everything that can be checked before a task runs.
+        """Validate the arguments as far as possible before a task runs.
 
         Raises:
-            InvalidPlanError: what was asked for cannot be.
+            InvalidPlanError: when an argument or a combination of arguments is invalid.
         """
         plan = plan_of(df, fn, options)
         takes_column = plan.on_failure in ("column", "dead_letter")
         if not df.columns:
-            raise InvalidPlanError("the DataFrame has no columns, so Spark passes none of its rows on: give it one")
+            raise InvalidPlanError("the DataFrame has no columns, so Spark passes no rows to fn: add a column")
         check_carried(df)
         if takes_column:
             check_failure_column(df, failure_column)
@@ -88,7 +88,7 @@ class Request:
         return cls(ordered, plan, made, inputs, identity, failure_column, rate)
 
     def definition(self) -> Definition:
-        """Return what of a worker process this enrichment may use again."""
+        """Return the digests that identify the cached answers and resources that this enrichment may reuse."""
         return definition_of(self.plan, self.output, self.df.schema, self.input_cols)
 
     def task(
@@ -99,7 +99,7 @@ class Request:
         replay: ReplayStore | None = None,
         channel: ChannelAddress | None = None,
     ) -> Task:
-        """What the executors do."""
+        """Return the task that the executors run."""
         with_column = not settles and self.plan.on_failure == "column"
         return Task(
             pickled=pickled(self.plan),
@@ -118,11 +118,12 @@ class Request:
 
 
 def mapped(request: Request, task: Task) -> DataFrame:
-    """The DataFrame with the answers, and with what the task adds besides."""
+    """Return the DataFrame with the columns of the answers and, if requested, of failures and reports."""
     from pyspark.sql.pandas.types import from_arrow_type
     from pyspark.sql.types import BinaryType, StructField, StructType
 
-    # A row that has failed has nulls, so to Spark no column of the answers is NOT NULL; it is checked all the same.
+    # A failed row has null answers, so no answer column is NOT NULL in Spark's schema; the worker still checks NOT
+    # NULL.
     answers = [StructField(field.name, field.dataType, True, field.metadata) for field in request.output.spark.fields]
     fields = [*request.df.schema.fields, *answers]
     failure = from_arrow_type(FAILURE_TYPE)
@@ -139,5 +140,8 @@ def mapped(request: Request, task: Task) -> DataFrame:
 
 
 def _is_awkward(df: DataFrame) -> bool:
-    """Whether ``mapInArrow`` would not find a column: it takes their names for expressions, and does not quote them."""
+    """Return whether a column name contains "." or a backtick.
+
+    ``mapInArrow`` parses names as expressions without quoting them, so it would not find such a column.
+    """
     return any("." in name or "`" in name for name in df.columns)

@@ -1,4 +1,4 @@
-"""What an enrichment adds to a DataFrame, checked on the driver before anything runs."""
+"""Columns that an enrichment adds to a DataFrame, checked on the driver before any task runs."""
 
 from __future__ import annotations
 
@@ -18,128 +18,127 @@ __all__ = [
 ]  # fmt: skip
 
 
-#: Of text that is equal where its bytes are, which is all there is before Spark 4.
+#: The collation that compares text by its bytes, the only one before Spark 4.
 _BY_BYTES = "UTF8_BINARY"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Output:
-    """The columns of the answers, as Spark and as Arrow know them."""
+    """The columns of the answers, as a Spark schema and as an Arrow schema."""
 
     spark: StructType
     arrow: pa.Schema
 
     @property
     def names(self) -> list[str]:
-        """In order."""
+        """Column names, in order."""
         return list(self.spark.names)
 
     def serialised(self) -> bytes:
-        """The Arrow schema, for another version of pyarrow to read."""
+        """Return the Arrow schema in a form that other pyarrow versions can read."""
         return bytes(self.arrow.serialize())
 
 
 def output_of(df: DataFrame, output: Any, reserved: Sequence[str] = (), failure_column: str = "") -> Output:
-    """The columns that the answers make.
+    """Return the columns of the answers.
 
     Args:
-        df: what they are added to.
-        output: as ``"country string, risk double not null"``, or a ``StructType``.
-        reserved: other columns that will be added.
-        failure_column: the one for failures, where there will be one.
+        df: the DataFrame that receives the columns.
+        output: column definitions such as ``"country string, risk double not null"``, or a ``StructType``.
+        reserved: names of other columns that will be added.
+        failure_column: the name of the column for failures; "" if there is none.
 
     Raises:
-        InvalidPlanError: it cannot be read, is empty, or a name is there already.
+        InvalidPlanError: when ``output`` cannot be parsed, is empty, or contains a name that exists already.
     """
     from spark_events.enrichment.api.arrow_types import arrow_schema
 
     spark = _parsed(df, output)
     if not spark.fields:
-        raise InvalidPlanError("output is empty; allowed: columns as 'country string, risk double'")
+        raise InvalidPlanError("output is empty; allowed: column definitions such as 'country string, risk double'")
     taken = {name.lower(): name for name in df.columns}
     taken.update({name.lower(): name for name in reserved})
     for name in spark.names:
         if not name:
-            raise InvalidPlanError("output has a column '', which no answer can name; allowed: columns with a name")
+            raise InvalidPlanError("output has a column with an empty name; allowed: columns with a name")
         if failure_column and name.lower() == failure_column.lower():
             raise InvalidPlanError(
-                f"output has a column {name!r}, and failure_column is {failure_column!r}: name one of them differently"
+                f"output has a column {name!r}, but failure_column is {failure_column!r}: rename one of them"
             )
         if name.lower() in taken:
             raise InvalidPlanError(
-                f"output has a column {name!r}, and so has the DataFrame, {taken[name.lower()]!r}: name it "
-                "differently, or drop that column first"
+                f"output has a column {name!r}, but a column {taken[name.lower()]!r} exists already: rename the "
+                "output column, or drop the existing column first"
             )
         taken[name.lower()] = name
     for path, kind in _parts(spark):
         if _is_char(kind):
-            raise InvalidPlanError(f"output has {path!r} of the type {kind.simpleString()}; allowed for text: string")
+            raise InvalidPlanError(f"output has {path!r} of type {kind.simpleString()}; allowed for text: string")
         if twin := _twin(kind):
-            raise InvalidPlanError(f"output has {path!r}, a struct with several fields {twin!r}: name them differently")
+            raise InvalidPlanError(f"output has {path!r}, a struct with several fields named {twin!r}: rename them")
     try:
         arrow = arrow_schema(spark)
     except TypeError as unsupported:
-        raise InvalidPlanError(f"output cannot be: {unsupported}") from None
+        raise InvalidPlanError(f"output cannot be converted to Arrow: {unsupported}") from None
     return Output(spark, arrow)
 
 
 def check_carried(df: DataFrame) -> None:
-    """That Arrow carries all columns, for the others pass through the function's tasks with those that it gets.
+    """Check that Arrow supports the types of all columns, because every column passes through the tasks.
 
     Raises:
-        InvalidPlanError: it does not carry one, or something in it.
+        InvalidPlanError: when Arrow does not support the type of a column or of a nested field.
     """
     for path, kind in _parts(df.schema):
         if twin := _twin(kind):
-            reason = f"a struct with several fields {twin!r}"
+            reason = f"a struct with several fields named {twin!r}"
         elif _is_foreign(kind):
             reason = kind.simpleString()
         else:
             continue
         raise InvalidPlanError(
-            f"the DataFrame has {path!r}, {reason}, which Arrow does not carry; all columns go through it, not only "
-            "input_cols: cast that column to another type, or drop it, and join it to the result by a key where you "
-            "need it"
+            f"the DataFrame has {path!r}, {reason}, which Arrow does not support; all columns are converted to Arrow, "
+            "not only input_cols: cast that column to another type, or drop it and join it to the result by a key"
         )
 
 
 def check_failure_column(df: DataFrame, name: object) -> None:
-    """That the column for failures can be added.
+    """Check that the column for failures can be added.
 
     Raises:
-        InvalidPlanError: it has no name, or one that is there already; to Spark, in capitals or not.
+        InvalidPlanError: when the name is empty or exists already (compared without case, as Spark does).
     """
     if not isinstance(name, str) or not name:
-        raise InvalidPlanError(f"failure_column is {name!r}; allowed: the name of a column")
+        raise InvalidPlanError(f"failure_column is {name!r}; allowed: a non-empty column name")
     for column in df.columns:
         if column.lower() == name.lower():
             raise InvalidPlanError(
-                f"failure_column is {name!r}, and the DataFrame has a column {column!r} already: name it differently, "
+                f"failure_column is {name!r}, but the DataFrame has a column {column!r} already: choose another name, "
                 "or drop that column first"
             )
 
 
 def check_collation(df: DataFrame, name: str, columns: Iterable[str]) -> None:
-    """That values which are equal to Spark are equal here, too, where text is compared by its bytes.
+    """Check that Spark compares the text in these columns by its bytes, as the enrichment does.
 
     Raises:
-        InvalidPlanError: there is text with another collation in one of these columns.
+        InvalidPlanError: when one of these columns contains text with another collation.
     """
     for column in columns:
         for collation in _collations(df.schema[column].dataType):
             if collation != _BY_BYTES:
                 raise InvalidPlanError(
-                    f"{name} compares {column!r}, whose text has the collation {collation}: to Spark other texts are "
-                    f"equal than here; name a column that is made of it and has the collation {_BY_BYTES}, as "
-                    f"lower(text) collate {_BY_BYTES}"
+                    f"{name} compares {column!r} by its bytes, but Spark compares its text with the collation "
+                    f"{collation}: add a column derived from it with the collation {_BY_BYTES}, such as lower(text) "
+                    f"collate {_BY_BYTES}, and name that column"
                 )
 
 
 def existing(df: DataFrame, name: str, columns: Iterable[str] | None) -> tuple[str, ...]:
-    """Columns by the names that the DataFrame has for them; without any, all.
+    """Return columns spelled as in the DataFrame; all columns if ``columns`` is None.
 
     Raises:
-        InvalidPlanError: there is no such column, or there are several.
+        InvalidPlanError: when a column does not exist or its name is ambiguous.
     """
     present = df.columns
     wanted = present if columns is None else [columns] if isinstance(columns, str) else list(columns)
@@ -148,26 +147,26 @@ def existing(df: DataFrame, name: str, columns: Iterable[str] | None) -> tuple[s
         same = [one for one in present if one == column] or [one for one in present if one.lower() == column.lower()]
         if len(same) > 1:
             raise InvalidPlanError(
-                f"{name} names {column!r}, and the DataFrame has {len(same)} such columns: rename one"
+                f"{name} contains {column!r}, but the DataFrame has {len(same)} such columns: rename all but one"
             )
         if not same:
-            raise InvalidPlanError(f"{name} names {column!r}; the DataFrame has {', '.join(present)}")
+            raise InvalidPlanError(f"{name} contains {column!r}, which does not exist; allowed: {', '.join(present)}")
         found.append(same[0])
     return tuple(found)
 
 
 def typed(schema: StructType, columns: Iterable[str]) -> list[tuple[str, str]]:
-    """Columns with their types, as text that is the same in every process."""
+    """Return columns with their types, as text that is the same in every process."""
     return [(name, schema[name].dataType.json()) for name in columns]
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark reads it from text: a dot in it is no path, and a backtick no quote."""
+    """Quote a column name for Spark's parser, so that it reads a dot or backtick as part of the name."""
     return f"`{name.replace('`', '``')}`"
 
 
 def _parts(schema: StructType) -> Iterator[tuple[str, DataType]]:
-    """The types of all columns and of all that is below them, with their paths."""
+    """Yield the path and type of every column and of every nested field."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     left: list[tuple[str, DataType]] = [(field.name, field.dataType) for field in reversed(schema.fields)]
@@ -183,7 +182,7 @@ def _parts(schema: StructType) -> Iterator[tuple[str, DataType]]:
 
 
 def _twin(kind: DataType) -> str | None:
-    """The name that several fields of a struct have; in capitals it is another one, to Arrow."""
+    """Return a name that several fields of a struct share, or None; Arrow distinguishes case."""
     from pyspark.sql.types import StructType
 
     names = kind.names if isinstance(kind, StructType) else []
@@ -191,7 +190,7 @@ def _twin(kind: DataType) -> str | None:
 
 
 def _is_foreign(kind: DataType) -> bool:
-    """Whether this Spark has no type of Arrow's for it; which these are differs from one version to the next."""
+    """Return whether this Spark version cannot convert the type to Arrow."""
     from pyspark.sql.pandas.types import to_arrow_type
     from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType, UserDefinedType
 
@@ -199,7 +198,7 @@ def _is_foreign(kind: DataType) -> bool:
 
     if type(kind) in PLAIN or isinstance(kind, DecimalType):
         return False
-    # What is nested is looked at by itself, and what stands for another type is left to Spark.
+    # `_parts` yields nested types separately; Spark itself converts user-defined types.
     if isinstance(kind, (ArrayType, MapType, StructType, UserDefinedType)):
         return False
     try:
@@ -216,7 +215,7 @@ def _is_char(kind: DataType) -> bool:
 
 
 def _collations(kind: DataType) -> Iterator[str]:
-    """Of all text in it."""
+    """Yield the collations of all text in a type."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, ArrayType):
@@ -238,21 +237,24 @@ def _parsed(df: DataFrame, output: Any) -> StructType:
         return output
     if not isinstance(output, str) or not output.strip():
         raise InvalidPlanError(
-            f"output is {output!r}; allowed: columns as 'country string, risk double', or a StructType"
+            f"output is {output!r}; allowed: column definitions such as 'country string, risk double', or a StructType"
         )
     try:
-        # Spark's own parser, by a way that is open in classic and in Connect, in 3.5 and in 4.
+        # Creating an empty DataFrame calls Spark's own parser through public API that classic and Connect sessions of
+        # 3.5 and 4 share.
         return df.sparkSession.createDataFrame([], output).schema
     except Exception as wrong:
         if "char/varchar" in str(wrong):
-            # It has understood, and calls it an internal error.
-            raise InvalidPlanError(f"output is {output!r}, with a char or varchar; allowed for text: string") from None
-        raise InvalidPlanError(f"output is {output!r}, which Spark cannot read: {_reason(wrong)}") from None
+            # Spark parses char and varchar but then raises an internal error.
+            raise InvalidPlanError(
+                f"output is {output!r}, with type char or varchar; allowed for text: string"
+            ) from None
+        raise InvalidPlanError(f"output is {output!r}, which Spark cannot parse: {_reason(wrong)}") from None
 
 
 def _reason(wrong: Exception) -> str:
-    """The first line that is Spark's; before an exception that PySpark does not know, Py4J has one of its own."""
-    said = str(wrong).strip().splitlines() or [type(wrong).__name__]
-    if len(said) > 1 and said[0].startswith("An error occurred while calling "):
-        return said[1].lstrip(": ")
-    return said[0]
+    """Return the first line of Spark's own message, without Py4J's prefix line."""
+    message = str(wrong).strip().splitlines() or [type(wrong).__name__]
+    if len(message) > 1 and message[0].startswith("An error occurred while calling "):
+        return message[1].lstrip(": ")
+    return message[0]

@@ -1,8 +1,8 @@
-"""Runs an enrichment once and for all: the result is stored, and nothing can bring Spark to make it again.
+"""Storage of a settled batch: Spark stores the result and cannot compute it again.
 
-``localCheckpoint`` and not ``persist``: what is persisted is computed again when an executor is lost, or when a table
-that the plan reads is written to, and here that would mean to call again. A checkpoint has no plan to fall back on; a
-block of it that is lost with its executor fails the batch, which Spark then runs again, as any batch that failed.
+The storage is ``localCheckpoint`` and not ``persist``. Spark recomputes persisted data when an executor is lost or when
+a table that the plan reads is written, and a recomputation would repeat the calls. A checkpoint has no plan to
+recompute from: if a block is lost with its executor, the batch fails, and Spark runs the batch again.
 """
 
 from __future__ import annotations
@@ -26,22 +26,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Settled", "Storage", "check_storage", "settle"]
 
-#: Where a settled batch is kept: on its executors, on two of them each, or in the checkpoint directory.
+#: Where a settled batch is stored: on its executors, on two executors for each partition, or in the checkpoint
+#: directory.
 Storage = Literal["local", "replicated", "reliable"]
 _FIRST_WITH_LEVELS = (4, 0)
-#: A thread's property, of Spark's: what is checkpointed has those checkpoints written first that it is made of.
+#: Local property of a Spark thread: if "true", a checkpoint job first writes the marked checkpoints of its ancestors.
 _ANCESTORS_FIRST = "spark.checkpoint.checkpointAllMarkedAncestors"
 
 
-#: What Connect clients of this process refer to.
+#: Plans to which Connect clients of this process refer.
 _connected: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _leave_to_the_server() -> None:
-    """A program that ends without ``spark.stop()``, by an exception say, would hang for ever.
+    """Prevent a hang at interpreter exit without ``spark.stop()``, for example after an exception.
 
-    When such a reference goes, PySpark's client makes a call for which grpc starts a thread, and waits for it; while
-    the interpreter goes down, no thread starts any more. The server releases what a session held when that is over.
+    When such a plan is garbage-collected, PySpark's client makes a call for which grpc starts a thread, and waits for
+    it. No thread starts during interpreter shutdown, so the wait would never end. The server releases what a session
+    stored when the session ends.
     """
     for plan in list(_connected):
         plan._relation_id = None
@@ -54,9 +56,9 @@ class Settled:
     """A settled DataFrame.
 
     Attributes:
-        df: with the hidden column.
-        reports: one of each partition that had rows.
-        release: gives back what it takes; may be called more than once.
+        df: the DataFrame, including the hidden column.
+        reports: one report of each partition that had rows.
+        release: deletes the stored result; may be called more than once.
     """
 
     def __init__(self, df: DataFrame, release: Callable[[], None]) -> None:
@@ -66,36 +68,41 @@ class Settled:
 
 
 def check_storage(df: DataFrame, storage: Any) -> None:
-    """Before anything runs.
+    """Check the storage before any task runs.
 
     Raises:
-        InvalidPlanError: it is none of the three, or this Spark does not have it.
+        InvalidPlanError: when the storage is unknown, or this Spark or session does not support it.
     """
     if storage not in get_args(Storage):
         raise InvalidPlanError(f"storage is {storage!r}; allowed: {', '.join(map(repr, get_args(Storage)))}")
     if storage == "replicated" and _version(df) < _FIRST_WITH_LEVELS:
         raise InvalidPlanError("storage='replicated' needs Spark 4; with Spark 3.5 use 'local' or 'reliable'")
     if storage == "reliable" and is_connect(df):
-        raise InvalidPlanError("storage='reliable' is not there with Connect, whose clients cannot delete its files")
+        raise InvalidPlanError(
+            "storage='reliable' does not work with Connect, whose clients cannot delete its files; use another"
+        )
     if storage == "reliable" and df.sparkSession.sparkContext.getCheckpointDir() is None:
-        raise InvalidPlanError("storage='reliable' needs a folder: call spark.sparkContext.setCheckpointDir(...) first")
+        raise InvalidPlanError(
+            "storage='reliable' needs a checkpoint directory: call spark.sparkContext.setCheckpointDir(...)"
+        )
 
 
 def settle(lazy: DataFrame, storage: Storage, channel: DriverChannel | None = None) -> Settled:
-    """Runs every task of the enrichment, and waits.
+    """Run every task of the enrichment and wait for the result.
 
     Args:
         lazy: the enrichment.
-        storage: where its result is kept.
-        channel: to which its tasks are connected.
+        storage: where to store its result.
+        channel: the driver channel to which its tasks are connected.
 
     Raises:
-        Exception: what Spark raises when its job fails; nothing is kept then.
+        Exception: when Spark's job fails; the stored result is released.
     """
     settled = _stored(lazy, storage, channel)
     if storage == "reliable" or is_connect(lazy) or is_local(lazy):
         return settled
-    # One of the two is read, once, and kept: nobody is called for it, and it has no shuffle to be attempted anew for.
+    # Copy one of the two results. The copy makes no calls and has no shuffle, so Spark does not attempt its stage
+    # again.
     with _released_if_it_fails(settled):
         copies = 2 if storage == "replicated" else 1
         if not may_have_two_results(lazy.sparkSession, _rdd(settled.df), copies, settled.reports, channel):
@@ -110,18 +117,18 @@ def _stored(lazy: DataFrame, storage: Storage, channel: DriverChannel | None) ->
     settled = Settled(*_marked(lazy, storage, connect))
     with _released_if_it_fails(settled):
         if storage == "reliable":
-            _write(settled.df, _told(settled.df))
+            _write(settled.df, _reports_of(settled.df))
         elif connect or not is_local(lazy):
-            # When a job over it ends, Spark looks for blocks that were lost meanwhile with their executors, computes
-            # these again and cuts the plan off. So the reports are read by another job: after that.
-            # (`noop` and not `count`: Connect runs a query's own job in a way that leaves the plan uncut.)
+            # At the end of a job Spark looks for blocks that were lost with their executors, recomputes them and
+            # truncates the plan. So a second job reads the reports afterwards. (`noop` and not `count`: Connect runs a
+            # query's own job in a way that does not truncate the plan.)
             settled.df.write.format("noop").mode("overwrite").save()
         else:
-            channel = None  # the next job is the one that calls
+            channel = None  # the next job makes the calls
         if channel is not None:
-            # What is still at work would store another result of what is read now.
+            # A task that still runs could store another result in place of the one that is read now.
             channel.stop_all()
-        reports = (PartitionReport.from_bytes(row.report) for row in _told(settled.df).collect())
+        reports = (PartitionReport.from_bytes(row.report) for row in _reports_of(settled.df).collect())
         settled.reports = sorted(reports, key=lambda one: one.partition)
     return settled
 
@@ -136,8 +143,8 @@ def _released_if_it_fails(settled: Settled) -> Iterator[None]:
         raise
 
 
-def _told(df: DataFrame) -> DataFrame:
-    """The reports."""
+def _reports_of(df: DataFrame) -> DataFrame:
+    """Return a DataFrame of the partitions' reports."""
     from pyspark.sql import functions
 
     report = functions.col(COLUMN).getField("report")
@@ -145,7 +152,7 @@ def _told(df: DataFrame) -> DataFrame:
 
 
 def _marked(lazy: DataFrame, storage: Storage, connect: bool) -> tuple[DataFrame, Callable[[], None]]:
-    """The DataFrame to be stored by the next job that computes it, and what releases it."""
+    """Return the DataFrame, which the next job that computes it stores, and a function that releases it."""
     if storage == "reliable":
         return _reliable(lazy)
     if connect and _version(lazy) < _FIRST_WITH_LEVELS:
@@ -157,7 +164,7 @@ def _marked(lazy: DataFrame, storage: Storage, connect: bool) -> tuple[DataFrame
         options["storageLevel"] = StorageLevel.MEMORY_AND_DISK_2
     marked = lazy.localCheckpoint(eager=False, **options)
     if connect:
-        # The server lets it go when the client no longer refers to it.
+        # The server releases the result when the client no longer refers to it.
         _connected.add(marked._plan)
         return marked, lambda: None
     rdd = _rdd(marked)
@@ -165,7 +172,10 @@ def _marked(lazy: DataFrame, storage: Storage, connect: bool) -> tuple[DataFrame
 
 
 def _reliable(lazy: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
-    """Not written yet (:func:`_written`): only so it is known where its files will be, if it fails while it is."""
+    """Mark the DataFrame for a reliable checkpoint; :func:`_write` writes it.
+
+    Marking first makes the path of the files known, so they can be deleted if writing fails.
+    """
     context = lazy.sparkSession.sparkContext
     folder = context.getCheckpointDir()
     marked = lazy.checkpoint(eager=False)
@@ -180,10 +190,10 @@ def _reliable(lazy: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
 
 
 def _write(marked: DataFrame, made_of_it: DataFrame) -> None:
-    """Has the files of a reliable checkpoint written.
+    """Write the files of a reliable checkpoint.
 
-    A job over it would compute it twice, for itself and then for the files, and call twice; another checkpoint, of
-    whatever is made of it, has the files written first.
+    A job over the checkpoint would compute it twice, once for itself and once for the files, and repeat every call.
+    Checkpointing a DataFrame derived from it writes the files first.
     """
     context = marked.sparkSession.sparkContext
     before: Any = context.getLocalProperty(_ANCESTORS_FIRST)
@@ -193,20 +203,22 @@ def _write(marked: DataFrame, made_of_it: DataFrame) -> None:
     finally:
         context.setLocalProperty(_ANCESTORS_FIRST, before)
     if not _rdd(marked).isCheckpointed():
-        # Whatever used it would call again.
-        raise RuntimeError("Spark has not written the checkpoint that storage='reliable' asks for")
+        # Any later job over it would repeat the calls.
+        raise RuntimeError(
+            "Spark did not write the checkpoint of storage='reliable'; the batch fails to avoid repeated calls"
+        )
 
 
 def _rdd(df: DataFrame) -> Any:
-    """What a checkpoint's DataFrame is made of."""
+    """Return the RDD (a Java object) behind a checkpoint's DataFrame."""
     return df._jdf.queryExecution().analyzed().rdd()
 
 
 def _persisted(lazy: DataFrame) -> tuple[DataFrame, Callable[[], None]]:
-    """Connect on 3.5 has no checkpoints.
+    """Store the result with ``persist``, because Connect on Spark 3.5 has no checkpoints.
 
-    The server analyses a plan anew for every action, and finds what is stored by the plan: rand() without a seed has
-    another one each time. A view is analysed once.
+    The server analyses a plan again for every action and looks up stored data by the plan, but rand() without a seed
+    gets a new seed each time. A view is analysed once.
     """
     session, name = lazy.sparkSession, f"spark_events_{uuid.uuid4().hex}"
     lazy.createTempView(name)

@@ -1,10 +1,10 @@
-"""The driver's end of the driver channel: a port at which tasks wait to hear that their calls are no longer wanted.
+"""Driver side of the driver channel: a port on which the driver notifies tasks that their calls are no longer wanted.
 
-A batch of ``enrich_batch`` has a channel of its own while it runs: the driver's thread waits for the batch, and stops
-its tasks when the wait ends. All lazy enrichments of an application share one, until the application ends: no thread
-waits for their jobs, so the driver asks Spark which stages are active while tasks are connected.
+Each batch of ``enrich_batch`` has its own channel while it runs: the driver's thread waits for the batch, and stops its
+tasks when the wait ends. All lazy enrichments of an application share one channel until the application ends: no thread
+waits for their jobs, so the driver polls Spark for the active stages while tasks are connected.
 
-Tasks also say here which attempt they are, so the driver knows whether two of them may have stored a result.
+Tasks also report their attempt, so the driver knows whether two attempts may have stored a result.
 """
 
 from __future__ import annotations
@@ -34,26 +34,28 @@ _LOG = logging.getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
 _SECRET_BYTES = 16
 _CLOSE_SECONDS = 1.0
-#: Spark kills the tasks of a job that has ended after four seconds at the latest.
+#: Spark kills the tasks of an ended job within four seconds.
 _LINGER_SECONDS = 5.0
-#: Between two looks at Spark's active stages.
+#: Poll interval of Spark's active stages.
 _LOOK_SECONDS = 0.2
-#: A stage that is attempted anew is inactive for a moment.
+#: Consecutive polls that must find a stage inactive: between two attempts a stage is inactive for a moment.
 _LOOKS_INACTIVE = 2
 
 
 class DriverChannel:
-    """One open port, and the tasks that are connected to it.
+    """An open port and the tasks that are connected to it.
 
     Args:
-        by_stage: tasks of several enrichments connect: an attempt replaces another one of the same stage only, and
-            attempts that have left are forgotten.
-        hello_seconds: a connection that has not said hello by then is closed; a task does so with its first packet.
-        most_strangers: connections that have not said hello yet, at most; further ones are closed at once.
+        by_stage: whether tasks of several enrichments connect. If so, an attempt replaces another attempt of the same
+            stage only, and disconnected attempts are forgotten.
+        hello_seconds: time limit for the hello message, which a task sends with its first packet; the channel then
+            closes the connection.
+        most_strangers: maximum number of connections that have not sent a hello message; further ones are closed at
+            once.
 
     Attributes:
-        address: for the tasks.
-        repeated: whether two attempts at one partition have connected.
+        address: the address that tasks connect to.
+        repeated: whether two attempts of one partition have connected.
     """
 
     def __init__(self, *, by_stage: bool = False, hello_seconds: float = 10.0, most_strangers: int = 1_000) -> None:
@@ -65,7 +67,7 @@ class DriverChannel:
         self._background = BackgroundLoop()
         self._occupied = threading.Event()
         self._closed = threading.Event()
-        # The loop's thread alone uses the rest.
+        # The attributes below are used by the loop's thread only.
         self._stopped = False
         self._strangers = 0
         self._tasks: dict[TaskAttempt, asyncio.StreamWriter] = {}
@@ -74,17 +76,19 @@ class DriverChannel:
         self._server: asyncio.Server | None = None
 
     def open(self, bind: str, host: str) -> bool:
-        """Open the port; return whether that worked.
+        """Open the port and return whether that succeeded.
 
         Args:
-            bind: the address to listen at.
-            host: the address by which executors reach it.
+            bind: the address to listen on.
+            host: the address by which executors reach the driver.
         """
         try:
             port = self._background.submit(self._open(bind)).result()
         except OSError as error:
             _LOG.warning(
-                "driver channel: no port opens at %s (%s); tasks go on calling until Spark kills them", bind, error
+                "driver channel: no port opens at %s (%s); abandoned tasks continue to call until Spark kills them",
+                bind,
+                error,
             )
             self._background.close(_CLOSE_SECONDS)
             return False
@@ -92,13 +96,13 @@ class DriverChannel:
         return True
 
     def close(self, linger: float = 0.0) -> None:
-        """Close the port after ``linger`` seconds: tasks of a batch that was given up may just be starting."""
+        """Close the port after ``linger`` seconds, because tasks of an abandoned batch may still be starting."""
         self._closed.set()
         self._occupied.set()
         self._background.submit(self._close(linger))
 
     def stop_all(self) -> None:
-        """Stop all tasks, also those that connect later."""
+        """Stop all tasks, including those that connect later."""
         self._background.submit(self._stop_all()).result()
 
     def stop(self, attempt: TaskAttempt) -> None:
@@ -110,7 +114,7 @@ class DriverChannel:
         return self._background.submit(self._connected()).result()
 
     def wait_for_tasks(self, pause: float) -> bool:
-        """Wait until a task is connected, and for ``pause`` seconds; return False once the channel is closed."""
+        """Wait until a task is connected, then for ``pause`` seconds; return False once the channel is closed."""
         self._occupied.wait()
         return not self._closed.wait(pause)
 
@@ -146,7 +150,7 @@ class DriverChannel:
         self._occupied.set()
         try:
             self._compare(attempt)
-            # A task says nothing more; the read ends with the connection.
+            # A task sends nothing after its hello message; the read ends when the connection closes.
             while await reader.read(HELLO_BYTES):
                 pass
         finally:
@@ -157,7 +161,7 @@ class DriverChannel:
                 self._occupied.clear()
 
     def _compare(self, attempt: TaskAttempt) -> None:
-        """Stop the older of two attempts, whichever connects first."""
+        """Stop the older of two attempts, regardless of which connects first."""
         others = self._attempts.setdefault(self._place_of(attempt), [])
         if attempt not in others:
             others.append(attempt)
@@ -200,7 +204,10 @@ class DriverChannel:
 
 
 def batch_channel(df: DataFrame, *, wanted: bool = True) -> contextlib.AbstractContextManager[DriverChannel | None]:
-    """Open the channel of one batch, and stop its tasks at the end; None: this driver opens no port."""
+    """Return a context manager that opens the channel of one batch and stops its tasks at the end.
+
+    The context manager returns None if the driver opens no port.
+    """
     if not wanted or is_connect(df):
         return contextlib.nullcontext()
     return opened_channel(*_addresses(df))
@@ -208,7 +215,7 @@ def batch_channel(df: DataFrame, *, wanted: bool = True) -> contextlib.AbstractC
 
 @contextlib.contextmanager
 def opened_channel(bind: str, host: str) -> Iterator[DriverChannel | None]:
-    """Open a channel at an address, and stop its tasks at the end; None: no port opens."""
+    """Open a channel at an address and stop its tasks at the end; yield None if the port does not open."""
     channel = DriverChannel()
     if not channel.open(bind, host):
         yield None
@@ -224,13 +231,13 @@ def opened_channel(bind: str, host: str) -> Iterator[DriverChannel | None]:
             channel.close(linger)
 
 
-#: The channels of the applications' lazy enrichments; None: no port opens. A context that has ended is dropped.
+#: Channels of the lazy enrichments by Spark context; None if the port did not open. Keys are weak references.
 _lazy: weakref.WeakKeyDictionary[Any, DriverChannel | None] = weakref.WeakKeyDictionary()
 _lazy_lock = threading.Lock()
 
 
 def lazy_channel_address(df: DataFrame, *, wanted: bool = True) -> ChannelAddress | None:
-    """Return the address for tasks of a lazy enrichment; None: this driver opens no port."""
+    """Return the address for the tasks of a lazy enrichment, or None if the driver opens no port."""
     if not wanted or is_connect(df):
         return None
     context = df.sparkSession.sparkContext
@@ -239,7 +246,8 @@ def lazy_channel_address(df: DataFrame, *, wanted: bool = True) -> ChannelAddres
             channel = DriverChannel(by_stage=True)
             _lazy[context] = channel if channel.open(*_addresses(df)) else None
             if _lazy[context] is not None:
-                # The thread must not keep the context, whose end closes the channel.
+                # The thread must not reference the context, because the channel closes when the context is
+                # garbage-collected.
                 weakref.finalize(context, channel.close).atexit = False
                 watch, tracker = "spark-events-enrich-stages", context.statusTracker()
                 threading.Thread(target=_watch_stages, args=(channel, tracker), name=watch, daemon=True).start()
@@ -248,9 +256,10 @@ def lazy_channel_address(df: DataFrame, *, wanted: bool = True) -> ChannelAddres
 
 
 def _watch_stages(channel: DriverChannel, tracker: Any) -> None:
-    """Stop the tasks of stages that have ended: their job was cancelled, has failed, or has enough rows.
+    """Stop the tasks of ended stages: their job was cancelled, has failed, or has enough rows.
 
-    Spark's own view lags behind its tasks. So a stage has ended only if it is inactive and Spark has seen its tasks.
+    Spark's status lags behind its tasks. So a stage counts as ended only if it is inactive and Spark has listed tasks
+    of it.
     """
     inactive_looks: dict[int, int] = {}
     while channel.wait_for_tasks(_LOOK_SECONDS):
@@ -259,8 +268,10 @@ def _watch_stages(channel: DriverChannel, tracker: Any) -> None:
             inactive = {attempt.stage for attempt in tasks}.difference(tracker.getActiveStageIds())
             begun = [stage for stage in inactive if _has_begun(tracker.getStageInfo(stage))]
         except Exception as error:
-            # The application has been stopped, and its tasks with it.
-            _LOG.debug("driver channel: Spark no longer tells its active stages: %s", error)
+            # The application was stopped, and its tasks with it.
+            _LOG.debug(
+                "driver channel: Spark no longer reports its active stages (%s); tasks are no longer stopped", error
+            )
             return
         inactive_looks = {stage: inactive_looks.get(stage, 0) + 1 for stage in begun}
         for attempt in tasks:
@@ -273,7 +284,7 @@ def _has_begun(stage: Any) -> bool:
 
 
 def _addresses(df: DataFrame) -> tuple[str, str]:
-    """Return the address to listen at, and the one by which executors reach it."""
+    """Return the address to listen on and the address by which executors reach the driver."""
     if is_local(df):
         return _LOOPBACK, _LOOPBACK
     conf = df.sparkSession.sparkContext.getConf()
@@ -284,20 +295,20 @@ def _addresses(df: DataFrame) -> tuple[str, str]:
 def may_have_two_results(
     session: SparkSession, rdd: Any, copies: int, reports: Sequence[PartitionReport], channel: DriverChannel | None
 ) -> bool:
-    """Return whether a stored batch may hold two results of one partition.
+    """Return whether a stored batch may contain two results of one partition.
 
-    Spark computes a partition twice at the same time by speculation, and when a stage is attempted anew. Both tasks may
-    store their result, on two executors, and a reader takes either. To Spark they are equal; calls to the outside
-    world make them differ. In local mode a partition has one place, so this is asked for a cluster only.
+    Spark computes a partition twice at the same time under speculation and when it attempts a stage again. Both tasks
+    may store their result, on two executors, and a reader uses either. Spark assumes that they are equal, but calls to
+    external services make them differ. In local mode a partition has one location, so this check runs on clusters only.
 
-    Counting blocks alone would not do: the older attempt may store its own later, or in the place of a replica.
+    Counting blocks alone is not enough: the older attempt may store its result later, or in place of a replica.
 
     Args:
-        session: whose cluster it is.
-        rdd: Java's, stored.
-        copies: of every partition that there should be.
-        reports: of its tasks.
-        channel: to which tasks have connected; not all may have reached it.
+        session: the Spark session of the batch.
+        rdd: the stored RDD (a Java object).
+        copies: the expected number of copies of every partition.
+        reports: the reports of its tasks.
+        channel: the channel to which tasks have connected; some tasks may not have reached it.
     """
     if channel is not None and channel.repeated:
         return True
@@ -311,14 +322,14 @@ def may_have_two_results(
     try:
         return _most_blocks(session, rdd) > copies
     except Exception:
-        # A method of Spark's that no documentation promises; one copy too many does no harm.
+        # Spark does not document this method; if it fails, one copy too many does no harm.
         return True
 
 
 def _most_blocks(session: SparkSession, rdd: Any) -> int:
-    """Return the most places of one partition, as of the beginning of the job that read the reports.
+    """Return the largest number of locations of one partition when the job that read the reports began.
 
-    (The ``BlockManager``, which knows it at any time, py4j cannot look at on Spark 4.3.)
+    (The ``BlockManager`` knows the current number, but py4j cannot access it on Spark 4.3.)
     """
     scala: Any = session.sparkContext._jsc.sc()
     return max((scala.getPreferredLocs(rdd, part).size() for part in range(rdd.getNumPartitions())), default=0)

@@ -1,4 +1,4 @@
-"""Which query and micro-batch a DataFrame belongs to."""
+"""Identity of the query and micro-batch to which a DataFrame belongs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ __all__ = ["MicroBatch", "is_connect", "is_local", "micro_batch", "running"]
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
-#: Connect's server sets it for the process in which it runs foreachBatch.
+#: Environment variable that the Connect server sets in the process that runs foreachBatch.
 _CONNECT_WORKER = "SPARK_CONNECT_LOCAL_URL"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """The same for the same rows, over restarts; empty outside of streaming, unless the caller says otherwise.
+    """Identity of a micro-batch, equal for the same rows over restarts.
+
+    Outside of streaming it is empty unless the caller passes ``query`` or ``batch_id``.
 
     Attributes:
-        query: the query's id, or a name that the caller gave.
-        batch: its number.
-        run: the id that Spark has given this run of the query, where it tells; a restart is another one.
-        spark_query: the id that Spark has given the query, where it tells; ``query`` may be a name of the caller's.
-        streams: whether a query of Spark's runs it; a batch job may be called as one, but no next batch follows it.
+        query: the query's id, or a name that the caller passed.
+        batch: the number of the batch.
+        run: Spark's id of this run of the query, or "" if unknown; it changes at a restart.
+        spark_query: Spark's id of the query, or "" if unknown; ``query`` may be a name from the caller instead.
+        streams: whether a Spark query runs the batch; a batch job may pass a query and number, but no next batch
+            follows.
     """
 
     query: str
@@ -41,7 +44,7 @@ class MicroBatch:
 
     @property
     def scope(self) -> str:
-        """For idempotency keys."""
+        """The batch's part of idempotency keys."""
         return f"{self.query}/{'' if self.batch is None else self.batch}"
 
     def __str__(self) -> str:
@@ -51,54 +54,56 @@ class MicroBatch:
 
 
 def is_connect(df: DataFrame) -> bool:
-    """Whether it is a DataFrame of a Connect session; found out without importing what Connect needs."""
+    """Return whether the DataFrame belongs to a Connect session, without importing Connect's dependencies."""
     return type(df).__module__.startswith("pyspark.sql.connect")
 
 
 def is_local(df: DataFrame) -> bool:
-    """Whether the executor of a classic session is the driver itself: it is not lost without it."""
+    """Return whether the executor of a classic session is the driver itself and so cannot be lost separately."""
     master = str(df.sparkSession.sparkContext.master)
     return master == "local" or master.startswith("local[")
 
 
 def micro_batch(df: DataFrame, batch_id: Any, query: Any) -> MicroBatch:
-    """What the caller says, else what Spark does.
+    """Return the batch's identity from the caller's arguments or, without them, from Spark.
 
     Raises:
-        InvalidPlanError: it cannot be known, or is no number.
+        InvalidPlanError: when an argument is invalid, or Spark does not report a query and batch that are required.
     """
     if batch_id is not None and (not isinstance(batch_id, int) or isinstance(batch_id, bool) or batch_id < 0):
-        raise InvalidPlanError(f"batch_id is {batch_id!r}; allowed: the number that foreachBatch gave")
+        raise InvalidPlanError(f"batch_id is {batch_id!r}; allowed: the number that foreachBatch passed")
     if query is not None and (not isinstance(query, str) or not query):
         raise InvalidPlanError(f"query is {query!r}; allowed: a name that stays the same over restarts")
     if is_connect(df):
         streams = _CONNECT_WORKER in os.environ
         if streams and (batch_id is None or query is None):
             raise InvalidPlanError(
-                "with Spark Connect, Spark does not tell which query and batch this is: give batch_id=batch_id, as "
-                "foreachBatch gave it, and query='a name of yours', which keeps idempotency keys apart"
+                "Spark Connect does not report the query and batch of this DataFrame, which idempotency keys need: "
+                "give batch_id=batch_id, as foreachBatch passed it, and query='name', a fixed name of the query"
             )
         return MicroBatch(query or "", batch_id, streams=streams)
     context = df.sparkSession.sparkContext
-    told_query = context.getLocalProperty(_QUERY_ID)
-    told_batch = context.getLocalProperty(_BATCH_ID)
-    if batch_id is None and told_batch is not None:
-        batch_id = int(told_batch)
-    if not told_query and (batch_id is None or query is None) and _is_of_a_stream(df):
+    spark_query = context.getLocalProperty(_QUERY_ID)
+    spark_batch = context.getLocalProperty(_BATCH_ID)
+    if batch_id is None and spark_batch is not None:
+        batch_id = int(spark_batch)
+    if not spark_query and (batch_id is None or query is None) and _is_of_a_stream(df):
         raise InvalidPlanError(
-            "this is a thread of foreachBatch that Spark does not tell which query and batch it is of, so idempotency "
-            "keys would be the same in every batch: make it a pyspark.InheritableThread, in a pool give "
-            "pyspark.inheritable_thread_target(function); or give batch_id=batch_id and query='a name of yours'"
+            "this thread of foreachBatch did not inherit its query and batch from Spark, so idempotency keys would be "
+            "equal in every batch: start a pyspark.InheritableThread, or submit "
+            "pyspark.inheritable_thread_target(function) to the pool; or give batch_id=batch_id and query='name'"
         )
-    told = told_query or ""
-    return MicroBatch(query or told, batch_id, _run_of(df, told), told, streams=bool(told))
+    spark_query = spark_query or ""
+    return MicroBatch(query or spark_query, batch_id, _run_of(df, spark_query), spark_query, streams=bool(spark_query))
 
 
 def running(df: DataFrame, query: str) -> StreamingQuery | None:
-    """The query of this id while it runs. The session that foreachBatch gives is a clone, whose own streams lack it.
+    """Return the running query with this id, or None.
+
+    The session that foreachBatch passes is a clone, whose own ``streams`` does not list the query.
 
     Raises:
-        Exception: Spark does not tell; how it does is not a part of it that anybody has promised.
+        Exception: when Spark does not answer; the call is not a documented part of Spark.
     """
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -109,21 +114,24 @@ def running(df: DataFrame, query: str) -> StreamingQuery | None:
 
 
 def _run_of(df: DataFrame, query: str) -> str:
-    """Asked of the query itself: the job group, which Spark names after the run, is anybody's to change."""
+    """Return the id of the query's current run, or "" if unknown.
+
+    The id is read from the query, because user code may change the job group, which Spark names after the run.
+    """
     if query:
-        with contextlib.suppress(Exception):  # who waits for its end says what is amiss
+        with contextlib.suppress(Exception):  # Held reports this error
             found = running(df, query)
             return "" if found is None else str(found.runId)
     return ""
 
 
 def _is_of_a_stream(df: DataFrame) -> bool:
-    """Whether a query that is running has made it: each has a session of its own, which only its batches are of."""
-    with contextlib.suppress(Exception):  # it is not a part of Spark that anybody has promised
+    """Return whether a running query created the DataFrame: only batches of a query use its session."""
+    with contextlib.suppress(Exception):  # not a documented part of Spark
         session = df._jdf.sparkSession()
         running = session.sharedState().activeStreamingQueries()
         for key in list(running):
-            query = running.get(key)  # it may have ended meanwhile
+            query = running.get(key)  # None if the query has ended meanwhile
             execution = None if query is None else query.lastExecution()
             if execution is not None and execution.sparkSession() == session:
                 return True

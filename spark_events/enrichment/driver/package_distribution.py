@@ -1,4 +1,4 @@
-"""Takes this package to executors that do not have it: once for each Spark application, or Connect session."""
+"""Distribution of this package to executors that lack it, once per Spark application or Connect session."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ __all__ = ["archive", "ship"]
 
 _PACKAGE = Path(__file__).parents[2]
 _lock = threading.Lock()
-#: To whom it has been shipped. Weakly held: a session that is stopped is nobody's any more.
+#: Applications and sessions that have the package; weak references, so stopped sessions disappear.
 _shipped: weakref.WeakSet[Any] = weakref.WeakSet()
 _folder: tempfile.TemporaryDirectory[str] | None = None
 _archive: Path | None = None
 
 
 def ship(df: DataFrame) -> None:
-    """Before the enrichment of a DataFrame is planned, for the plan says which files a worker needs.
+    """Ship the package before Spark plans the enrichment, because the plan lists the files that a worker needs.
 
-    The version that the driver runs wins over one that the executors have.
+    The driver's version of the package overrides the version that is installed on the executors.
     """
     if not _PACKAGE.is_dir():
-        return  # this driver itself has it from an archive, which --py-files took to the executors as well
+        return  # the driver imports the package from an archive, which --py-files shipped to the executors as well
     session = df.sparkSession
     if is_connect(df):
         with _lock:
@@ -42,7 +42,7 @@ def ship(df: DataFrame) -> None:
                 _shipped.add(session)
         return
     if is_local(df):
-        return  # the workers are this machine's, with this environment
+        return  # the workers run on this machine, in this environment
     context = session.sparkContext
     with _lock:
         if context not in _shipped:
@@ -51,10 +51,10 @@ def ship(df: DataFrame) -> None:
 
 
 def archive() -> Path:
-    """This package's Python files, as one zip; made once a process.
+    """Return the path of a zip of this package's Python files, built once per process.
 
-    Other files have another name: in a Connect session its client and the Python that the server starts for
-    foreachBatch both ship theirs, and Spark refuses a name that has other content already.
+    The name contains a digest of the content. In a Connect session, the client and the server's foreachBatch process
+    both ship their files, and Spark rejects a name that exists with different content.
     """
     global _folder, _archive  # noqa: PLW0603
     if _archive is None or not _archive.exists():
@@ -63,13 +63,13 @@ def archive() -> Path:
             _folder = tempfile.TemporaryDirectory(prefix="spark-events-")
         made = Path(_folder.name) / f"spark_events-{__version__}-{_digest(content)}.zip"
         made.write_bytes(content)
-        # Not before: a disk that is full now must not have half of it shipped later.
+        # Assigned last, so that a file that was written in part (disk full) is never shipped.
         _archive = made
     return _archive
 
 
 def _zipped(package: Path) -> bytes:
-    """Of the same files the same bytes."""
+    """Return the zip of the package; equal files give equal bytes."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as made:
         _add(made, package, "spark_events")
@@ -82,6 +82,6 @@ def _digest(content: bytes) -> str:
 
 def _add(made: zipfile.ZipFile, folder: Path, name: str) -> None:
     for file in sorted(folder.rglob("*.py")):
-        # Without its time: it says when it was installed.
+        # Without the file's modification time, which depends on the installation.
         entry = zipfile.ZipInfo(f"{name}/{file.relative_to(folder).as_posix()}")
         made.writestr(entry, file.read_bytes(), zipfile.ZIP_DEFLATED)

@@ -1,4 +1,4 @@
-"""How many partitions a DataFrame will have, without running anything for it."""
+"""Number of partitions of a DataFrame, found without running a job."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 
 __all__ = ["partitions_of"]
 
-#: Nodes of a physical plan whose RDDs are made without a job, by Spark 3.5 to 4: they read what is at hand, ...
+#: Physical plan nodes of Spark 3.5 to 4 whose RDDs are created without a job: leaves that read available data, ...
 _AT_HAND = (
     "CommandResultExec", "LocalTableScanExec", "OneRowRelationExec", "RDDScanExec", "RangeExec", "RowDataSourceScanExec"
 )  # fmt: skip
-#: ... or take one partition after the other as it comes. Others sort by range, broadcast, number rows or fill a cache.
+#: ... and inner nodes that process each partition separately. Other nodes sort by range, broadcast, number rows or fill
+#: a cache.
 _ONE_BY_ONE = (
     "ArrowEvalPythonExec", "BatchEvalPythonExec", "CoalesceExec", "ColumnarToRowExec", "ExpandExec", "FilterExec",
     "GenerateExec", "InputAdapter", "MapInArrowExec", "MapInPandasExec", "ProjectExec", "PythonMapInArrowExec",
@@ -24,27 +25,27 @@ _ONE_BY_ONE = (
 
 
 def partitions_of(df: DataFrame) -> int | None:
-    """How many, where that can be known without running anything."""
+    """Return the number of partitions, or None if it is unknown without running a job."""
     if is_connect(df) or df.isStreaming:
         return None
     execution = df._jdf.queryExecution()
     plan = execution.executedPlan()
     if "Adaptive" in _kind(plan):
-        return None  # it is decided while it runs
+        return None  # adaptive execution decides the number at run time
     if _is_idle(plan):
         return int(execution.toRdd().getNumPartitions())
-    # What Spark has planned, which for a coalesce is the most that there will be; 0 where it does not know.
+    # The planned number, which is an upper bound for a coalesce, and 0 if Spark does not know it.
     planned = int(plan.outputPartitioning().numPartitions())
     return planned or None
 
 
 def _is_idle(plan: Any) -> bool:
-    """Whether its RDD is made without a job: no sampling, broadcast, subquery or cache, and no list of files."""
+    """Return whether the RDD is created without a job: no sampling, broadcast, subquery, cache or file listing."""
     if not plan.subqueries().isEmpty():
         return False
     kind = _kind(plan)
     if kind == "FileSourceScanExec":
-        # The index of a table with partitions lists its files when it is asked, with a job where there are many.
+        # The index of a partitioned table lists its files on first use, with a job if there are many.
         return _kind(plan.relation().location()) == "InMemoryFileIndex"
     children = plan.children()
     if kind not in (_ONE_BY_ONE if children.size() else _AT_HAND):

@@ -1,4 +1,4 @@
-"""How many tasks run at the same time: a job's rate is split over them, and calls in flight add up over them."""
+"""Number of tasks that run concurrently: they share the job's rate limit, and their calls in flight add up."""
 
 from __future__ import annotations
 
@@ -20,48 +20,49 @@ if TYPE_CHECKING:
 __all__ = ["rate_of_a_task", "tasks_at_a_time"]
 
 _LOG = logging.getLogger(__name__)
-#: Spark's own default for the most executors of a dynamic allocation: the greatest number that there is in Java.
+#: Spark's default for dynamicAllocation.maxExecutors: Int.MaxValue.
 _AS_MANY_AS_IT_LIKES = 2**31 - 1
-#: Spark's own default for the executors of YARN and Kubernetes where they are not allocated dynamically.
+#: Spark's default number of executors on YARN and Kubernetes without dynamic allocation.
 _EXECUTORS = 2
-#: Workers, and the cores of each.
+#: Matches the number of workers and the cores of each.
 _LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,")
-#: A task that waits for longer, in seconds, looks like one that hangs.
+#: A task that waits longer than this, in seconds, appears to hang.
 _LONG_SECONDS = 10.0
 
 
 def rate_of_a_task(plan: Plan, tasks: int | None) -> float | None:
-    """One task's share of ``rate_limit``.
+    """Return one task's share of ``rate_limit``, in attempts per second.
 
     Raises:
-        InvalidPlanError: nobody knows of how many it is one.
+        InvalidPlanError: when ``rate_limit`` is set and the number of concurrent tasks is unknown.
     """
     if tasks is None:
         if plan.rate_limit is None:
             return None
         raise InvalidPlanError(
-            "rate_limit is for the whole job, and here Spark does not tell how many tasks run at a time: "
+            "rate_limit applies to the whole job, but Spark does not report how many tasks run at a time here: "
             "give concurrent_tasks"
         )
     rate = None if plan.rate_limit is None else plan.rate_limit / tasks
-    said = "" if rate is None else f", {plan.rate_limit:g} attempts a second ({rate:g} a task)"
+    limit = "" if rate is None else f", {plan.rate_limit:g} attempts per second ({rate:g} per task)"
     _LOG.info(
-        "up to %s calls in flight: %s in each of %s tasks at a time%s",
-        f"{plan.max_in_flight * tasks:,}", f"{plan.max_in_flight:,}", tasks, said,
+        "up to %s calls in flight: %s in each of %s concurrent tasks%s",
+        f"{plan.max_in_flight * tasks:,}", f"{plan.max_in_flight:,}", tasks, limit,
     )  # fmt: skip
     if rate is not None and 1 / rate > _LONG_SECONDS:
         _LOG.warning(
-            "with rate_limit=%g shared by %s tasks at a time, each task waits %.0f s before its first call;"
-            " where fewer run at a time, give concurrent_tasks",
+            "rate_limit=%g is shared by %s concurrent tasks, so each task waits %.0f s before its first call;"
+            " if fewer tasks run at a time, give concurrent_tasks",
             plan.rate_limit, tasks, 1 / rate,
         )  # fmt: skip
     return rate
 
 
 def tasks_at_a_time(df: DataFrame, plan: Plan, given: Any) -> int | None:
-    """As the caller says; else the cluster's slots, or the partitions where these are fewer and can be known.
+    """Return the number of tasks that run concurrently, or None if it is unknown.
 
-    Slots that may yet come count as well. None: neither is known.
+    The caller's number is used if given. Otherwise it is the number of the cluster's task slots, including slots that
+    may still be added, or the number of partitions if that is known and smaller.
     """
     if given is not None:
         if not isinstance(given, int) or isinstance(given, bool) or given < 1:
@@ -81,11 +82,11 @@ def tasks_at_a_time(df: DataFrame, plan: Plan, given: Any) -> int | None:
 
 
 def _slots(df: DataFrame, looks_back: bool) -> tuple[int | None, bool]:
-    """Of all executors that may come, and whether there can be no more: a batch may begin while few of them are there.
+    """Return the task slots of all executors that may run, and whether that number is an upper bound.
 
-    Some have not come yet when an application begins, one that was lost is being replaced, or, with dynamic allocation,
-    they were idle and have been ended. None: as many as Spark likes. To look back takes calls to the JVM for each
-    executor that there ever was.
+    A batch may begin while few executors run: at the start of an application, while Spark replaces a lost executor, or
+    after dynamic allocation has removed idle executors. None: Spark sets no limit. ``looks_back`` includes past
+    executors, which takes JVM calls for each executor of the application so far.
     """
     scala = df.sparkSession.sparkContext._jsc.sc()
     profile = scala.resourceProfileManager().defaultResourceProfile()
@@ -103,9 +104,9 @@ def _slots(df: DataFrame, looks_back: bool) -> tuple[int | None, bool]:
 
 
 def _most(master: str, conf: Any, profile: Any, is_dynamic: bool) -> int | None:
-    """The slots that settings let the application have; None: they do not say."""
+    """Return the most task slots that the settings allow the application, or None if they set no limit."""
     each = int(profile.maxTasksPerExecutor(conf))
-    # A standalone cluster that is not told spark.executor.cores gives an executor all that its machine has.
+    # Without spark.executor.cores, a standalone executor gets all cores of its machine.
     size = int(conf.getInt("spark.executor.cores", 1)) if profile.isCoresLimitKnown() else None
 
     def of_cores(cores: int) -> int:
@@ -129,9 +130,9 @@ def _most(master: str, conf: Any, profile: Any, is_dynamic: bool) -> int | None:
 
 
 def _ever(scala: Any) -> int:
-    """The most slots that the application's executors have had at a time, as far back as Spark remembers them."""
+    """Return the most task slots that the application has had at one time, as far as Spark's status store knows."""
     changes: list[tuple[int, int]] = []
-    with contextlib.suppress(Exception):  # it is not a part of Spark that anybody has promised
+    with contextlib.suppress(Exception):  # not a documented part of Spark
         executors = scala.statusStore().executorList(False)
         for place in range(executors.size()):
             executor = executors.apply(place)
@@ -139,5 +140,5 @@ def _ever(scala: Any) -> int:
             changes.append((int(executor.addTime().getTime()), slots))
             if removed.isDefined():
                 changes.append((int(removed.get().getTime()), -slots))
-    # Of the same moment, what goes is before what comes.
+    # At equal times, removals (negative numbers) sort before additions.
     return max(itertools.accumulate(slots for _, slots in sorted(changes)), default=0)

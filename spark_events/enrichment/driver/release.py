@@ -1,4 +1,4 @@
-"""Gives back what settled batches take: at the query's next batch, and when the query ends."""
+"""Release of what settled batches store: at the query's next batch, and when the query ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Release = Callable[[], None]
 
 
 class Held:
-    """What the batches of all queries of this process hold, by query."""
+    """Release functions of the current batches of this process, by query."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,7 +30,7 @@ class Held:
         self._watched: set[str] = set()
 
     def begin(self, df: DataFrame, batch: MicroBatch) -> None:
-        """A batch asks for its first or a further enrichment: what an earlier batch of its query held is released."""
+        """Register a batch that starts an enrichment, and release what an earlier batch of its query stored."""
         if not _is_followed(batch):
             return
         with self._lock:
@@ -44,12 +44,15 @@ class Held:
         self._watch(df, batch)
 
     def add(self, batch: MicroBatch, release: Release | None, when_committed: Release | None = None) -> None:
-        """To be released with the batch; outside of streaming Spark does it, when nobody refers to it any more.
+        """Register functions that release what a batch stored.
+
+        Outside of streaming they are ignored: Spark releases the data when it is no longer referenced.
 
         Args:
-            batch: whose it is.
-            release: at the query's next batch and at its end.
-            when_committed: at its end alone, and if this batch is committed then; the next batch sees to it itself.
+            batch: the batch that stored the data.
+            release: called at the query's next batch and when the query ends.
+            when_committed: called only when the query ends, and only if this batch is committed; at the next batch, the
+                caller deletes older data itself.
         """
         if not _is_followed(batch):
             return
@@ -61,18 +64,23 @@ class Held:
                 if when_committed is not None:
                     self._committed.setdefault(batch.query, []).append(when_committed)
                 return
-        # The query was stopped while the calls were made: nobody will commit this batch.
+        # The query was stopped while the calls were made, so this batch is never committed.
         if release is not None:
             _all([release])
 
     def end(self, batch: MicroBatch, last_committed: int | None) -> None:
-        """The run of this batch's query has ended; its last batch is committed, or is not."""
+        """Release what a query's batches stored, because the run of this batch's query has ended.
+
+        Args:
+            batch: a batch of the ended run.
+            last_committed: the number of the run's last committed batch, or None if unknown.
+        """
         query = batch.query
         with self._lock:
             self._watched.discard(_run(batch))
             holding = self._holding.get(query)
             if holding is None or holding[0].run != batch.run:
-                # It has been started anew already, and what is held is of that run.
+                # The query was restarted meanwhile; the registered functions belong to the new run.
                 return
             del self._holding[query]
             committed = self._committed.pop(query, [])
@@ -81,13 +89,17 @@ class Held:
             _all(committed)
 
     def _watch(self, df: DataFrame, batch: MicroBatch) -> None:
-        """Waits for the query's end in a thread: a listener would call into Python from Spark's own thread."""
+        """Wait in a thread for the end of the query; a listener would call Python from Spark's own thread."""
         if is_connect(df):
             return
         try:
             query = running(df, batch.spark_query)
         except Exception as error:
-            _LOG.warning("the end of %s will not be seen; what it stores stays: %s", batch, error)
+            _LOG.warning(
+                "%s: Spark does not give access to its query (%s); its last stored result stays until the "
+                "application ends",
+                batch, error,
+            )  # fmt: skip
             return
         if query is None:
             return
@@ -97,20 +109,20 @@ class Held:
             self._watched.add(_run(batch))
 
         def wait() -> None:
-            with contextlib.suppress(Exception):  # why it has failed is its own affair
+            with contextlib.suppress(Exception):  # the query's error does not matter here
                 query.awaitTermination()
             committed = None
             with contextlib.suppress(Exception):
-                # The last one may be of a trigger that found nothing to do.
-                told = [one for one in query.recentProgress if "addBatch" in one["durationMs"]]
-                committed = int(told[-1]["batchId"]) if told else None
+                # The last progress may belong to a trigger that found no data.
+                with_data = [one for one in query.recentProgress if "addBatch" in one["durationMs"]]
+                committed = int(with_data[-1]["batchId"]) if with_data else None
             self.end(batch, committed)
 
         threading.Thread(target=wait, name=f"enrich-release-{batch.query[:8]}", daemon=True).start()
 
 
 def _is_followed(batch: MicroBatch) -> bool:
-    """Whether the next batch of its query, or the query's end, says that nobody needs it any more."""
+    """Return whether the batch's data is released at its query's next batch or end."""
     return batch.streams and bool(batch.query) and batch.batch is not None
 
 
@@ -123,9 +135,9 @@ def _all(releases: list[Release]) -> None:
         try:
             release()
         except Exception as error:
-            # With a session that is stopped, everything has been released already.
-            _LOG.debug("what a batch held was not released: %s", error)
+            # If the session was stopped, Spark has released the data already.
+            _LOG.debug("the stored data of a batch was not released: %s", error)
 
 
-#: Of this process.
+#: The instance of this process.
 held = Held()

@@ -1,7 +1,7 @@
-"""The driver's side of the replay store: checks before a batch, warnings, and clearing after it.
+"""Driver side of the replay store: checks before a batch, warnings, and deletion after it.
 
-Answers are stored by the function's name, ``replay_version``, the output and the columns that make a request. The code
-of the function is not looked into: a changed function with the same version gets the stored answers.
+The key of stored answers consists of the function's name, ``replay_version``, the output and the columns that form a
+request. The function's code is not part of it: a changed function with the same version gets the stored answers.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ __all__ = ["answers_of_others", "check_definition", "check_store", "clear", "cle
 _LOG = logging.getLogger(__name__)
 _PROBE = b"spark-events"
 
-#: What this process stored answers for: store, query, run, batch and folder, and the digest of the definition; empty
-#: for a folder of an earlier process.
+#: Digest of the definition whose answers this process stored, by store, query, run, batch and folder; "" for a folder
+#: of an earlier process.
 _definitions: OrderedDict[tuple[str, str, str, int, str], str] = OrderedDict()
 _MOST_DEFINITIONS = 1_000
 
 
 def check_store(root: str, *, shared: bool) -> None:
-    """Check the address on the driver, before anything is called.
+    """Check on the driver, before any call, that the replay store is usable.
 
     Args:
-        root: the address.
+        root: the address of the store.
         shared: whether executors see the same local folders as the driver.
 
     Raises:
-        InvalidPlanError: it is no address, or the folder cannot be used.
+        InvalidPlanError: when the address is invalid or the folder cannot be used.
     """
     try:
         system, path = open_store(root)
@@ -46,7 +46,7 @@ def check_store(root: str, *, shared: bool) -> None:
     except Exception as error:
         raise InvalidPlanError(
             f"replay_store is {root!r}, which cannot be used ({type(error).__name__}: {error}); allowed: a folder that "
-            "the driver and all executors can write to, as an absolute path or as an address that pyarrow knows: "
+            "the driver and all executors can write to, as an absolute path or as an address that pyarrow supports: "
             "file:///folder, hdfs://host/folder, s3://bucket/folder, gs://bucket/folder"
         ) from None
 
@@ -60,23 +60,24 @@ def _try(system: fs.FileSystem, folder: str) -> None:
     try:
         with system.open_input_stream(path) as file:
             if file.read() != _PROBE:
-                raise OSError("what was written to it is not what is read")
+                raise OSError("a test file has other content than was written")
     finally:
         system.delete_file(path)
 
 
 def check_definition(store: ReplayStore, batch: MicroBatch, digest: str) -> None:
-    """Refuse two different functions that would share their answers in one run of a batch.
+    """Reject two different functions that would share their answers in one run of a batch.
 
-    Outside of streaming, a run that was started anew looks the same, so there it is a warning.
+    Outside of streaming, a second run in the same process looks the same, so the function only logs a warning there.
 
     Args:
-        store: of one of them.
-        batch: of both.
-        digest: of the function, the resource and what they hold, valid in this process alone.
+        store: the replay store of one enrichment of the batch.
+        batch: the batch.
+        digest: digest of the function, the resource and the objects that they reference; comparable within this process
+            only.
 
     Raises:
-        InvalidPlanError: another function of the same name stored answers for this batch of a stream.
+        InvalidPlanError: when another function with the same name has stored answers for this batch of a stream.
     """
     place = (store.root, batch.query, batch.run, store.batch, store.folder)
     known = _definitions.get(place) or digest
@@ -85,40 +86,43 @@ def check_definition(store: ReplayStore, batch: MicroBatch, digest: str) -> None
         _definitions.popitem(last=False)
     if known == digest:
         return
-    said = f"replay_store: {store.function}, or what it holds, is not what stored answers for {batch} in this process"
+    problem = (
+        f"replay_store: {store.function}, or an object that it uses, differs from the function that stored answers for "
+        f"{batch} in this process"
+    )
     if batch.streams:
-        raise InvalidPlanError(f"{said}; give each enrichment of a batch a replay_version of its own")
-    _LOG.warning("%s; its stored answers are used all the same: give another replay_version to call again", said)
+        raise InvalidPlanError(f"{problem}; give each enrichment of a batch its own replay_version")
+    _LOG.warning("%s; the stored answers are used all the same: give another replay_version to call again", problem)
 
 
 def warn_of_other_definitions(store: ReplayStore, batch: MicroBatch) -> None:
-    """Warn, once for a batch, where there are stored answers but none of this definition."""
+    """Warn once per batch if the store has answers of other definitions but none of this one."""
     run = (store.root, batch.query, batch.run, store.batch)
     try:
         found = answers_of_others(store, {folder for *place, folder in list(_definitions) if tuple(place) == run})
     except Exception as error:
-        # The tasks read it, too, and say so.
+        # The tasks also read the folders, and report the error.
         _LOG.debug("the folders of the replay store %s cannot be listed: %s", store.root, error)
         return
     if answers := sum(found.values()):
-        # Another enrichment of this batch would find the same folders.
+        # Remember the folders, so that the batch's other enrichments do not warn about them again.
         _definitions.update({(*run, folder): "" for folder in found})
         _LOG.warning(
-            "replay store %s holds %s answers of %s, all of another definition (another function, output, "
-            "replay_version or other columns); all its rows are called again",
+            "replay store %s contains %s answers for %s, all of another definition (another function, output, "
+            "replay_version or other columns); all rows are called again",
             store.root, f"{answers:,}", batch,
         )  # fmt: skip
 
 
 def answers_of_others(store: ReplayStore, known: set[str]) -> dict[str, int]:
-    """Count the batch's answers under other definitions, by folder; none where there are own ones.
+    """Count the batch's answers under other definitions, by folder; empty if this definition has answers.
 
     Args:
-        store: of this definition.
+        store: the replay store of this definition.
         known: folders of the batch's other enrichments.
 
     Raises:
-        OSError: the store cannot be read.
+        OSError: when the store cannot be read.
     """
     system, root = open_store(store.root)
     folders = _folders(system, f"{root}/{store.query_folder}/{store.batch}")
@@ -128,7 +132,7 @@ def answers_of_others(store: ReplayStore, known: set[str]) -> dict[str, int]:
 
 
 def clear_older(store: ReplayStore) -> None:
-    """Delete answers of earlier batches: a query goes on only when they are committed."""
+    """Delete answers of earlier batches: a query starts a batch only when the earlier batches are committed."""
     system, root = open_store(store.root)
     for folder in _folders(system, f"{root}/{store.query_folder}"):
         if folder.base_name.isdigit() and int(folder.base_name) < store.batch:
@@ -136,7 +140,7 @@ def clear_older(store: ReplayStore) -> None:
 
 
 def clear(store: ReplayStore) -> None:
-    """Delete the answers of this batch, which is committed."""
+    """Delete the answers of this batch after its commit."""
     system, root = open_store(store.root)
     with contextlib.suppress(FileNotFoundError):
         system.delete_dir(f"{root}/{store.query_folder}/{store.batch}")

@@ -1,4 +1,4 @@
-"""What the driver makes of the partitions' reports: the error with which a batch fails, and its event."""
+"""Evaluation of the partitions' reports: the error that fails a batch, and the batch's event."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _LOG = logging.getLogger(__name__)
 _SCOPE = "spark_events.enrich"
 _TYPES_NAMED = 5
 _SAMPLES_NAMED = 3
-_TYPES_TOLD = 20
+_TYPES_IN_EVENT = 20
 
 
 def judged(plan: Plan, batch: MicroBatch, reports: Sequence[PartitionReport]) -> EnrichmentError | None:
-    """The error with which the batch fails; None when it does not."""
+    """Return the error that fails the batch, or None if the batch succeeds."""
     failed = sum(report.failed for report in reports)
     rows = sum(report.rows for report in reports)
     if not failed:
@@ -44,11 +44,11 @@ def judged(plan: Plan, batch: MicroBatch, reports: Sequence[PartitionReport]) ->
     samples = _varied([sample for report in reports for sample in report.samples])
     types = sum((Counter(report.types) for report in reports), Counter[str]()).most_common(_TYPES_NAMED)
     counts = ", ".join(f"{name} {number:,}" for name, number in types)
-    told = "; ".join(
+    examples = "; ".join(
         f"{place_of(one.partition, one.row)}: {described(one.failure)}" for one in samples[:_SAMPLES_NAMED]
     )
     return EnrichmentError(
-        f"{failed:,} of {rows:,} rows have no answer{rule}, in {batch} ({counts}). For example {told}",
+        f"{failed:,} of {rows:,} rows have no answer{rule}, in {batch} ({counts}). Examples: {examples}",
         failed=failed,
         rows=rows,
         batch_id=batch.batch,
@@ -60,14 +60,14 @@ def judged(plan: Plan, batch: MicroBatch, reports: Sequence[PartitionReport]) ->
 def enrichment_event(
     name: str, batch: MicroBatch, reports: Sequence[PartitionReport], seconds: float, error: EnrichmentError | None
 ) -> dict[str, Any]:
-    """What is told of a batch that has settled, well or not.
+    """Return the event of a settled or failed batch.
 
     Args:
-        name: of the function.
-        batch: which one.
-        reports: of its partitions.
-        seconds: from the first call to the last, as the driver saw it.
-        error: with which the batch fails.
+        name: the name of the function.
+        batch: the identity of the batch.
+        reports: the reports of its partitions.
+        seconds: duration from the first call to the last, measured on the driver.
+        error: the error that fails the batch, or None.
     """
     numbers = summary(merged([dict(report.statistics) for report in reports]))
     rows = sum(report.rows for report in reports)
@@ -81,7 +81,7 @@ def enrichment_event(
         "enrich.partitions": len(reports),
         "enrich.duration_ms": round(seconds * 1000),
         "enrich.outcome": "settled" if error is None else "failed",
-        **{f"enrich.failures.{kind}": count for kind, count in types.most_common(_TYPES_TOLD)},
+        **{f"enrich.failures.{kind}": count for kind, count in types.most_common(_TYPES_IN_EVENT)},
     }
     if query := batch.spark_query or batch.query:
         attributes["spark.streaming.query.id"] = query
@@ -102,10 +102,10 @@ def enrichment_event(
 
 
 def post(df: DataFrame, event: dict[str, Any]) -> bool:
-    """Puts an event on Spark's listener bus, behind what Spark has put there before.
+    """Post an event to Spark's listener bus, after the events that Spark has posted before.
 
     Returns:
-        Whether it was put there: with Connect, and without the listener's jar, there is no way.
+        Whether the event was posted; always False with Connect and without the listener's jar.
     """
     if is_connect(df):
         return False
@@ -116,19 +116,19 @@ def post(df: DataFrame, event: dict[str, Any]) -> bool:
             return False
         door.add(json.dumps(event))
     except Exception as error:
-        # The batch is settled; that nobody hears of it is no reason to fail it.
-        _LOG.warning("the EnrichmentEvent was not posted: %s", error)
+        # The batch is settled; a missing event is no reason to fail it.
+        _LOG.warning("EnrichmentEvent dropped: posting it to Spark failed (%s); the batch continues", error)
         return False
     return True
 
 
 def _as_written(ratio: float) -> Fraction:
-    """Exactly: as a float, 0.29 of 100 rows is a little less than 29 of them."""
+    """Return the exact decimal value: as a float, 0.29 of 100 rows is slightly less than 29 rows."""
     return Fraction(str(float(ratio)))
 
 
 def _varied(samples: list[Sample]) -> list[Sample]:
-    """One of each type first."""
+    """Return the samples reordered: first one of each failure type, then the rest."""
     seen: set[str] = set()
     first: list[Sample] = []
     rest: list[Sample] = []

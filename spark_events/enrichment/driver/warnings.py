@@ -1,4 +1,4 @@
-"""Warnings, once an application, of Spark settings with which an enrichment does not behave as its user expects."""
+"""Warnings, logged once per application, about Spark settings that change how an enrichment behaves."""
 
 from __future__ import annotations
 
@@ -17,56 +17,56 @@ __all__ = ["warn_of_rate", "warn_of_settings", "warn_of_storage"]
 
 _LOG = logging.getLogger(__name__)
 
-#: Since Spark 4.1. A SQL session has settings of its own, which are those of the application unless it is told others.
+#: Key prefixes since Spark 4.1. A SQL session's settings default to those of the application.
 _SESSION, _APPLICATION = "spark.sql.execution.pyspark.udf", "spark.python.worker"
-#: As Spark writes times; without a unit they are seconds here.
+#: Seconds per unit in Spark's time settings; a number without a unit is in seconds for this setting.
 _UNITS = {"us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
-#: By application and what was said: a stream asks for its enrichments in every micro-batch.
-_told: set[tuple[str, str]] = set()
+#: Logged warnings, by application and text: a stream starts its enrichments in every micro-batch.
+_logged: set[tuple[str, str]] = set()
 
 
 def warn_of_settings(df: DataFrame, plan: Plan) -> None:
-    """Warn of settings that change what this plan does."""
-    _tell(df, [*_of_speculation(df), *_of_reuse(df, plan), *_of_idle_timeout(df, plan)])
+    """Warn about settings that change what this plan does."""
+    _warn(df, [*_of_speculation(df), *_of_reuse(df, plan), *_of_idle_timeout(df, plan)])
 
 
 def warn_of_storage(df: DataFrame, storage: str) -> None:
-    """Warn of settings that endanger a batch that is stored on executors."""
+    """Warn about settings that endanger a batch stored on executors."""
     if storage != "reliable":
-        _tell(df, [*_of_cached_idle_timeout(df)])
+        _warn(df, [*_of_cached_idle_timeout(df)])
 
 
 def warn_of_rate(df: DataFrame) -> None:
-    """Warn that the number of executors has no bound."""
-    _tell(
+    """Warn that the number of executors has no upper bound."""
+    _warn(
         df,
         [
-            "Spark does not tell how many executors may yet come: rate_limit is shared by as many tasks as could run "
-            "at a time so far, and is exceeded where executors are added after this; set spark.cores.max on a "
+            "Spark does not report how many executors may still be added: rate_limit is divided by the largest number "
+            "of concurrent tasks so far, and is exceeded if executors are added later; set spark.cores.max on a "
             "standalone cluster, or give concurrent_tasks"
         ],
     )
 
 
-def _tell(df: DataFrame, texts: list[str]) -> None:
+def _warn(df: DataFrame, texts: list[str]) -> None:
     if not texts:
         return
     application = _setting(df, "spark.app.id") or ""
     for text in texts:
-        if (application, text) not in _told:
-            _told.add((application, text))
+        if (application, text) not in _logged:
+            _logged.add((application, text))
             _LOG.warning("%s", text)
 
 
 def _of_speculation(df: DataFrame) -> Iterator[str]:
-    """A second copy of a slow task makes all its calls a second time."""
+    """Speculation runs a second copy of a slow task, which repeats all its calls."""
     if _is(df, "spark.speculation", "true"):
-        yield "spark.speculation is on: Spark may run a task twice, with all its calls; switch it off"
+        yield "spark.speculation is on: Spark may run a task twice, which repeats all its calls; switch it off"
 
 
 def _of_reuse(df: DataFrame, plan: Plan) -> Iterator[str]:
-    """What a worker process keeps is there for the next task only if the process is."""
+    """Without worker reuse, the state of a worker process is lost at the end of each task."""
     if not _is(df, "spark.python.worker.reuse", "false"):
         return
     kept = {
@@ -77,13 +77,13 @@ def _of_reuse(df: DataFrame, plan: Plan) -> Iterator[str]:
     }
     if any(kept.values()):
         yield (
-            "spark.python.worker.reuse is off: every task has a Python of its own, and begins anew with "
+            "spark.python.worker.reuse is off: every task starts its own Python process and loses the state of "
             f"{', '.join(name for name, used in kept.items() if used)}; switch it on"
         )
 
 
 def _of_idle_timeout(df: DataFrame, plan: Plan) -> Iterator[str]:
-    """To Spark a worker is idle that neither takes rows nor hands any out, as one does that waits for its calls."""
+    """The idle timeout kills a worker that transfers no rows, as a worker that waits for its calls does."""
     kills = _setting(df, f"{_SESSION}.killOnIdleTimeout") or _setting(df, f"{_APPLICATION}.killOnIdleTimeout") or ""
     if kills.strip().lower() != "true":
         return
@@ -93,25 +93,25 @@ def _of_idle_timeout(df: DataFrame, plan: Plan) -> Iterator[str]:
         called = "is None" if total is None else f"is {total:g} s"
         yield (
             f"{_APPLICATION}.killOnIdleTimeout is on: Spark kills a task that waits for its calls for {seconds:g} s "
-            f"(idleTimeoutSeconds), and total_timeout {called}; switch it off"
+            f"(idleTimeoutSeconds), but total_timeout {called}; switch it off"
         )
 
 
 def _of_cached_idle_timeout(df: DataFrame) -> Iterator[str]:
-    """By default, Spark leaves an executor alone for as long as something is stored there."""
+    """This timeout removes executors that store data; by default, Spark does not remove them."""
     key = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
     timeout = _setting(df, key)
     is_local = (_setting(df, "spark.master") or "").partition("[")[0] == "local"
     if timeout is not None and not is_local and _is(df, "spark.dynamicAllocation.enabled", "true"):
         yield (
-            f"{key} is {timeout}: Spark removes an executor that is idle for so long with what it has stored of a "
-            "batch; while others still call, its calls are made again, and after that the batch fails; do not set it, "
+            f"{key} is {timeout}: Spark removes an executor that is idle for this time, with its part of the stored "
+            "batch. While other executors still call, Spark repeats its calls; afterwards the batch fails. Unset it, "
             "or give storage='reliable'"
         )
 
 
 def _seconds(text: str) -> float:
-    """0 where nobody waits, or knows."""
+    """Return the seconds of a Spark time setting; 0 if the setting is empty or unreadable."""
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
     return 0.0 if found is None else int(found[1]) * _UNITS.get(found[2], 0.0)
 
@@ -121,7 +121,7 @@ def _is(df: DataFrame, key: str, value: str) -> bool:
 
 
 def _setting(df: DataFrame, key: str) -> str | None:
-    with contextlib.suppress(Exception):  # with Connect, a setting of the server may be out of reach
+    with contextlib.suppress(Exception):  # with Connect, a server setting may be inaccessible
         found = df.sparkSession.conf.get(key, None)
         return None if found is None else str(found)
     return None

@@ -30,7 +30,7 @@ def test_an_option_that_there_is_not_is_told_with_all_that_there_are(given: str)
         plan_of(None, lookup, {given: "x"})  # type: ignore[arg-type, misc]
     refusal, _, allowed = str(caught.value).partition("; allowed: ")
     both, _, of_a_batch = allowed.partition("; with enrich_batch also: ")
-    assert refusal == f"there is no option {given!r}"
+    assert refusal == f"unknown option {given!r}"
     plan = {field.name for field in dataclasses.fields(Plan)} - {"fn"}
     assert set(of_a_batch.split(", ")) == of(enrich_batch) - of(enrich) - {"on_failure"} | {"max_failure_ratio"}
     assert set(both.split(", ")) == (plan | of(enrich)) - {"max_failure_ratio"}

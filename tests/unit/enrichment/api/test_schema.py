@@ -49,7 +49,7 @@ def test_what_spark_cannot_read_is_told_with_spark_s_own_reason(said: str, reaso
     df: Any = SimpleNamespace(sparkSession=SimpleNamespace(createDataFrame=refuse), columns=[])
     with pytest.raises(InvalidPlanError) as caught:
         output_of(df, "c char(3)")
-    assert str(caught.value) == f"output is 'c char(3)', which Spark cannot read: {reason}"
+    assert str(caught.value) == f"output is 'c char(3)', which Spark cannot parse: {reason}"
 
 
 _CHARS = "[INTERNAL_ERROR] Logical plan should not have output of char/varchar type"
@@ -70,17 +70,17 @@ _TWINS = StructType([StructField("a", StringType()), StructField("b", StringType
 @pytest.mark.parametrize(
     ("output", "read", "message"),
     [
-        ("c char(3)", _CHARS, "output is 'c char(3)', with a char or varchar; allowed for text: string"),
-        (None, StructType([StructField("c", CharType(3))]), "'c' of the type char(3); allowed for text: string"),
+        ("c char(3)", _CHARS, "output is 'c char(3)', with type char or varchar; allowed for text: string"),
+        (None, StructType([StructField("c", CharType(3))]), "'c' of type char(3); allowed for text: string"),
         (
             None, StructType([StructField("c", ArrayType(VarcharType(3)))]),
-            "'c.element' of the type varchar(3); allowed for text: string",
+            "'c.element' of type varchar(3); allowed for text: string",
         ),
-        (None, StructType([StructField("", StringType())]), "output has a column '', which no answer can name"),
-        ("x", StructType([StructField("s", _TWINS)]), "output has 's', a struct with several fields 'a'"),
+        (None, StructType([StructField("", StringType())]), "output has a column with an empty name"),
+        ("x", StructType([StructField("s", _TWINS)]), "output has 's', a struct with several fields named 'a'"),
         (
             None, StructType([StructField("m", MapType(StringType(), _TWINS))]),
-            "output has 'm.value', a struct with several fields 'a'",
+            "output has 'm.value', a struct with several fields named 'a'",
         ),
     ],
 )  # fmt: skip
@@ -107,7 +107,8 @@ def test_a_type_that_output_cannot_have_is_named_with_those_that_it_can(kind: Da
     df: Any = SimpleNamespace(schema=StructType(fields), columns=["id"])
     with pytest.raises(InvalidPlanError) as caught:
         output_of(df, StructType([StructField("c", kind)]))
-    assert "output cannot be: unknown is not allowed; allowed are decimals, bigint, binary," in str(caught.value)
+    message = "output cannot be converted to Arrow: type unknown is not supported; allowed: decimals, bigint, binary,"
+    assert message in str(caught.value)
     assert "timestamp_ntz, tinyint, void, and arrays, maps and structs of these" in str(caught.value)
 
 
@@ -122,8 +123,8 @@ def test_a_type_that_output_cannot_have_is_named_with_those_that_it_can(kind: Da
         (StructType([StructField("i", ArrayType(CalendarIntervalType()))]), "'c.i.element', interval,"),
         (CharType(5), "'c', char(5),"),
         (ArrayType(VarcharType(5)), "'c.element', varchar(5),"),
-        (_TWINS, "'c', a struct with several fields 'a',"),
-        (MapType(_TWINS, StringType()), "'c.key', a struct with several fields 'a',"),
+        (_TWINS, "'c', a struct with several fields named 'a',"),
+        (MapType(_TWINS, StringType()), "'c.key', a struct with several fields named 'a',"),
     ],
     ids=str,
 )
@@ -134,7 +135,7 @@ def test_a_column_that_arrow_does_not_carry_is_named_with_its_type(kind: DataTyp
         check_carried(df)
     if UnknownType in (YearMonthIntervalType, CalendarIntervalType):
         told = told.replace("interval year to month", "unknown").replace("interval", "unknown")
-    assert f"the DataFrame has {told} which Arrow does not carry" in str(caught.value)
+    assert f"the DataFrame has {told} which Arrow does not support" in str(caught.value)
     assert "cast that column to another type, or drop it" in str(caught.value)
 
 

@@ -193,8 +193,8 @@ def test_where_nobody_knows_it_counts_what_there_has_been(
     for _ in range(2):
         assert tasks_at_a_time(df, Plan(fn, rate_limit=10), None) == slots
     assert caplog.messages == [
-        "Spark does not tell how many executors may yet come: rate_limit is shared by as many tasks as could run at a "
-        "time so far, and is exceeded where executors are added after this; set spark.cores.max on a "
+        "Spark does not report how many executors may still be added: rate_limit is divided by the largest number "
+        "of concurrent tasks so far, and is exceeded if executors are added later; set spark.cores.max on a "
         "standalone cluster, or give concurrent_tasks"
     ]
 
@@ -226,7 +226,9 @@ def test_a_rate_of_which_nobody_knows_the_shares_is_refused() -> None:
     """It would be exceeded as many times as executors come."""
     df = frame(DYNAMIC, now=4, partitions=None)
     plan = Plan(fn, rate_limit=10)
-    with pytest.raises(InvalidPlanError, match="does not tell how many tasks run at a time: give concurrent_tasks"):
+    with pytest.raises(
+        InvalidPlanError, match="does not report how many tasks run at a time here: give concurrent_tasks"
+    ):
         rate_of_a_task(plan, tasks_at_a_time(df, plan, None))
     assert rate_of_a_task(plan, tasks_at_a_time(df, plan, 5)) == 2
     assert rate_of_a_task(Plan(fn), tasks_at_a_time(df, Plan(fn), None)) is None
@@ -240,8 +242,8 @@ def test_tasks_that_wait_for_long_before_they_call_are_said(
     caplog.set_level("WARNING")
     assert rate_of_a_task(Plan(fn, rate_limit=20), tasks) == 20 / tasks
     said = [
-        f"with rate_limit=20 shared by {tasks} tasks at a time, each task waits {tasks / 20:.0f} s before its first"
-        " call; where fewer run at a time, give concurrent_tasks"
+        f"rate_limit=20 is shared by {tasks} concurrent tasks, so each task waits {tasks / 20:.0f} s before its first"
+        " call; if fewer tasks run at a time, give concurrent_tasks"
     ]
     assert caplog.messages == (said if warns else [])
 

@@ -104,5 +104,5 @@ def test_a_stream_over_connect_is_told_its_batch_and_its_query(
     monkeypatch.delenv("SPARK_CONNECT_LOCAL_URL", raising=False)
     assert micro_batch(DF, batch_id, query) == MicroBatch(query or "", batch_id, streams=False)
     monkeypatch.setenv("SPARK_CONNECT_LOCAL_URL", "sc://localhost")
-    with pytest.raises(InvalidPlanError, match=r"give batch_id=batch_id.* and query='a name of yours'"):
+    with pytest.raises(InvalidPlanError, match=r"give batch_id=batch_id.* and query='name'"):
         micro_batch(DF, batch_id, query)

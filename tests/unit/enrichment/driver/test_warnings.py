@@ -52,7 +52,9 @@ def test_usual_settings_are_not_warned_of(caplog: pytest.LogCaptureFixture) -> N
 
 def test_speculation_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     warn_of_settings(frame({"spark.speculation": "true"}), Plan(fn))
-    assert caplog.messages == ["spark.speculation is on: Spark may run a task twice, with all its calls; switch it off"]
+    assert caplog.messages == [
+        "spark.speculation is on: Spark may run a task twice, which repeats all its calls; switch it off"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_workers_that_are_not_used_again_are_warned_of_with_what_they_would_have
 ) -> None:
     warn_of_settings(frame(NO_REUSE), Plan(fn, **{**NOTHING_KEPT, **plan}))
     assert caplog.messages == [
-        "spark.python.worker.reuse is off: every task has a Python of its own, and begins anew with "
+        "spark.python.worker.reuse is off: every task starts its own Python process and loses the state of "
         f"{named}; switch it on"
     ]
 
@@ -88,10 +90,10 @@ SESSION, APPLICATION = "spark.sql.execution.pyspark.udf", "spark.python.worker"
 @pytest.mark.parametrize(
     ("kills", "idle", "total", "told"),
     [
-        ("true", "60", 120.0, "60 s (idleTimeoutSeconds), and total_timeout is 120 s;"),
-        ("TRUE", "2min", 120.0, "120 s (idleTimeoutSeconds), and total_timeout is 120 s;"),
-        ("true", "120000ms", 120.0, "120 s (idleTimeoutSeconds), and total_timeout is 120 s;"),
-        ("true", "1h", None, "3600 s (idleTimeoutSeconds), and total_timeout is None;"),
+        ("true", "60", 120.0, "60 s (idleTimeoutSeconds), but total_timeout is 120 s;"),
+        ("TRUE", "2min", 120.0, "120 s (idleTimeoutSeconds), but total_timeout is 120 s;"),
+        ("true", "120000ms", 120.0, "120 s (idleTimeoutSeconds), but total_timeout is 120 s;"),
+        ("true", "1h", None, "3600 s (idleTimeoutSeconds), but total_timeout is None;"),
         ("true", "121s", 120.0, None),
         ("true", "0", 120.0, None),
         ("true", "0ms", None, None),
@@ -148,8 +150,8 @@ def test_executors_that_are_ended_with_what_they_store_are_warned_of(caplog: pyt
     for storage in ("local", "replicated"):
         warn_of_storage(df, storage)
     (text,) = caplog.messages
-    assert text.startswith(f"{REMOVED} is 60s: Spark removes an executor that is idle for so long with what it has")
-    assert text.endswith("do not set it, or give storage='reliable'")
+    assert text.startswith(f"{REMOVED} is 60s: Spark removes an executor that is idle for this time, with its part")
+    assert text.endswith("Unset it, or give storage='reliable'")
 
 
 @pytest.mark.parametrize(

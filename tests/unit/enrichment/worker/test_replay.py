@@ -316,7 +316,7 @@ def test_two_functions_of_one_name_do_not_share_answers_in_a_batch_of_a_stream(t
     check_definition(kept, batch, "code")
     check_definition(store(tmp_path, version="2"), batch, "other code")
     check_definition(kept, dataclasses.replace(batch, run="second"), "other code")
-    with pytest.raises(InvalidPlanError, match="give each enrichment of a batch a replay_version of its own"):
+    with pytest.raises(InvalidPlanError, match="give each enrichment of a batch its own replay_version"):
         check_definition(kept, batch, "other code")
 
 
@@ -330,7 +330,7 @@ def test_an_enrichment_that_has_changed_does_not_keep_another_one_from_its_answe
         check_definition(one, batch, one.version)
         warn_of_other_definitions(one, batch)
     (said,) = caplog.messages
-    assert "holds 2 answers of batch 1 of query q, all of another definition" in said
+    assert "contains 2 answers for batch 1 of query q, all of another definition" in said
 
 
 def test_a_batch_job_that_changes_its_function_is_warned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -340,4 +340,4 @@ def test_a_batch_job_that_changes_its_function_is_warned(tmp_path: Path, caplog:
     assert not caplog.messages
     check_definition(store(tmp_path), batch, "other code")
     (said,) = caplog.messages
-    assert "its stored answers are used all the same: give another replay_version" in said
+    assert "the stored answers are used all the same: give another replay_version" in said
