@@ -1,4 +1,4 @@
-"""What the user asks of an enrichment: validated at once, frozen, and light enough for every executor."""
+"""Options of an enrichment: validated on construction, immutable, and cheap to pickle for executors."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from spark_events.errors import InvalidPlanError
 
 __all__ = ["Cache", "CircuitBreaker", "OnFailure", "Plan", "Retry"]
 
-#: What becomes of a batch with a row whose attempts are exhausted.
+#: Treatment of a row whose attempts are exhausted.
 OnFailure = Literal["fail", "null", "column", "dead_letter"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Retry:
-    """When a failed attempt is followed by another one, and after what pause.
+    """Conditions and pauses for retries of a failed attempt.
 
     Pauses double from ``initial`` up to ``max``.
 
     Args:
-        attempts: in total; 1: never again.
+        attempts: total number of attempts; 1 means no retry.
         initial: seconds before the second attempt.
-        max: seconds, the longest pause (a destination's Retry-After may be longer).
-        jitter: seconds, at most, added to a pause at random.
-        on: exception types, or a function of the exception that says whether to try again. Default: connection errors,
-            timeouts, and status 408, 429 and 5xx as httpx, aiohttp, requests and urllib tell them; never programming
-            errors.
-        on_result: a function of what the call returned; true: try again.
-        honor_retry_after: a 429 or 503 that says Retry-After closes a gate for the whole worker for that long.
+        max: the longest pause in seconds (a Retry-After from the destination may be longer).
+        jitter: upper bound, in seconds, of the random time that is added to a pause.
+        on: exception types to retry, or a function of the exception that returns whether to retry. Default: connection
+            errors, timeouts, and status 408, 429 and 5xx as reported by httpx, aiohttp, requests and urllib; never
+            programming errors.
+        on_result: a function of the call's result that returns whether to retry.
+        honor_retry_after: whether a 429 or 503 with a Retry-After header pauses all calls of the worker process for
+            that time.
 
     Raises:
-        InvalidPlanError: a value that cannot be.
+        InvalidPlanError: when a value is invalid.
     """
 
     attempts: int = 4
@@ -61,14 +62,14 @@ class Retry:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cache:
-    """Answers kept in the worker process, across micro-batches: the least recently used goes first.
+    """Cache of answers in the worker process, kept across micro-batches; evicts the least recently used answer.
 
     Args:
-        max_entries: how many, at most, per worker process.
-        ttl: seconds that an answer may be used.
+        max_entries: maximum number of answers per worker process.
+        ttl: seconds until an answer expires.
 
     Raises:
-        InvalidPlanError: a value that cannot be.
+        InvalidPlanError: when a value is invalid.
     """
 
     max_entries: int = 100_000
@@ -81,18 +82,20 @@ class Cache:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CircuitBreaker:
-    """When a destination counts as down, so that a batch fails in seconds and not after every row has timed out.
+    """Thresholds after which a destination counts as down.
 
-    Failures in a row open it: the calls wait, and one at a time is let through to see. A success closes it again.
-    Without one for ``give_up_after``, the destination is down: every row that has no answer fails at once. What counts
-    as a failure is what may pass (connection errors, timeouts, 5xx), not the destination's verdict on a row (4xx).
+    With a circuit breaker, a batch fails within seconds instead of after the timeout of every row. Consecutive failures
+    open the breaker: calls wait, and one at a time probes the destination. A success closes the breaker. If no probe
+    succeeds within ``give_up_after``, the destination is down: every row without an answer fails at once. Only
+    temporary errors count as failures (connection errors, timeouts, 5xx), not the destination's rejection of a row
+    (4xx).
 
     Args:
-        failures: so many attempts in a row, over all calls that a worker process makes for one batch.
-        give_up_after: seconds from its opening.
+        failures: consecutive failed attempts that open the breaker, over all calls of a worker process for one batch.
+        give_up_after: seconds from the opening of the breaker until the destination counts as down.
 
     Raises:
-        InvalidPlanError: a value that cannot be.
+        InvalidPlanError: when a value is invalid.
     """
 
     failures: int = 20
@@ -105,30 +108,30 @@ class CircuitBreaker:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """One enrichment. Sequences and single column names become tuples.
+    """Validated options of one enrichment; sequences and single column names become tuples.
 
     Args:
         fn: ``async def fn(row)`` or ``fn(row, ctx)``; with ``batch_size``, ``fn(rows, ctx)``.
-        resource: a function without arguments that returns an async context manager; opened once a worker process.
-        max_in_flight: calls at the same time, per task.
-        timeout: seconds for one attempt; None: none.
-        total_timeout: seconds for a call with all its attempts and pauses; None: none.
-        retry: None: one attempt only.
-        rate_limit: attempts a second, for the whole job; None: no limit.
-        circuit_breaker: None: none.
-        key: columns; calls of rows with equal values are made one after the other, in order.
-        coalesce_by: columns; rows of one partition with equal values get the answer of one call. For one call over all
-            partitions, repartition by these columns first, which loses the order of the rows.
-        cache: kept by ``coalesce_by``, without it by everything the function gets; for each function, resource and
-            output, and names and types of the columns, apart.
-        batch_size: so many rows, at most, go into one call.
-        on_failure: what becomes of a row whose attempts are exhausted.
-        max_failure_ratio: of the batch's rows; above it, the batch fails even so.
-        buffer_rows: rows that a task holds, at most, until they can go out in order.
-        buffer_bytes: their bytes, estimated.
+        resource: a function without arguments that returns an async context manager; opened once per worker process.
+        max_in_flight: maximum number of concurrent calls per task.
+        timeout: seconds for one attempt; None: no limit.
+        total_timeout: seconds for a call with all its attempts and pauses; None: no limit.
+        retry: conditions and pauses for retries; None: one attempt only.
+        rate_limit: attempts per second of the whole job; None: no limit.
+        circuit_breaker: thresholds of the circuit breaker; None: no circuit breaker.
+        key: columns; calls of rows with equal values run one after another, in order.
+        coalesce_by: columns; rows of one partition with equal values share the answer of one call. For one call across
+            all partitions, repartition by these columns first, which loses the order of the rows.
+        cache: cache of answers by ``coalesce_by``, or without it by all input columns. Each combination of function,
+            resource, output, and column names and types has a separate cache.
+        batch_size: maximum number of rows in one call.
+        on_failure: treatment of a row whose attempts are exhausted.
+        max_failure_ratio: ratio of failed rows above which the batch fails regardless of ``on_failure``.
+        buffer_rows: maximum number of rows that a task holds until it can return them in order.
+        buffer_bytes: the same limit as an estimated number of bytes.
 
     Raises:
-        InvalidPlanError: a value, or a combination, that cannot be.
+        InvalidPlanError: when a value or a combination of values is invalid.
     """
 
     fn: Callable[..., Any]
@@ -155,7 +158,7 @@ class Plan:
         _seconds("timeout", self.timeout, none=True)
         _seconds("total_timeout", self.total_timeout, none=True)
         _instance("retry", self.retry, Retry)
-        _seconds("rate_limit", self.rate_limit, none=True, what="a number of attempts a second above 0")
+        _seconds("rate_limit", self.rate_limit, none=True, what="a number of attempts per second above 0")
         _instance("circuit_breaker", self.circuit_breaker, CircuitBreaker)
         object.__setattr__(self, "key", _columns("key", self.key))
         object.__setattr__(self, "coalesce_by", _columns("coalesce_by", self.coalesce_by))
@@ -163,18 +166,18 @@ class Plan:
         if self.batch_size is not None:
             _whole("batch_size", self.batch_size, 1)
         if self.on_failure not in get_args(OnFailure):
-            _refuse("on_failure", self.on_failure, " or ".join(map(repr, get_args(OnFailure))))
+            _refuse("on_failure", self.on_failure, ", ".join(map(repr, get_args(OnFailure))))
         if self.max_failure_ratio is not None:
             _ratio("max_failure_ratio", self.max_failure_ratio)
         _whole("buffer_rows", self.buffer_rows, 1)
         _whole("buffer_bytes", self.buffer_bytes, 1)
         if self.key is not None and self.batch_size is not None:
-            # One call would have several rows of one key, or its rows would wait for those of other calls.
-            raise InvalidPlanError("key and batch_size cannot be combined: leave one of them out")
+            # One call would contain several rows of one key, or rows of one call would wait for those of another.
+            raise InvalidPlanError("key and batch_size cannot be combined: remove one of them")
 
     @property
     def wants_context(self) -> bool:
-        """Whether the function takes ``ctx``."""
+        """Whether the function accepts ``ctx``."""
         return takes_context(self.fn)
 
 
@@ -203,14 +206,14 @@ def _ratio(name: str, given: object) -> None:
 
 
 def _exceptions(given: object) -> object:
-    """One type, or several, as a tuple; a function as it is."""
+    """Return exception types as a tuple and a function unchanged."""
     kinds = (given,) if isinstance(given, type) else given
     if kinds is None or (callable(kinds) and not isinstance(kinds, Sequence)):
         return kinds
     if not isinstance(kinds, Sequence) or not kinds:
         _refuse("Retry.on", given, "exception types, or a function of the exception")
     for kind in kinds:
-        # BaseException has CancelledError below it: retrying that would make calls that nobody can stop.
+        # CancelledError is a BaseException; retrying it would make calls that cannot be cancelled.
         if not isinstance(kind, type) or not issubclass(kind, Exception):
             _refuse("Retry.on", kind, "subclasses of Exception")
     return tuple(kinds)
@@ -231,7 +234,7 @@ def _columns(name: str, given: object) -> tuple[str, ...] | None:
         return None
     columns = (given,) if isinstance(given, str) else given
     if not isinstance(columns, Sequence) or not columns or not all(isinstance(one, str) and one for one in columns):
-        _refuse(name, given, "a column name, or several")
+        _refuse(name, given, "one or more column names")
     if len(set(columns)) != len(columns):
         _refuse(name, given, "each column once")
     return tuple(columns)

@@ -1,4 +1,4 @@
-"""Whether a function can be called for a row, found out before any task runs."""
+"""Signature checks of the user's functions, made before any task runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONTEXT_NAMES = ("ctx", "context")
 
 
 def name_of(fn: Callable[..., Any]) -> str:
-    """How a message calls it: its name, file and line."""
+    """Return the name, file and line of a function, for messages."""
     inner = bare(fn)
     code = getattr(inner, "__code__", None)
     name = getattr(inner, "__qualname__", None) or type(fn).__qualname__
@@ -24,21 +24,21 @@ def name_of(fn: Callable[..., Any]) -> str:
 
 
 def qualified_name(fn: Callable[..., Any]) -> str:
-    """Return its module and name, which a restarted driver finds again."""
+    """Return the function's module and name, which stay the same after a restart of the driver."""
     inner = bare(fn)
     name = getattr(inner, "__qualname__", None) or type(fn).__qualname__
     return f"{getattr(inner, '__module__', None) or ''}.{name}"
 
 
 def check_function(fn: Any, *, bulk: bool = False) -> None:
-    """That it is an ``async def`` of a row and, if it likes, a context.
+    """Check that ``fn`` is an ``async def`` that accepts a row and, optionally, a context.
 
     Args:
-        fn: what the user gave.
-        bulk: it is to be called with several rows.
+        fn: the user's function.
+        bulk: whether it is called with several rows.
 
     Raises:
-        InvalidPlanError: it is not.
+        InvalidPlanError: when ``fn`` has another form.
     """
     rows = "rows" if bulk else "row"
     wanted = f"async def fn({rows}) or async def fn({rows}, ctx)"
@@ -46,7 +46,7 @@ def check_function(fn: Any, *, bulk: bool = False) -> None:
         raise InvalidPlanError(f"fn is {type(fn).__name__}, not a function; wanted: {wanted}")
     inner = bare(fn)
     if inspect.isasyncgenfunction(inner):
-        raise InvalidPlanError(f"{name_of(fn)} yields; it must return its answer; wanted: {wanted}")
+        raise InvalidPlanError(f"{name_of(fn)} yields, but must return its answer; wanted: {wanted}")
     if not inspect.iscoroutinefunction(inner):
         raise InvalidPlanError(f"{name_of(fn)} is not async; wanted: {wanted}")
     required, most = _arity(fn)
@@ -55,7 +55,7 @@ def check_function(fn: Any, *, bulk: bool = False) -> None:
 
 
 def takes_context(fn: Callable[..., Any]) -> bool:
-    """Whether the second argument is for ``ctx``: it has no default, or it says so by its name."""
+    """Return whether the second argument is ``ctx``: it has no default, or has such a name."""
     required, most = _arity(fn)
     if required == 2 or most < 2:
         return required == 2
@@ -64,17 +64,17 @@ def takes_context(fn: Callable[..., Any]) -> bool:
 
 
 def check_resource(resource: Any) -> None:
-    """That it can be called without arguments, and is not one of the usual mistakes.
+    """Check that ``resource`` can be called without arguments, and detect common mistakes.
 
     Raises:
-        InvalidPlanError: it is.
+        InvalidPlanError: when ``resource`` has another form.
     """
     if resource is None:
         return
     wanted = "wanted: a function without arguments that returns an async context manager"
     if not callable(resource) or (hasattr(resource, "__aenter__") and not inspect.isclass(resource)):
         raise InvalidPlanError(
-            f"resource is {type(resource).__name__}, which is open already or cannot be opened; {wanted}"
+            f"resource is {type(resource).__name__}, which is either open already or no function; {wanted}"
         )
     inner = bare(resource)
     if inspect.isasyncgenfunction(inner):
@@ -86,12 +86,12 @@ def check_resource(resource: Any) -> None:
     except TypeError:
         raise InvalidPlanError(f"resource {name_of(resource)} takes {inspect.signature(resource)}; {wanted}") from None
     except ValueError:
-        # A class written in C has no signature; whether it opens is seen when it is opened.
+        # A class written in C has no signature; opening the resource reports an error, if any.
         return
 
 
 def bare(fn: Any) -> Any:
-    """The function itself, below partial objects and bound methods; of an object that can be called, its call."""
+    """Return the function inside partial objects and bound methods, or the ``__call__`` of a callable object."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     if not inspect.isroutine(fn) and not inspect.isclass(fn):
@@ -100,7 +100,10 @@ def bare(fn: Any) -> Any:
 
 
 def _arity(fn: Callable[..., Any]) -> tuple[int, float]:
-    """How many positional arguments it needs and takes; a keyword that must be given is one too many."""
+    """Return the number of required and of accepted positional arguments.
+
+    A required keyword argument adds 3 to the first number, so that the signature is rejected.
+    """
     parameters = inspect.signature(fn).parameters.values()
     positional = [one for one in parameters if one.kind in _POSITIONAL]
     required = sum(one.default is inspect.Parameter.empty for one in positional)

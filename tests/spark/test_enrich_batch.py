@@ -520,11 +520,11 @@ def test_a_damaged_replay_store_only_costs_calls(
     file.write_bytes(b"")
     rows, calls, (said,) = run(1)
     assert (rows, calls) == (8, 4)
-    assert f"is ignored, and its rows are called: {file}" in said
+    assert f"unreadable file {file} is ignored, and its rows are called" in said
     (tmp_path / "q" / "2").touch()
     rows, calls, (said,) = run(2)
     assert (rows, calls) == (8, 8)
-    assert "cannot be written, so answers are not kept" in said
+    assert "cannot be written, so answers are not stored" in said
 
 
 def test_batch_jobs_of_one_query_keep_each_other_s_results(spark: SparkSession, service: EnrichService) -> None:

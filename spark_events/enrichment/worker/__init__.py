@@ -1,1 +1,1 @@
-"""The part that runs in Spark's Python workers: Arrow in, the engine, Arrow out."""
+"""Code that runs in Spark's Python workers: reads Arrow batches, runs the engine, and returns Arrow batches."""

@@ -1,4 +1,4 @@
-"""Answers to Arrow columns; an answer that does not fit the output is a failure of its row, not of the task."""
+"""Conversion of answers to Arrow columns; an answer that does not fit the output fails its row, not the task."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from spark_events.enrichment.worker.type_checks import (
 
 __all__ = ["AnswerWriter"]
 
-#: A record batch of answers: one of 2 GiB is more than Arrow's 32-bit offsets and Spark's reader can address, and
-#: whatever writes or reads one needs room for all of it.
+#: Maximum size of a record batch of answers. Arrow's 32-bit offsets and Spark's reader cannot address 2 GiB, and every
+#: writer and reader holds the whole batch in memory.
 _MOST_BYTES = 64 << 20
 
 
 class AnswerWriter:
-    """Checks answers against the output, and makes columns of them.
+    """Checks answers against the output and converts them to columns.
 
     Args:
-        schema: of the output; a field that is not nullable takes no None.
-        most_bytes: of the columns of one part, see :meth:`parts`; one row alone may have more.
+        schema: the schema of the output; a field that is not nullable rejects None.
+        most_bytes: maximum size of the columns of one part, see :meth:`parts`; a single row may exceed it.
     """
 
     def __init__(self, schema: pa.Schema, most_bytes: int = _MOST_BYTES) -> None:
@@ -49,16 +49,16 @@ class AnswerWriter:
         self._nothing = (None,) * len(self._names)
         self._sure = [surely_fits(field.type) for field in self._fields]
         for field in self._fields:
-            # The first array of a process imports what pyarrow needs for it: not in the middle of the calls.
+            # The first array of a process imports pyarrow modules; import them now instead of during the calls.
             pa.array([], field.type)
 
     def write(self, answers: Sequence[Any]) -> tuple[list[pa.Array], dict[int, RowFailure]]:
-        """The output's columns, and by row the failures: those among the answers, and those found here.
+        """Return the output's columns, and failures by row: those among the answers and those found here.
 
-        A row that failed has nulls.
+        A failed row has nulls.
 
         Raises:
-            ArrowCapacityError: several answers are together more than one array can hold.
+            ArrowCapacityError: when several answers together exceed the capacity of one array.
         """
         failures: dict[int, RowFailure] = {}
         columns = self._columns(answers)
@@ -69,13 +69,13 @@ class AnswerWriter:
         for place, field in enumerate(self._fields):
             arrays.append(self._array(place, field, columns[place], failures))
         if failures:
-            # One that was found in a later column has left its values in the earlier ones.
+            # A failure found in a later column leaves the row's values in the earlier columns; replace them by None.
             cleared = [[None if row in failures else value for row, value in enumerate(column)] for column in columns]
             arrays = [_array_of(column, field.type) for column, field in zip(cleared, self._fields, strict=True)]
         return arrays, failures
 
     def misfit(self, answer: Any) -> RowFailure | None:
-        """Why one answer does not fit; None: it does. Where that is plain, no array is made to find out."""
+        """Return why an answer does not fit, or None if it fits; common answers need no Arrow array for the check."""
         return None if self._is_plain(answer) else self.write([answer])[1].get(0)
 
     def _is_plain(self, answer: Any) -> bool:
@@ -91,13 +91,13 @@ class AnswerWriter:
     def parts(
         self, answers: list[Any], mean: float | None
     ) -> Iterator[tuple[int, list[pa.Array], dict[int, RowFailure]]]:
-        """The same in parts of a bounded size: the place of the first row, and columns and failures of its part.
+        """Yield the columns in parts of bounded size: the first row of the part, its columns and its failures.
 
-        Most often that is one part. Where it is not, the list lets go of what has become columns.
+        There is usually one part. If there are several, the answers of a converted part are removed from the list.
 
         Args:
-            answers: what was answered.
-            mean: what an answer weighs, about; None: nobody knows.
+            answers: the answers, with failures among them.
+            mean: mean estimated size of an answer in bytes; None if unknown.
         """
         rows = len(answers)
         step = rows if not mean else max(1, min(rows, int(self._most_bytes / mean)))
@@ -119,14 +119,14 @@ class AnswerWriter:
             yield start, arrays, failures
 
     def _columns(self, answers: Sequence[Any]) -> list[Sequence[Any]] | None:
-        """The values by column, taken by C code alone, where every answer is just as it should be."""
+        """Return the values by column, extracted by C code only; None if an answer needs a closer check."""
         if operator.countOf(map(type, answers), dict) != len(answers):
             return None
         try:
             columns: list[Sequence[Any]] = [list(map(get, answers)) for get in self._getters]
         except KeyError:
             return None
-        # Nobody has less than the columns.
+        # Every answer has all columns, so an equal total length means that none has more.
         if sum(map(len, answers)) != len(answers) * len(columns):
             return None
         missing = any(value is None for place in self._required for value in columns[place])
@@ -149,9 +149,9 @@ class AnswerWriter:
         try:
             return self._values(row, answer, failures)
         except Exception as error:
-            # A mapping of somebody's own; what it says may hold what it was to give.
+            # A user-defined mapping raised. The message omits the error's text, which may contain the value.
             kind = type(answer).__name__
-            failures[row] = _misfit(f"the function returned {kind}, whose values cannot be taken: {type_of(error)}")
+            failures[row] = _misfit(f"the function returned {kind}, whose values cannot be read: {type_of(error)}")
             return self._nothing
 
     def _values(self, row: int, answer: Any, failures: dict[int, RowFailure]) -> tuple[Any, ...]:
@@ -161,9 +161,9 @@ class AnswerWriter:
         elif set(answer) != set(self._names):
             missing = [name for name in self._names if name not in answer]
             extra = sorted(str(name) for name in set(answer) - set(self._names))
-            said = [f"without {listed(missing)}"] if missing else []
-            said += [f"with {listed(extra)}, which the output does not have"] if extra else []
-            failures[row] = _misfit(f"the function returned a mapping {' and '.join(said)}")
+            problems = [f"without {listed(missing)}"] if missing else []
+            problems += [f"with {listed(extra)}, which the output does not have"] if extra else []
+            failures[row] = _misfit(f"the function returned a mapping {' and '.join(problems)}")
         else:
             return self._get(answer)
         return self._nothing
@@ -176,13 +176,13 @@ class AnswerWriter:
                 if self._null_below(place, array) is None:
                     return array
         except pa.ArrowCapacityError:
-            # Of several, each may fit.
+            # Each answer alone may fit.
             if len(values) > 1:
                 raise
         except Exception:
-            # What Arrow says, or what a value raises that is of somebody's own class.
+            # An Arrow error, or an error that a value of a user-defined class raises.
             pass
-        # Somebody does not fit: who?
+        # At least one value does not fit: check them one by one.
         fitting = list(values)
         for row, value in enumerate(values):
             wrong = self._wrong(place, field, value)
@@ -193,7 +193,7 @@ class AnswerWriter:
         return _array_of(fitting, field.type)
 
     def _wrong(self, place: int, field: pa.Field, value: Any) -> str | None:
-        """Why a value does not fit. The library's message would show the value, which may be a secret."""
+        """Return why a value does not fit; Arrow's own message would contain the value, which may be a secret."""
         check = self._checks[place]
         try:
             complaint = None if check is None else check.complaint(value)
@@ -201,7 +201,7 @@ class AnswerWriter:
                 return complaint
             path = self._null_below(place, _array_of([value], field.type))
         except Exception:
-            return f"column {field.name!r} is {field.type}, and the function gave {described(value)}"
+            return f"column {field.name!r} is {field.type}, but the function returned {described(value)}"
         return None if path is None else _not_null(path)
 
     def _null_below(self, place: int, array: pa.Array) -> str | None:
@@ -212,13 +212,13 @@ def _array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     try:
         array = pa.array(values, kind)
     except pa.ArrowTypeError:
-        # Each may fit: it takes tuples for structs or dictionaries, whichever comes first.
+        # Each value may fit: in one array, Arrow accepts either tuples or dictionaries for structs.
         turn = by_name(kind)
         if turn is None:
             raise
         array = pa.array([None if value is None else turn(value) for value in values], kind)
     if isinstance(array, pa.ChunkedArray):
-        # Of text and bytes beyond 2 GiB pyarrow makes several, of what they are nested in it says that it cannot.
+        # Beyond 2 GiB, pyarrow splits text and bytes into chunks, but raises for types that contain them.
         raise pa.ArrowCapacityError("more than one array holds")
     return array
 
@@ -228,4 +228,4 @@ def _misfit(message: str) -> RowFailure:
 
 
 def _not_null(path: str) -> str:
-    return f"column {path!r} is NOT NULL, and the function gave None"
+    return f"column {path!r} is NOT NULL, but the function returned None"

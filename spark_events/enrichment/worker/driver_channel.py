@@ -1,10 +1,10 @@
-"""The workers' end of the driver channel, over which a task hears that its calls are no longer wanted.
+"""Worker side of the driver channel, over which the driver notifies a task that its calls are no longer wanted.
 
-Spark does not tell a Python worker that its job is cancelled: it kills the worker two seconds later at the earliest,
-and until then the worker goes on calling. Nor does Spark end a task that a new attempt of its stage has replaced. The
-driver knows at once. So it opens a port; every task connects to it, says which attempt it is, and waits.
+Spark does not notify a Python worker that its job is cancelled: it kills the worker at least two seconds later, and the
+worker continues to call until then. Nor does Spark end a task that a new attempt of its stage has replaced. The driver
+knows of both at once. So it opens a port; every task connects, reports its attempt, and waits.
 
-Nothing depends on the channel: where executors cannot reach the port, Spark's kill is all that happens.
+The channel is optional: if executors cannot reach the port, tasks run until Spark kills them.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ HELLO_BYTES = _ATTEMPT.size + _PROOF_BYTES
 
 
 class TaskAttempt(NamedTuple):
-    """One attempt at a partition; Spark may run several at the same time.
+    """Identity of one attempt of a partition; Spark may run several attempts at the same time.
 
     Attributes:
-        partition: its number.
-        stage: the id of the stage, the same in all attempts of the stage.
-        number: of the attempts of this task, from 0; a new attempt of the stage begins anew.
-        task: Spark's id of this attempt; a later attempt has a greater one.
+        partition: the number of the partition.
+        stage: the id of the stage, which is the same in all attempts of the stage.
+        number: the attempt number of this task, from 0; it restarts at 0 in a new attempt of the stage.
+        task: Spark's id of this attempt; later attempts have greater ids.
     """
 
     partition: int = 0
@@ -46,10 +46,10 @@ class TaskAttempt(NamedTuple):
     task: int = 0
 
     def replaces(self, other: TaskAttempt) -> bool:
-        """Return whether Spark has given up the stage attempt that the other one belongs to.
+        """Return whether Spark has abandoned the stage attempt that the other task attempt belongs to.
 
-        True is certain. Within one attempt of a stage, numbers grow with the ids; two attempts of a task run there at
-        the same time by speculation, and Spark takes the first result.
+        True is certain. Within one attempt of a stage, attempt numbers grow with the ids; two attempts of a task run
+        there at the same time only by speculation, and Spark uses the first result.
         """
         if self.partition != other.partition or self.task <= other.task:
             return False
@@ -58,13 +58,13 @@ class TaskAttempt(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChannelAddress:
-    """Where tasks reach the driver.
+    """Address and secret by which tasks reach the driver.
 
     Attributes:
-        host: the driver's.
-        port: the channel's.
-        secret: known to the driver and its tasks alone. It is never sent: messages are proofs made with it, so nobody
-            else who reaches the port can stop a task, not even after listening to every message.
+        host: the driver's host.
+        port: the port of the channel.
+        secret: known only to the driver and its tasks. It is never sent: messages are proofs derived from it, so a
+            third party that reaches the port cannot stop a task, even after reading every message.
     """
 
     host: str
@@ -72,17 +72,17 @@ class ChannelAddress:
     secret: bytes
 
     def hello(self, attempt: TaskAttempt) -> bytes:
-        """Return a task's only message."""
+        """Return the only message that a task sends."""
         packed = _ATTEMPT.pack(*attempt)
         return packed + self._proof(b"task", packed)
 
     def attempt_of(self, hello: bytes) -> TaskAttempt | None:
-        """Return the attempt that says hello; None: its proof is wrong."""
+        """Return the attempt in a hello message, or None if its proof is wrong."""
         attempt = TaskAttempt(*_ATTEMPT.unpack(hello[: _ATTEMPT.size]))
         return attempt if hmac.compare_digest(hello, self.hello(attempt)) else None
 
     def stop_message(self, attempt: TaskAttempt) -> bytes:
-        """Return the driver's only message; it differs for every task."""
+        """Return the only message that the driver sends; it differs for every task."""
         return self._proof(b"halt", _ATTEMPT.pack(*attempt))
 
     def _proof(self, what: bytes, packed: bytes) -> bytes:
@@ -90,14 +90,14 @@ class ChannelAddress:
 
     @contextlib.contextmanager
     def listening(self, loop: BackgroundLoop, attempt: TaskAttempt, on_stop: Callable[[], None]) -> Iterator[None]:
-        """Call ``on_stop()`` on the loop when the driver stops this task; a broken connection stops nothing."""
+        """Call ``on_stop()`` on the loop when the driver stops this task; a lost connection has no effect."""
         over = threading.Event()
         listener = loop.submit(self._listen(attempt, on_stop, over))
         try:
             yield
         finally:
             over.set()
-            with contextlib.suppress(RuntimeError):  # the loop has ended with its process
+            with contextlib.suppress(RuntimeError):  # the loop ended with its process
                 listener.cancel()
 
     async def _listen(self, attempt: TaskAttempt, on_stop: Callable[[], None], over: threading.Event) -> None:
@@ -108,13 +108,14 @@ class ChannelAddress:
             return
         try:
             if over.is_set():
-                # Cancelled just when it had connected: until Python 3.12, asyncio.wait_for forgets that.
+                # The task ended while the connection opened: before Python 3.12, asyncio.wait_for may lose that
+                # cancellation.
                 return
             writer.write(self.hello(attempt))
             if hmac.compare_digest(await reader.readexactly(_PROOF_BYTES), self.stop_message(attempt)):
                 on_stop()
         except (OSError, asyncio.IncompleteReadError) as error:
-            # The driver has gone, or a firewall has dropped the connection; Spark notices the former.
+            # The driver has exited, or a firewall has closed the connection; Spark detects the former.
             _LOG.debug("driver channel %s:%d: connection lost: %s", self.host, self.port, error)
         finally:
             writer.close()

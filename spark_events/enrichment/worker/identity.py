@@ -1,4 +1,4 @@
-"""Keys by which a destination recognises a call that is made again."""
+"""Keys by which a destination recognises a repeated call, and the replay store an answer."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ _NUMBERS = frozenset({int, float})
 
 
 def idempotency_keys(scope: str, columns: Sequence[str], batch: pa.RecordBatch) -> Callable[[int], str]:
-    """The key of a row by its index, made only when it is asked for.
+    """Return a function that computes the idempotency key of a row from its index.
 
-    It is a digest of the scope (query and micro-batch) and of the row's content, of nothing else: a replay may cut the
-    same rows into other partitions and another order. Rows equal in every column therefore have the same key.
+    The key is a digest of the scope (query and micro-batch) and of the row's content only, because a replay may
+    distribute the same rows over other partitions and in another order. Rows that are equal in every column have the
+    same key.
 
     Args:
-        scope: what makes this batch this batch, over restarts.
-        columns: whose values make the row.
+        scope: identity of the batch, stable over restarts.
+        columns: the columns whose values identify the row.
         batch: the rows.
     """
     fields = [batch.schema.names.index(name) for name in columns]
@@ -39,10 +40,10 @@ def idempotency_keys(scope: str, columns: Sequence[str], batch: pa.RecordBatch) 
 
 
 def answer_keys(columns: Sequence[str], batch: pa.RecordBatch) -> list[str]:
-    """The keys of all rows, by which their answers are found when the batch is run again.
+    """Return the keys by which the replay store finds the answers of all rows.
 
     Args:
-        columns: on whose values an answer depends, and which tell one row from another.
+        columns: the columns on which an answer depends and those that identify a row.
         batch: the rows.
     """
     values = identities_of(batch, columns)
@@ -55,7 +56,7 @@ def _digest(scope: str, values: Iterable[Any]) -> str:
 
 
 def _canonical(value: Any) -> str:
-    """The same text for the same value, whatever the version of Python and the session's time zone."""
+    """Return text that is the same for equal values in every Python version and session time zone."""
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         return value.astimezone(datetime.timezone.utc).isoformat()
     if isinstance(value, datetime.date | datetime.time):
@@ -63,13 +64,13 @@ def _canonical(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ",".join(f"{_canonical(name)}:{_canonical(part)}" for name, part in value.items()) + "}"
     if isinstance(value, list) and _NUMBERS.issuperset(map(type, value)):
-        # The same in fewer steps: an embedding has hundreds.
+        # Fast path with the same result, for lists of hundreds of numbers such as embeddings.
         return f"[{','.join(map(repr, value))}]"
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_canonical, value)) + "]"
     if isinstance(value, bytes):
         return f"b{value.hex()}"
     if isinstance(value, str):
-        # Not its repr: that escapes the characters that this version of Python does not know yet.
+        # Not repr(), which escapes characters that this Python version does not know yet.
         return f"'{value.encode('utf-8', 'surrogatepass').hex()}"
     return str(value)

@@ -1,4 +1,4 @@
-"""What Spark's workers call: a task and Arrow batches in, the same batches with answers out."""
+"""Entry point of Spark's workers: receives a task and Arrow batches, and returns the batches with answers."""
 
 from __future__ import annotations
 
@@ -22,41 +22,43 @@ __all__ = ["ACCUMULATOR", "Mapper"]
 
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
-#: As pyspark.daemon asks it: whether this process gets another task. After one that did not end well it gets none.
+#: Environment variable that pyspark.daemon reads: whether this process runs further tasks. It does not after a failed
+#: task.
 _REUSED = "SPARK_REUSE_WORKER"
 
-#: Plans of this process by what they were pickled to. A plan that is unpickled for every task would bring a new
-#: function each time, with module state of its own.
+#: Unpickled plans of this process by their pickled bytes. Unpickling a plan for every task would create a new function
+#: with new module state each time.
 _plans: dict[bytes, Plan] = {}
 _MOST_PLANS = 16
-#: Bytes that these were pickled to, in all: a function that holds a table is another one whenever that has changed, and
-#: each is here twice. The latest stays, however large it is.
+#: Limit of the pickled bytes in total: if a function references a table, every change of the table adds another plan,
+#: and each plan is in memory twice. The latest plan is kept regardless of its size.
 _MOST_BYTES = 64 << 20
-#: In the pickle of a function that holds an accumulator of Spark's.
+#: Occurs in the pickle of every function that references a Spark accumulator.
 ACCUMULATOR = b"_deserialize_accumulator"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Mapper:
-    """A task, as ``mapInArrow`` calls it."""
+    """Callable that ``mapInArrow`` applies to each partition."""
 
     task: Task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """In Spark's task thread."""
-        # Before the imports, which take a second in a new process: what a rate limit waits for goes on meanwhile.
+        """Enrich the batches of one partition; runs in Spark's task thread."""
+        # Measured before the imports, which take a second in a new process: the wait for the rate limit includes it.
         began = time.monotonic()
         from spark_events.enrichment.engine.process import close_unused, current_process
         from spark_events.enrichment.worker.partition import Partition
 
-        # Behind the imports and before all that is of this task: what is there then stays for ever.
+        # After the imports and before this task creates objects: the process freezes all existing objects for the
+        # garbage collector.
         current_process()
         plan = _plan(self.task.pickled)
         definition: Definition = pickle.loads(self.task.definition)
         attempt, scope = _place()
         if not self.task.settles:
-            # Made once, but computed in every micro-batch anew, or whenever somebody looks: a destination that was down
-            # then may be back.
+            # A lazy enrichment is defined once but computed in every micro-batch or action. A destination that was down
+            # before may be available again, so each stage counts as a new batch.
             definition = dataclasses.replace(definition, batch=f"{definition.batch}/{attempt.stage}")
         again = False
         try:
@@ -81,7 +83,10 @@ def _plan(pickled: bytes) -> Plan:
 
 
 def _place() -> tuple[TaskAttempt, str]:
-    """Which task this is, whose stage each computation has its own of; and the scope as Spark tells it to the task."""
+    """Return this task attempt and the scope (query and batch) from Spark's task context.
+
+    Each computation of a DataFrame has its own stage.
+    """
     from pyspark import TaskContext
 
     context = TaskContext.get()

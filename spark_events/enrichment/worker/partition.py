@@ -1,4 +1,4 @@
-"""One partition through the engine, in the worker."""
+"""Processing of one partition by the engine, in the worker."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Partition"]
 
-#: Rows that are handed to the engine together, at most: for every such chunk two threads wake each other, which costs
-#: as much as to call some hundred rows.
+#: Maximum number of rows in a chunk. For every chunk two threads wake each other, which costs as much as calling a few
+#: hundred rows.
 _MOST_ROWS = 4_000
-#: The buffer counts whole chunks, so they are smaller where it would not hold so many of them; by rows, not below this.
+#: The buffer counts whole chunks. So chunks are small enough for the buffer to hold `_CHUNKS` of them; a limit in rows
+#: does not reduce them below `_LEAST_ROWS`.
 _CHUNKS, _LEAST_ROWS = 8, 1_000
 
 
@@ -46,12 +47,12 @@ class Partition:
     """The rows of one partition, from Spark to the engine and back.
 
     Args:
-        task: what is to be done.
-        plan: the same, for the engine.
-        definition: what of the process may be used again.
-        attempt: of the partition's, which this one is.
-        scope: query and batch, as the task's properties tell it.
-        began: when Spark began with it, of ``time.monotonic``; None: now.
+        task: the pickled task.
+        plan: the unpickled plan of the task.
+        definition: digests that identify reusable state of the process.
+        attempt: the identity of this task attempt.
+        scope: query and batch from the task's local properties.
+        began: when Spark started the task, in ``time.monotonic()`` seconds; None: now.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Partition:
         self._recording: Recording | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches with their answers, in order. The last one is held back until it can carry the report."""
+        """Yield the batches with their answers, in order; the last batch waits until it can carry the report."""
         held: pa.RecordBatch | None = None
         with contextlib.ExitStack() as stack:
             if self._task.replay is not None:
@@ -100,7 +101,7 @@ class Partition:
             batch = self._with_names(given)
             start = 0
             while start < batch.num_rows:
-                # What answers weigh is known better each time.
+                # The estimated size of answers improves with each chunk.
                 rows = _together(self._plan, batch, self._engine.answer_size)
                 chunk = batch.slice(start, max(1, min(rows, self._engine.room)))
                 start += chunk.num_rows
@@ -125,14 +126,14 @@ class Partition:
         key_of = idempotency_keys(self._scope, self._task.identity, batch)
         if self._recording is None:
             return Chunk(rows, key_of, batch.nbytes, keys, requests, None, failed, BatchSlice(batch))
-        # The function's answer depends on what it gets, which may be other values for the same row.
+        # The answer depends on the function's input, which may differ for the same row.
         asked = dict.fromkeys([*self._task.identity, *self._task.input_cols, *(plan.coalesce_by or ())])
         tag = BatchSlice(batch, answer_keys(list(asked), batch))
         known = self._recording.known(tag.answer_keys)
         return Chunk(rows, key_of, batch.nbytes, keys, requests, known, failed, tag)
 
     def _enriched(self, chunk: Chunk, answers: list[Any]) -> Iterator[pa.RecordBatch]:
-        """The chunk's rows with their answers: one batch, or several where the answers are large."""
+        """Yield the chunk's rows with their answers, in several batches if the answers are large."""
         batch: pa.RecordBatch = chunk.tag.batch
         parts, recording = self._writer.parts(answers, self._engine.answer_size), self._recording
         try:
@@ -141,17 +142,17 @@ class Partition:
                     recording.add(chunk, arrays, failures, start)
                 yield self._joined(batch.slice(start, len(arrays[0])), arrays, failures)
         finally:
-            # The task may end between two of them, and has the answers of all.
+            # If the task ends between two batches, record the answers of the remaining ones.
             if recording is not None:
                 for start, arrays, failures in parts:
                     recording.add(chunk, arrays, failures, start)
 
     def _write_early(self, answers: Sequence[Any]) -> tuple[list[pa.Array], Mapping[int, object]]:
-        """For the recording, of chunks that are not complete."""
+        """Convert answers of incomplete chunks for the recording."""
         try:
             return self._writer.write(answers)
         except pa.ArrowCapacityError:
-            # They are recorded when they go out, in parts.
+            # The recording adds them in parts when the chunk is returned.
             nothing = [pa.nulls(len(answers), field.type) for field in self._task.output_schema()]
             return nothing, dict.fromkeys(range(len(answers)))
 
@@ -163,7 +164,7 @@ class Partition:
             place = place_of(self._number, self._tally.rows + row)
             raise EnrichmentError(f"no answer for {place}: {described(failure)}")
         self._tally.add(batch.num_rows, failures)
-        # As they came: Spark may look whether a column that has no nulls says so (validateSchema, since 4.1).
+        # Keep the batch's own nullability: since 4.1, Spark may check it (validateSchema).
         fields = [*batch.schema, *(field.with_nullable(True) for field in self._task.output_schema())]
         columns = [*batch.columns, *arrays]
         if self._task.settles:
@@ -175,7 +176,7 @@ class Partition:
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
     def _with_report(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same batch; the hidden column of its last row carries the report."""
+        """Return the batch with the report in the hidden column of its last row."""
         troubles = () if self._recording is None else self._recording.troubles
         report = self._tally.report(self._engine.statistics(), troubles).to_bytes()
         place = batch.schema.names.index(COLUMN)
@@ -187,9 +188,10 @@ class Partition:
 
 
 def _together(plan: Plan, batch: pa.RecordBatch, answer: float | None) -> int:
-    """How many rows of a batch a chunk gets, where an answer weighs so much.
+    """Return the number of rows of the next chunk, from the estimated size of an answer in bytes.
 
-    While nobody knows what answers weigh, as many as are in flight: their answers will be held, whatever they weigh.
+    While that size is unknown (``answer`` is None), a chunk has as many rows as there are calls in flight: their
+    answers are held in any case.
     """
     least = min(_LEAST_ROWS, plan.buffer_rows)
     by_rows = min(_MOST_ROWS, max(least, plan.buffer_rows // _CHUNKS))
@@ -218,7 +220,7 @@ def _hidden(failures: pa.Array) -> pa.Array:
 
 def _struct(failures: pa.Array, reports: pa.Array, *, last_is_there: bool) -> pa.Array:
     fields = [HIDDEN_TYPE.field(0), HIDDEN_TYPE.field(1)]
-    # Null where there is nothing to tell, so that what tells something is found by a glance at the struct.
+    # Rows without a failure or report have a null struct, so a filter on the struct alone finds the others.
     nothing = failures.is_null()
     if last_is_there:
         nothing = pa.concat_arrays([nothing.slice(0, len(nothing) - 1), pa.array([False])])

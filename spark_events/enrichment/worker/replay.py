@@ -1,9 +1,9 @@
-"""Answers of a batch that is not committed yet, kept so that its replay makes only the calls that are missing.
+"""Stored answers of a batch that is not committed yet, so that its replay makes only the missing calls.
 
-Files in any file system that pyarrow knows and that the executors share: ``<root>/<query>/<batch>/<output>/*.arrow``.
-Every file is complete or not there. A store that cannot be written or read fails no task: its answers are called
-again. Another function, version, output or other columns have a folder of their own, so the answers of one are not
-mistaken for those of another; in it, an answer is found by all values that it depends on.
+The answers are files in a file system that pyarrow supports and the executors share:
+``<root>/<query>/<batch>/<output>/*.arrow``. A file appears only when it is complete. If the store cannot be written or
+read, no task fails: the calls are made again. Each definition (function, version, output and columns) has its own
+folder, so answers of different definitions never mix. Within it, an answer's key covers all values that it depends on.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from spark_events.enrichment.worker.values import named, or_each
 __all__ = ["Recording", "ReplayStore"]
 
 _KEY = "__key"
-#: An answer is in the store this soon.
+#: Upper bound of the time until an answer is in the store.
 _FLUSH_SECONDS = 1.0
 _FLUSH_ROWS = 10_000
-#: Answers as the engine has them, to columns and the rows that have failed.
+#: Converts the engine's answers to columns, and returns the failed rows.
 Write: TypeAlias = Callable[[Sequence[Any]], tuple[list[pa.Array], Mapping[int, object]]]
-#: Chunks that have not gone out, with the answers that are there, and ``PENDING`` for the others.
+#: Returns the chunks that are not returned to Spark yet, with their answers; `PENDING` marks missing answers.
 Unfinished: TypeAlias = Callable[[], Iterable[tuple[Chunk, Sequence[Any]]]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReplayStore:
-    """Where one enrichment of one batch keeps its answers.
+    """Location of the stored answers of one enrichment of one batch.
 
     Args:
         root: the address of a folder, ``file:///…``, ``hdfs://…``, ``s3://…``, or a path.
-        query: whose.
-        batch: which.
+        query: the id or name of the query.
+        batch: the number of the batch.
         function: the name of the function.
         version: ``replay_version``.
         output: the schema of the answers, serialised.
@@ -67,12 +67,12 @@ class ReplayStore:
 
     @property
     def query_folder(self) -> str:
-        """The query's name as the name of a folder; a dot alone, or two, would lead out of the store."""
+        """The query's name as a folder name; dots are escaped because "." and ".." would leave the store."""
         return urllib.parse.quote(self.query, safe="").replace(".", "%2E")
 
     @contextlib.contextmanager
     def recording(self, partition: int) -> Iterator[Recording]:
-        """What is known, and a place for what becomes known; what is recorded is kept whatever ends the task."""
+        """Yield a recording with the stored answers; it stores new answers however the task ends."""
 
         def opened() -> tuple[fs.FileSystem, str]:
             system, root = open_store(self.root)
@@ -86,10 +86,13 @@ class ReplayStore:
 
 
 class Recording:
-    """One task's view of the store. The task adds what goes out; a thread looks at what does not yet."""
+    """One task's access to the store.
+
+    The task adds the answers of returned rows; a thread adds answers of chunks that are not returned yet.
+    """
 
     def __init__(self, root: str, opened: Open, partition: int, schema: pa.Schema) -> None:
-        # Every field nullable: a NOT NULL of the output has been checked before.
+        # Every field is nullable: NOT NULL columns of the output have been checked before.
         fields = [pa.field(_KEY, pa.string()), *(field.with_nullable(True) for field in schema)]
         self._schema = pa.schema(fields)
         self._files = AnswerFiles(root, opened, partition, self._schema)
@@ -97,7 +100,7 @@ class Recording:
         self._pending_rows = 0
         self._early: dict[Chunk, set[int]] = {}
         self._lock = threading.Lock()
-        # By batch: together they may be more than one array can hold.
+        # One batch per file, because all answers together may exceed the capacity of one array.
         self._stored = self._files.read().to_batches()
         self._place = {
             key: (number, row)
@@ -107,11 +110,11 @@ class Recording:
 
     @property
     def troubles(self) -> Sequence[str]:
-        """What of the store could not be read or written, a sentence each."""
+        """Messages about read and write errors of the store, one sentence each."""
         return self._files.troubles
 
     def known(self, keys: Sequence[str]) -> Mapping[int, Any]:
-        """The answers that are there, by the place of their key; :func:`.identity.answer_keys` makes these."""
+        """Return the stored answers by index into ``keys``, which :func:`.identity.answer_keys` computes."""
         found: dict[int, list[tuple[int, int]]] = {}
         for index, key in enumerate(keys):
             if key in self._place:
@@ -128,13 +131,15 @@ class Recording:
         return answers
 
     def add(self, chunk: Chunk, arrays: Sequence[pa.Array], failures: Mapping[int, object], start: int = 0) -> None:
-        """Rows of a chunk go out, its last ones at last: what has been answered, except what was known before.
+        """Add the answers of a chunk's rows that are returned to Spark, except those that are stored already.
+
+        Rows of a chunk must be added in order; its last rows come last.
 
         Args:
-            chunk: which.
+            chunk: the chunk of the rows.
             arrays: the columns of their answers.
-            failures: those of them that have none, from ``start`` on.
-            start: the first of these rows.
+            failures: the failed rows, by index into ``arrays``.
+            start: the index of the first of these rows in the chunk.
         """
         count = len(arrays[0])
         with self._lock:
@@ -149,11 +154,11 @@ class Recording:
 
     @contextlib.contextmanager
     def looking_at(self, unfinished: Unfinished, write: Write) -> Iterator[None]:
-        """Inside, and at the end, what has been answered of chunks that wait for their slowest call is kept as well.
+        """Store answers of chunks that wait for their slowest call, periodically inside the context and at its end.
 
         Args:
-            unfinished: tells these chunks, from any thread.
-            write: makes columns of answers.
+            unfinished: returns these chunks; may be called from any thread.
+            write: converts answers to columns.
         """
         over = threading.Event()
 
@@ -171,7 +176,7 @@ class Recording:
             self._keep(unfinished, write)
 
     def _keep(self, unfinished: Unfinished, write: Write) -> None:
-        # All of it under the lock: a chunk that is seen here goes out after that.
+        # The lock covers the whole pass: a chunk that is seen here is returned to Spark only afterwards.
         with self._lock:
             for chunk, answers in unfinished():
                 early = self._early.setdefault(chunk, set())
@@ -190,13 +195,13 @@ class Recording:
 
     def _add(self, chunk: Chunk, rows: Sequence[int], arrays: Sequence[pa.Array]) -> None:
         if rows:
-            told: BatchSlice = chunk.tag
-            keys = pa.array([told.answer_keys[row] for row in rows], pa.string())
+            tag: BatchSlice = chunk.tag
+            keys = pa.array([tag.answer_keys[row] for row in rows], pa.string())
             self._pending.append(pa.RecordBatch.from_arrays([keys, *arrays], schema=self._schema))
             self._pending_rows += len(rows)
 
     def flush(self) -> None:
-        """Writes what is pending as one file."""
+        """Write the pending answers as one file."""
         with self._lock:
             self._write_pending()
 
@@ -209,7 +214,7 @@ class Recording:
 
 
 def _values(taken: pa.RecordBatch, names: Sequence[str]) -> tuple[list[list[Any]], set[int]]:
-    """Columns, and the rows of them that Python can give but not hold: moments that in UTC are of the year 10000."""
+    """Return columns, and the rows that Python cannot represent, such as UTC timestamps of the year 10000."""
     unreadable: set[int] = set()
 
     def note(_one: pa.Array, row: int, _error: Exception) -> None:

@@ -1,6 +1,7 @@
-"""The files of the replay store. It saves calls and nothing more: a task does without what it cannot write or read.
+"""Files of the replay store.
 
-What the task had to do without it says, so that the driver can tell.
+The store only saves calls, so a task continues without the files that it cannot write or read. It records a message for
+each, which the driver logs.
 """
 
 from __future__ import annotations
@@ -17,41 +18,41 @@ from pyarrow import fs
 
 __all__ = ["AnswerFiles", "Open", "open_store", "stored_answers"]
 
-#: What makes the file system and the path in it.
+#: Opens the file system and returns it with the path of the folder.
 Open: TypeAlias = Callable[[], tuple[fs.FileSystem, str]]
-#: In a row; then it is not tried any more, for each time may take as long as a network lets one wait.
+#: Consecutive write failures after which a task stops writing, because each may last as long as a network timeout.
 _MOST_FAILURES = 3
 _ROWS = re.compile(r"-(\d+)\.arrow$")
 
 
 def open_store(root: str) -> tuple[fs.FileSystem, str]:
-    """The file system of an address, and the path in it.
+    """Return the file system of an address and the path within it.
 
     Raises:
-        ValueError: it is no address of a folder; that of pyarrow's is one, too.
-        OSError: the file system cannot be reached.
+        ValueError: when the address is invalid or names no folder (pyarrow's own error is also a ValueError).
+        OSError: when the file system cannot be reached.
     """
     system, path = fs.FileSystem.from_uri(root)
     if not path and not isinstance(system, fs.LocalFileSystem):
-        raise ValueError("it names no folder")
+        raise ValueError("the address contains no folder")
     return system, path.rstrip("/")
 
 
 def stored_answers(system: fs.FileSystem, folder: str) -> int:
-    """Count the answers in a folder by its files' names, which end with the number of rows."""
+    """Count the answers in a folder by its file names, which end with the number of rows."""
     files = system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
     found = (_ROWS.search(file.base_name) for file in files)
     return sum(int(rows[1]) for rows in found if rows is not None)
 
 
 class AnswerFiles:
-    """One task's files.
+    """The answer files of one task.
 
     Args:
-        root: the store's address, to be told.
-        opened: where its files are.
-        partition: the task's.
-        schema: of all files.
+        root: the store's address, for messages.
+        opened: opens the folder of the files.
+        partition: the number of the task's partition.
+        schema: the schema of all files.
     """
 
     def __init__(self, root: str, opened: Open, partition: int, schema: pa.Schema) -> None:
@@ -65,10 +66,10 @@ class AnswerFiles:
         try:
             self._place = opened()
         except Exception as error:
-            self._say(f"the replay store {root} cannot be reached, so nothing is kept in it", error)
+            self._say(f"replay store {root} cannot be reached, so a replay of this batch calls again", error)
 
     def read(self) -> pa.Table:
-        """What is there and can be read."""
+        """Return all answers that can be read."""
         tables = [self._schema.empty_table()]
         if self._place is None:
             return tables[0]
@@ -76,32 +77,32 @@ class AnswerFiles:
         try:
             infos = system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
         except Exception as error:
-            self._say(f"the replay store {self._root} cannot be read, so all rows are called", error)
+            self._say(f"replay store {self._root} cannot be read, so all rows are called", error)
             return tables[0]
         for info in sorted(infos, key=lambda info: info.path):
             if info.path.endswith(".arrow"):
                 try:
                     tables.append(self._read(system, info.path))
                 except FileNotFoundError:
-                    continue  # cleared meanwhile
+                    continue  # deleted meanwhile
                 except Exception as error:
-                    self._say(f"a file of the replay store is ignored, and its rows are called: {info.path}", error)
+                    self._say(f"replay store: unreadable file {info.path} is ignored, and its rows are called", error)
         return pa.concat_tables(tables)
 
     def _read(self, system: fs.FileSystem, path: str) -> pa.Table:
         with system.open_input_file(path) as file, pa.ipc.open_stream(file) as reader:
             table = reader.read_all()
-        # A file whose bytes are not those that were written may look like one all the same.
+        # A file with damaged content may still parse as Arrow.
         table.validate(full=True)
         if not table.schema.equals(self._schema):
-            raise ValueError("it has other columns")
+            raise ValueError("the file has other columns than the answers")
         return table
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> bool:
-        """As one file, which gets its name when it is complete.
+        """Write batches as one file, which gets its final name when it is complete.
 
         Returns:
-            Whether they need not be given again: they are there, or nothing will be written any more.
+            Whether the caller can drop the batches: they are stored, or the task has stopped writing.
         """
         if self._place is None or self._failures >= _MOST_FAILURES:
             return True
@@ -118,9 +119,9 @@ class AnswerFiles:
             system.move(f"{path}.part", path)
         except Exception as error:
             self._failures += 1
-            # Where the file was to be says nothing, and would make each task's sentence another one.
+            # Replace the file's path by the folder, so that the messages of all tasks are equal and logged once.
             why = f"{type(error).__name__}: {error}".replace(path, folder)
-            self._unwritten = f"the replay store {self._root} cannot be written, so answers are not kept: {why}"
+            self._unwritten = f"replay store {self._root} cannot be written, so answers are not stored: {why}"
             with contextlib.suppress(Exception):
                 system.delete_file(f"{path}.part")
             return self._failures >= _MOST_FAILURES
@@ -129,7 +130,7 @@ class AnswerFiles:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """What could not be done, a sentence each; what could in the end is none."""
+        """Messages about errors, one sentence each; an error that a later write repaired is not included."""
         return (*self._troubles, self._unwritten) if self._unwritten else tuple(self._troubles)
 
     def _say(self, what: str, why: Exception) -> None:
@@ -137,6 +138,6 @@ class AnswerFiles:
 
 
 def _to_disk(path: str) -> None:
-    """A machine that goes down keeps the name of a file, but not always what is in it."""
+    """Force the content to disk, because a file system may keep the name but not the content in a power failure."""
     with open(path, "rb+") as file:
         os.fsync(file.fileno())

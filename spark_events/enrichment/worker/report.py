@@ -1,6 +1,7 @@
-"""What a task tells of its partition: it travels in the partition's last row, so only the task that counts is counted.
+"""Report of a task on its partition, sent in the partition's last row.
 
-An accumulator would add up what lost attempts of a task did, and Connect has none.
+So only the task whose result Spark uses is counted. An accumulator would add counts of lost attempts, and Connect has
+no accumulators.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = [
     "place_of",
 ]  # fmt: skip
 
-#: The column that a settled DataFrame has besides the user's, and that nobody sees.
+#: The hidden column of a settled DataFrame.
 COLUMN = "__spark_events_enrichment"
 
 FAILURE_TYPE = pa.struct(
@@ -41,7 +42,7 @@ _SAMPLES = 10
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sample:
-    """One failed row: its partition, its place there from 0, and why."""
+    """A failed row: its partition, its index there from 0, and its failure."""
 
     partition: int
     row: int
@@ -50,17 +51,17 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """One partition.
+    """Counts and problems of one partition.
 
     Attributes:
-        partition: its number.
-        rows: all of them.
-        failed: those without an answer.
-        samples: a few of these, of each type.
-        statistics: what the engine counted, see :mod:`spark_events.enrichment.engine.statistics`.
-        types: failed rows by the failure's type; the engine does not know of all answers that do not fit.
-        troubles: what the task had to do without, a sentence each.
-        stage: the id of the one that it was a task of.
+        partition: the number of the partition.
+        rows: the number of all rows.
+        failed: the number of rows without an answer.
+        samples: a few failed rows of each failure type.
+        statistics: the engine's counters, see :mod:`spark_events.enrichment.engine.statistics`.
+        types: failed rows by failure type, including answers that do not fit the output, which the engine may not see.
+        troubles: messages about problems that did not fail the task, one sentence each.
+        stage: the id of the task's stage.
     """
 
     partition: int
@@ -73,18 +74,18 @@ class PartitionReport:
     stage: int = 0
 
     def to_bytes(self) -> bytes:
-        """Return what the partition's last row carries."""
+        """Return the report as bytes for the partition's last row."""
         return pickle.dumps(self, protocol=4)
 
     @staticmethod
     def from_bytes(data: bytes) -> PartitionReport:
-        """Return what :meth:`to_bytes` made."""
+        """Return the report from the bytes of :meth:`to_bytes`."""
         report: PartitionReport = pickle.loads(data)
         return report
 
 
 class Tally:
-    """Counts the rows of one partition as they go out."""
+    """Counts the rows of one partition as they are returned to Spark."""
 
     def __init__(self, partition: int, stage: int = 0) -> None:
         self._partition = partition
@@ -95,7 +96,7 @@ class Tally:
         self._types: dict[str, int] = {}
 
     def add(self, rows: int, failures: Mapping[int, RowFailure]) -> None:
-        """So many rows more; ``failures`` by their place among these."""
+        """Count further rows; ``failures`` are by index among these rows."""
         for place, failure in sorted(failures.items()):
             seen = self._types.get(failure.type, 0)
             self._types[failure.type] = seen + 1
@@ -105,26 +106,26 @@ class Tally:
         self._failed += len(failures)
 
     def report(self, statistics: Mapping[str, Any], troubles: Sequence[str] = ()) -> PartitionReport:
-        """All of the partition."""
+        """Return the report of the whole partition."""
         samples = tuple(self._samples)
-        told = tuple(troubles)
+        problems = tuple(troubles)
         return PartitionReport(
-            self._partition, self.rows, self._failed, samples, statistics, self._types, told, self._stage
+            self._partition, self.rows, self._failed, samples, statistics, self._types, problems, self._stage
         )
 
 
 def failure_values(failure: RowFailure) -> dict[str, Any]:
-    """A value of :data:`FAILURE_TYPE`."""
+    """Return the failure as a value of :data:`FAILURE_TYPE`."""
     return {field.name: getattr(failure, field.name) for field in FAILURE_TYPE}
 
 
 def place_of(partition: int, row: int) -> str:
-    """Where a row is."""
+    """Describe the location of a row for messages."""
     return f"partition {partition}, row {row:,}"
 
 
 def described(failure: RowFailure) -> str:
-    """A failure in a line."""
+    """Describe a failure in one line."""
     tried = f" after {failure.attempts} attempts in {failure.elapsed:.1f} s" if failure.attempts > 1 else ""
     where = f" ({failure.where})" if failure.where else ""
     return f"{failure.type}{tried}: {failure.message}{where}"

@@ -1,4 +1,4 @@
-"""Arrow batches to the rows that a function is called with."""
+"""Conversion of Arrow batches to the rows that the user's function receives."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["BatchSlice", "RowReader"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchSlice:
-    """Rows that the engine gets together, as Spark has them: the tag of a chunk.
+    """Rows of one chunk as Spark sent them; used as the chunk's tag.
 
     Attributes:
-        batch: with all columns.
-        answer_keys: by which their answers are found in the replay store, one each; empty without one.
+        batch: the rows with all columns.
+        answer_keys: the rows' keys in the replay store; empty without a replay store.
     """
 
     batch: pa.RecordBatch
@@ -30,10 +30,10 @@ class BatchSlice:
 
 
 class RowReader:
-    """Makes rows of columns: tuples whose values are also reached as ``row.name`` and ``row["name"]``.
+    """Converts columns to rows: tuples with access by ``row.name`` and ``row["name"]``.
 
     Args:
-        names: of the columns that the function gets, in order.
+        names: the columns that the function receives, in order.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -41,38 +41,38 @@ class RowReader:
         self._type = _row_type(tuple(names))
 
     def read(self, batch: pa.RecordBatch) -> tuple[list[Any], dict[int, RowFailure]]:
-        """One row each, and by their place the failures of those that Python cannot hold; these have None there."""
+        """Return the rows, and failures by index; a row that Python cannot represent fails and has None there."""
         failures: dict[int, RowFailure] = {}
         if not self._names:
             return [self._type()] * batch.num_rows, failures
         columns = [_values_or_failures(array, name, failures) for array, name in named(batch, self._names)]
-        # What a namedtuple's _make does, without its Python.
+        # Equivalent to a namedtuple's _make, without its Python code.
         rows = map(tuple.__new__, itertools.repeat(self._type), zip(*columns, strict=True))
         return list(rows), failures
 
 
 def _values_or_failures(array: pa.Array, name: str, failures: dict[int, RowFailure]) -> list[Any]:
     def failed(one: pa.Array, row: int, error: Exception) -> None:
-        # What the error says may hold the value.
-        years = "moments and days of the years 1 to 9999, in UTC and in their time zone"
+        # The error's own text may contain the value.
+        years = "timestamps and dates of the years 1 to 9999, in UTC and in their time zone"
         allowed = "text in UTF-8" if isinstance(error, UnicodeError) else years
-        message = f"column {name!r} ({one.type}) holds what Python cannot; allowed: {allowed}"
+        message = f"column {name!r} ({one.type}) has a value that Python cannot represent; allowed: {allowed}"
         failures.setdefault(row, RowFailure("error", type_of(error), message))
 
     return or_each(array, failed)
 
 
 def _row_type(names: tuple[str, ...]) -> Any:
-    # rename: a column may be called `class` or `a b`; it is then reached by row["a b"] only.
+    # With `rename`, columns may be called `class` or `a b`; the latter is accessible as row["a b"] only.
     make: Any = collections.namedtuple
     base = make("Row", names, rename=True)
     places = {name: place for place, name in enumerate(names)}
     renamed = [(place, name) for place, name in enumerate(names) if base._fields[place] != name]
     for place, _ in renamed:
-        # Spark itself calls columns _1, _2: such a name must not lead to another column.
+        # Spark itself names columns _1, _2: such a name must not refer to another column.
         delattr(base, f"_{place}")
     taken = set(dir(base))
-    # Python itself has a meaning for names in double underscores.
+    # Python reserves names with double underscores.
     hidden = {
         name: _at(place)
         for place, name in renamed
@@ -84,11 +84,11 @@ def _row_type(names: tuple[str, ...]) -> Any:
             try:
                 return tuple.__getitem__(self, places[which])
             except KeyError:
-                raise KeyError(f"no column {which!r} among those the function gets: {', '.join(names)}") from None
+                raise KeyError(f"no column {which!r}; the function receives: {', '.join(names)}") from None
         return tuple.__getitem__(self, which)
 
     def as_dict(self: Any) -> dict[str, Any]:
-        """As of ``pyspark.sql.Row``."""
+        """Return the row as a dictionary, like ``pyspark.sql.Row.asDict``."""
         return dict(zip(names, self, strict=True))
 
     return type("Row", (base,), {**hidden, "__slots__": (), "__getitem__": get, "asDict": as_dict})

@@ -1,4 +1,4 @@
-"""Structs as dictionaries throughout: in one array, Arrow takes tuples for them or dictionaries, not both."""
+"""Conversion of struct values to dictionaries: one Arrow array accepts either tuples or dictionaries."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _Turn: TypeAlias = Callable[[Any], Any]
 
 @functools.lru_cache(maxsize=256)
 def by_name(kind: pa.DataType) -> _Turn | None:
-    """Gives a value of this type with dictionaries for all tuples that stand for structs; None: it has no structs.
+    """Return a function that converts tuples for structs to dictionaries; None if the type has no structs.
 
-    What cannot be a value of the type is left as it is, or raises: Arrow has refused it already.
+    The function may leave invalid values unchanged or raise, because Arrow has rejected them already.
     """
     if pa.types.is_struct(kind):
         return functools.partial(_struct, {field.name: by_name(field.type) for field in kind})
@@ -36,13 +36,13 @@ def _struct(fields: Mapping[str, _Turn | None], value: Any) -> Any:
 
 
 def _pairs(key: _Turn | None, item: _Turn | None, value: Any) -> Any:
-    # A key that is a dictionary can be in no other one.
+    # A list of pairs, because a dictionary cannot be a key of another one.
     pairs = value.items() if isinstance(value, Mapping) else value
     return [(_turned(key, name), _turned(item, part)) for name, part in pairs]
 
 
 def _elements(element: _Turn, value: Any) -> Any:
-    # What can be gone through only once would be gone for whoever looks at it next.
+    # Iterators stay unchanged: they can be consumed only once.
     if not isinstance(value, Collection) or isinstance(value, (str, bytes, Mapping)):
         return value
     return [_turned(element, one) for one in value]

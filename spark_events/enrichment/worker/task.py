@@ -1,6 +1,6 @@
-"""What an enrichment's tasks are told; it travels to the executors pickled.
+"""Task of an enrichment, pickled and sent to the executors.
 
-Only the standard library, pyarrow and what travels with this package may be imported here.
+This module may import only the standard library, pyarrow and modules that are shipped with this package.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ __all__ = ["Task"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Task:
-    """One enrichment, the same for all its partitions.
+    """Settings of one enrichment, the same for all its partitions.
 
     Attributes:
-        pickled: the plan.
-        definition: pickled: what of the process may be used again.
-        output: the schema of the answers, serialised.
-        input_cols: what the function gets.
-        identity: the columns that make a row, for its idempotency key.
-        scope: query and batch, for the same; None: what the task's own properties say.
-        settles: whether failures and the report go into a hidden column; otherwise the first failure ends the task,
-            unless ``on_failure`` says what becomes of it.
-        failure_column: where ``on_failure="column"`` puts failures when nothing settles.
-        rate: attempts a second that one task may make.
-        replay: where answers are kept until the batch is committed.
-        channel: where it hears that its calls are no longer wanted.
-        names: of the columns, where Spark was given others; empty: the batches have their own.
+        pickled: the pickled plan.
+        definition: pickled digests that identify reusable state of a worker process.
+        output: the serialised schema of the answers.
+        input_cols: the columns that the function receives.
+        identity: the columns that identify a row, for its idempotency key.
+        scope: query and batch, for the idempotency key; None: read them from the task's local properties.
+        settles: whether failures and the report are returned in a hidden column; otherwise the first failure fails the
+            task, unless ``on_failure`` says otherwise.
+        failure_column: the column for failures of a lazy enrichment with ``on_failure="column"``; "" if there is none.
+        rate: attempts per second of one task.
+        replay: the store of the answers until the batch is committed.
+        channel: the address of the driver channel.
+        names: the original column names if the batches have substitute names; otherwise empty.
     """
 
     pickled: bytes
@@ -51,5 +51,5 @@ class Task:
     names: tuple[str, ...] = ()
 
     def output_schema(self) -> pa.Schema:
-        """Of the answers."""
+        """Return the schema of the answers."""
         return pa.ipc.read_schema(pa.py_buffer(self.output))

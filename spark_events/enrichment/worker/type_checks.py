@@ -1,6 +1,6 @@
-"""Whether values fit a type, where Arrow would bend them until they do, and nulls where a type has none.
+"""Checks that values fit a type, where Arrow would convert them, and that NOT NULL fields have no nulls.
 
-Arrow cuts a float's fraction for an integer. Spark reads on over a null that must not be, and its task dies of it.
+Arrow truncates a float for an integer column. Spark does not check nulls in NOT NULL fields, and its task fails later.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ _NOTHING = type(None)
 
 
 class Check(Protocol):
-    """For one column, or for what is nested in one. Either method may raise what Arrow would say of such values."""
+    """Check of a column or a nested field; either method may raise any error that Arrow raises for such values."""
 
     def all_fit(self, values: Sequence[Any]) -> bool:
-        """Whether nobody complains: many at once, which is quick."""
+        """Return whether all values fit; fast for many values."""
 
     def complaint(self, value: Any) -> str | None:
-        """What is wrong with one, without its content; None when nothing is."""
+        """Return why a value does not fit, without its content; None if it fits."""
 
 
 def check_of(kind: pa.DataType, path: str) -> Check | None:
-    """The check of a type; None where Arrow takes nothing that does not fit.
+    """Return the check of a type, or None if Arrow itself rejects every value that does not fit.
 
     Args:
         kind: the type.
-        path: of the column or field, as messages name it.
+        path: the path of the column or field, for messages.
     """
-    told = f"column {path!r} is {kind}, and the function gave"
+    prefix = f"column {path!r} is {kind}, but the function returned"
     if pa.types.is_list(kind):
-        return _List(told, check_of(kind.value_type, f"{path}.element"))
+        return _List(prefix, check_of(kind.value_type, f"{path}.element"))
     if pa.types.is_map(kind):
         key, value = check_of(kind.key_type, f"{path}.key"), check_of(kind.item_type, f"{path}.value")
-        return _Map(told, key, value)
+        return _Map(prefix, key, value)
     if pa.types.is_struct(kind):
         fields = [kind.field(place) for place in range(kind.num_fields)]
         checks = {field.name: check_of(field.type, f"{path}.{field.name}") for field in fields}
         below = {name: check for name, check in checks.items() if check is not None}
-        return _Struct(told, [field.name for field in fields], below)
+        return _Struct(prefix, [field.name for field in fields], below)
     fit = _fit_of(kind)
-    return None if fit is None else _Plain(told, fit)
+    return None if fit is None else _Plain(prefix, fit)
 
 
 def surely_fits(kind: pa.DataType) -> Callable[[Any], bool]:
-    """Whether one value fits, told by its own type; False where only Arrow knows."""
+    """Return a function that checks a value by its Python type; it returns False if only Arrow can decide."""
     if pa.types.is_integer(kind):
         least, most = (-(1 << (kind.bit_width - 1)), (1 << (kind.bit_width - 1)) - 1)
         return lambda value: type(value) is int and least <= value <= most
@@ -75,7 +75,7 @@ def surely_fits(kind: pa.DataType) -> Callable[[Any], bool]:
 
 
 def described(value: Any) -> str:
-    """What it is, never what it says."""
+    """Describe the type of a value without its content."""
     kind = type(value).__name__
     if isinstance(value, datetime.datetime):
         return f"{kind} {'with' if value.tzinfo else 'without'} a time zone"
@@ -87,30 +87,30 @@ def described(value: Any) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """A few names, quoted."""
+    """Return the first names, quoted, and the number of the others."""
     shown = ", ".join(map(repr, names[:_NAMES_SHOWN]))
     return shown + (f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else "")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Plain:
-    told: str
+    prefix: str
     fit: Callable[[Sequence[Any]], bool]
 
     def all_fit(self, values: Sequence[Any]) -> bool:
         return self.fit(values)
 
     def complaint(self, value: Any) -> str | None:
-        return None if self.fit([value]) else f"{self.told} {described(value)}"
+        return None if self.fit([value]) else f"{self.prefix} {described(value)}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _List:
-    told: str
+    prefix: str
     element: Check | None
 
     def all_fit(self, values: Sequence[Any]) -> bool:
-        # To Arrow, a text is the list of its letters.
+        # Arrow would treat text as the list of its characters.
         if not _none_is(values, (str, bytes)):
             return False
         element = self.element
@@ -118,13 +118,13 @@ class _List:
 
     def complaint(self, value: Any) -> str | None:
         if isinstance(value, str | bytes):
-            return f"{self.told} {described(value)}"
+            return f"{self.prefix} {described(value)}"
         return None if value is None or self.element is None else _first(self.element, value)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Map:
-    told: str
+    prefix: str
     key: Check | None
     value: Check | None
 
@@ -135,7 +135,7 @@ class _Map:
 
     def complaint(self, value: Any) -> str | None:
         if _has_twins(value):
-            return f"{self.told} {described(value)} that has a key twice"
+            return f"{self.prefix} {described(value)} that has a key twice"
         found = [] if value is None else [_first(check, parts) for check, parts in self._parts(value)]
         return next((one for one in found if one is not None), None)
 
@@ -149,7 +149,7 @@ class _Map:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Struct:
-    told: str
+    prefix: str
     names: Sequence[str]
     below: Mapping[str, Check]
 
@@ -166,7 +166,7 @@ class _Struct:
         named = self._named(value)
         extra = sorted(str(name) for name in named.keys() - frozenset(self.names))
         if extra:
-            return f"{self.told} a mapping with {listed(extra)}, which it does not have"
+            return f"{self.prefix} a mapping with {listed(extra)}, which it does not have"
         found = [check.complaint(named.get(name)) for name, check in self.below.items()]
         return next((one for one in found if one is not None), None)
 
@@ -183,7 +183,7 @@ def _first(check: Check, values: Any) -> str | None:
 
 
 def _has_twins(value: Any) -> bool:
-    """Whether pairs have a key twice, which Spark takes for a map all the same, and finds the first or the last."""
+    """Return whether pairs contain a key twice; Spark accepts such a map and finds the first or the last value."""
     if value is None or isinstance(value, Mapping):
         return False
     keys = [hashable(key) for key, _ in value]
@@ -198,17 +198,18 @@ def _fit_of(kind: pa.DataType) -> Callable[[Sequence[Any]], bool] | None:
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return lambda values: _none_is(values, (bool,))
     if pa.types.is_string(kind):
-        # Arrow takes bytes for text where they are UTF-8, and text for its bytes.
+        # Arrow accepts UTF-8 bytes as text, and text as its bytes.
         return lambda values: _none_is(values, _BYTES)
     if pa.types.is_binary(kind):
         return lambda values: _none_is(values, (str,))
     if pa.types.is_date(kind):
-        # A datetime would lose its time; whatever has an __int__, numpy's numbers too, would be days since 1970.
+        # A datetime would lose its time; Arrow would convert any object with __int__, also of numpy, to days since
+        # 1970.
         return lambda values: _none_is(values, (datetime.datetime,)) and _all_are(values, (datetime.date, pa.Scalar))
     if pa.types.is_duration(kind):
         return lambda values: _all_are(values, (datetime.timedelta, pa.Scalar))
     if pa.types.is_timestamp(kind):
-        # Arrow takes a time without a zone for one in UTC, which is nobody's time.
+        # Arrow would read a time without a zone as UTC, which may be wrong.
         aware = kind.tz is not None
         return lambda values: all(
             value is None or (isinstance(value, datetime.datetime) and (value.tzinfo is not None) is aware)
@@ -218,8 +219,8 @@ def _fit_of(kind: pa.DataType) -> Callable[[Sequence[Any]], bool] | None:
 
 
 def _are_whole(values: Sequence[Any]) -> bool:
-    """Integers of Python and numpy, and None; Arrow would cut floats and decimals."""
-    # First, for Arrow looks into these, and one that contains itself would end the process.
+    """Return whether all values are None or integers of Python or numpy; Arrow would truncate floats and decimals."""
+    # Checked first, because pa.infer_type inspects containers, and one that contains itself would crash the process.
     if not _none_is(values, (list, tuple, dict, set, frozenset)):
         return False
     kind = pa.infer_type(values)
@@ -227,10 +228,13 @@ def _are_whole(values: Sequence[Any]) -> bool:
 
 
 def _are_in_range(values: Sequence[Any]) -> bool:
-    """Numbers that 32 bits hold, infinity and NaN among them, and None; Arrow would make infinity of the others."""
+    """Return whether all values are None or fit 32-bit floats, including infinity and NaN.
+
+    Arrow would convert other numbers to infinity.
+    """
     there = [value for value in values if value is not None]
     try:
-        # With "<", for in the machine's own format Python does not look.
+        # With "<", because Python does not check the range in the native format.
         struct.pack(f"<{len(there)}f", *there)
     except (struct.error, OverflowError):
         return False
@@ -254,18 +258,18 @@ def _is_text(value: str) -> bool:
 
 
 def has_required(kind: pa.DataType) -> bool:
-    """Whether there is a field below that is not nullable, keys of maps apart: Arrow itself takes no null for these."""
+    """Return whether a nested field is not nullable; map keys do not count, because Arrow rejects null keys."""
     return any(not below.nullable or has_required(below.type) for _, below in _fields(kind))
 
 
 def null_below(array: pa.Array, path: str) -> str | None:
-    """The path of a field below that is not nullable and has a null; None when there is none.
+    """Return the path of a nested NOT NULL field that contains a null, or None.
 
     Args:
-        array: fresh, not a part of another one.
-        path: its own.
+        array: a new array, not a slice of another one.
+        path: the path of the array itself.
     """
-    # Below what is null itself, nulls say nothing.
+    # Nulls inside a null value do not count.
     there = array.filter(array.is_valid()) if array.null_count else array
     for part, (name, below) in zip(_parts(there), _fields(array.type), strict=True):
         if part.null_count and not below.nullable:
@@ -277,7 +281,7 @@ def null_below(array: pa.Array, path: str) -> str | None:
 
 
 def _fields(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
-    """What is directly below, named as Spark names it in paths."""
+    """Return the direct child fields, named as in Spark's paths."""
     if pa.types.is_struct(kind):
         fields = [kind.field(place) for place in range(kind.num_fields)]
         return [(field.name, field) for field in fields]
@@ -289,7 +293,7 @@ def _fields(kind: pa.DataType) -> list[tuple[str, pa.Field]]:
 
 
 def _parts(array: pa.Array) -> list[pa.Array]:
-    """The same, of an array without nulls."""
+    """Return the arrays of the direct children of an array without nulls."""
     if pa.types.is_struct(array.type):
         return [array.field(place) for place in range(array.type.num_fields)]
     if pa.types.is_map(array.type):

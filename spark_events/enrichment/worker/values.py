@@ -1,4 +1,4 @@
-"""Arrow arrays to Python values, whatever is in them."""
+"""Conversion of Arrow arrays to Python values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pyarrow as pa
 
 __all__ = ["hashable", "identities_of", "named", "or_each", "values_of"]
 
-#: Formats of memoryview for what Arrow holds as plain numbers; pyarrow's own way makes a scalar object of each.
+#: Memoryview formats of the types that Arrow stores as plain numbers; to_pylist() would create a scalar object for
+#: each.
 _PLAIN: dict[pa.DataType, Any] = {
     pa.int8(): "b",
     pa.int16(): "h",
@@ -23,25 +24,25 @@ _PLAIN: dict[pa.DataType, Any] = {
     pa.float32(): "f",
     pa.float64(): "d",
 }
-#: What pyarrow raises for a moment or a day beyond Python's calendar, and for text that is none.
+#: Errors of pyarrow for timestamps and dates beyond Python's calendar, and for invalid text.
 _UNREADABLE = (OverflowError, ValueError)
-#: How Java writes offsets, ``GMT+5`` and ``UTC+05:30`` among them; those with seconds are not matched.
+#: Offsets as Java writes them, including ``GMT+5`` and ``UTC+05:30``; offsets with seconds do not match.
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>\d{1,2})(?::?(?P<minutes>\d{2}))?")
 
 
 def identities_of(batch: pa.RecordBatch, names: Iterable[str]) -> list[list[Any]]:
-    """The values of columns, by name, to tell rows apart.
+    """Return the values of columns, by name, to distinguish rows.
 
-    A value that Python cannot hold is there as the numbers or bytes it is made of.
+    A value that Python cannot represent is replaced by its underlying number or bytes.
     """
     return [or_each(array, lambda one, _row, _error: values_of(_bare(one))[0]) for array, _ in named(batch, names)]
 
 
 def values_of(array: pa.Array) -> list[Any]:
-    """The values of an array as Python has them: a struct is a dict, and so is a map, but for one of structs or lists.
+    """Return the values of an array as Python values; structs and maps become dicts.
 
-    These can be no keys of a dict: such a map is a list of pairs.
-    Moments are in the array's time zone, or in UTC where Python does not know that.
+    A map whose keys are structs or lists becomes a list of pairs, because such keys are not hashable. Timestamps are in
+    the array's time zone, or in UTC if Python does not know that zone.
     """
     form = _PLAIN.get(array.type)
     if form is not None and array.null_count == 0:
@@ -62,27 +63,27 @@ def values_of(array: pa.Array) -> list[Any]:
 
 
 def hashable(value: Any) -> Hashable:
-    """The same for values that are equal to Spark, whatever they are made of."""
+    """Return a hashable form that is equal for values that are equal in Spark."""
     if isinstance(value, dict):
         return tuple((name, hashable(part)) for name, part in value.items())
     if isinstance(value, list | tuple):
         return tuple(map(hashable, value))
     if isinstance(value, datetime.datetime) and (offset := value.utcoffset()) is not None:
-        # In one zone Python compares what the clock shows, which in autumn is the same twice.
+        # Within one zone Python compares the clock time, which occurs twice at the end of daylight saving time.
         return value.replace(tzinfo=datetime.timezone(offset))
     if isinstance(value, float) and math.isnan(value):
-        return math.nan  # this one object is found again, which no other NaN is
+        return math.nan  # math.nan is found by identity; another NaN object would not be
     return value  # type: ignore[no-any-return]  # what Arrow makes otherwise is hashable
 
 
 def named(batch: pa.RecordBatch, names: Iterable[str]) -> list[tuple[pa.Array, str]]:
-    """Columns by name; names are unique, which is checked before a task runs."""
+    """Return columns by name; the driver has checked that names are unique."""
     fields = batch.schema.names
     return [(batch.column(fields.index(name)), name) for name in names]
 
 
 def or_each(array: pa.Array, instead: Callable[[pa.Array, int, Exception], Any]) -> list[Any]:
-    """All values at once; only where that is impossible one by one, and others for those that raise."""
+    """Return all values; if the bulk conversion fails, convert one by one and call ``instead`` for those that raise."""
     with contextlib.suppress(*_UNREADABLE):
         return values_of(array)
     values: list[Any] = []
@@ -96,9 +97,9 @@ def or_each(array: pa.Array, instead: Callable[[pa.Array, int, Exception], Any])
 
 
 def _with_known_zones(kind: pa.DataType) -> pa.DataType:
-    """The type itself, or the same with zones that Python knows: Java, whose zone it is, knows more of them."""
+    """Return the type with time zones that Python knows; Java, which provides the zone, knows more."""
     if not kind.num_fields and not pa.types.is_timestamp(kind):
-        return kind  # without a look into the cache, for the most usual
+        return kind  # skips the cache for the most frequent types
     return _found_known_zones(kind) or kind
 
 
@@ -120,7 +121,7 @@ def _is_known(zone: str) -> bool:
     try:
         pa.array([0], pa.timestamp("us", zone)).to_pylist()
     except Exception:
-        # What says so differs with the library that pyarrow asks.
+        # The exception depends on the time zone library that pyarrow uses.
         return False
     return True
 
@@ -130,7 +131,7 @@ def _bare(array: pa.Array) -> pa.Array:
 
 
 def _mapped_type(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """The same with what is not nested changed, however deep it stands."""
+    """Return the type with all its leaf types changed, at any depth."""
     if pa.types.is_map(kind):
         return pa.map_(_mapped_type(kind.key_type, change), _mapped_type(kind.item_type, change))
     if pa.types.is_list(kind):
@@ -143,7 +144,7 @@ def _mapped_type(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]
 
 
 def _bare_type(kind: pa.DataType) -> pa.DataType:
-    """Without moments, days and text: microseconds and days since 1970, and bytes."""
+    """Replace timestamps by microseconds, dates by days since 1970, and text by bytes."""
     if pa.types.is_timestamp(kind):
         return pa.int64()
     if pa.types.is_date32(kind):
@@ -154,11 +155,11 @@ def _bare_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _nested(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """How a value is mended in which a map stands, which pyarrow gives as pairs; None where there is none."""
+    """Return a function that converts maps inside a value, which pyarrow returns as pairs; None if there are none."""
     if pa.types.is_map(kind):
         item = _nested(kind.item_type)
         if pa.types.is_nested(kind.key_type):
-            # There is no map in a key.
+            # A map key contains no map.
             if item is None:
                 return None
             return lambda pairs: [(key, None if value is None else item(value)) for key, value in pairs]

@@ -53,14 +53,14 @@ def test_a_row_that_failed_has_nulls_and_keeps_its_failure() -> None:
         ),
         (None, "the function returned NoneType, not a mapping with a, b"),
         ([1, SECRET], "the function returned list, not a mapping with a, b"),
-        ({"a": SECRET, "b": "x"}, "column 'a' is int64, and the function gave str"),
-        ({"a": 2**70, "b": "x"}, "column 'a' is int64, and the function gave int that does not fit"),
-        ({"a": True, "b": "x"}, "column 'a' is int64, and the function gave bool that does not fit"),
-        ({"a": 1, "b": 7}, "column 'b' is string, and the function gave int that does not fit"),
-        ({"a": None, "b": "x"}, "column 'a' is NOT NULL, and the function gave None"),
+        ({"a": SECRET, "b": "x"}, "column 'a' is int64, but the function returned str"),
+        ({"a": 2**70, "b": "x"}, "column 'a' is int64, but the function returned int that does not fit"),
+        ({"a": True, "b": "x"}, "column 'a' is int64, but the function returned bool that does not fit"),
+        ({"a": 1, "b": 7}, "column 'b' is string, but the function returned int that does not fit"),
+        ({"a": None, "b": "x"}, "column 'a' is NOT NULL, but the function returned None"),
         (
             {"a": 1, "b": "\udc80"},
-            "column 'b' is string, and the function gave str with a lone surrogate, which UTF-8 cannot hold",
+            "column 'b' is string, but the function returned str with a lone surrogate, which UTF-8 cannot hold",
         ),
         (
             {"a": 1, "b": "x", "\udc80": 1},
@@ -109,8 +109,8 @@ def test_what_contains_itself_is_a_failure_of_its_row(kind: pa.DataType) -> None
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (Expired({"a": 1}), "the function returned Expired, whose values cannot be taken: RuntimeError"),
-        ({"a": Unbendable()}, "column 'a' is int64, and the function gave Unbendable"),
+        (Expired({"a": 1}), "the function returned Expired, whose values cannot be read: RuntimeError"),
+        ({"a": Unbendable()}, "column 'a' is int64, but the function returned Unbendable"),
     ],
     ids=["mapping", "value"],
 )
@@ -129,9 +129,9 @@ def test_a_moment_needs_a_time_zone_and_a_wall_clock_has_none() -> None:
     moment, clock = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
     assert written([{"t": aware}], ("t", moment))[1] == {}
     assert written([{"t": naive}], ("t", clock))[1] == {}
-    wrong = "column 't' is timestamp[us, tz=UTC], and the function gave datetime without a time zone"
+    wrong = "column 't' is timestamp[us, tz=UTC], but the function returned datetime without a time zone"
     assert written([{"t": naive}], ("t", moment))[1] == {0: wrong}
-    wrong = "column 't' is timestamp[us], and the function gave datetime with a time zone"
+    wrong = "column 't' is timestamp[us], but the function returned datetime with a time zone"
     assert written([{"t": aware}], ("t", clock))[1] == {0: wrong}
     nested = pa.list_(pa.struct([("at", moment)]))
     assert written([{"t": [{"at": aware}, None]}], ("t", nested))[1] == {}
@@ -165,7 +165,7 @@ def test_a_null_below_a_column_whose_type_has_none_is_a_failure_of_its_row(
 ) -> None:
     """Arrow takes it, and Spark's task dies of it. What is null itself has nothing below."""
     columns, failures = written([{"s": good}, {"s": bad}, {"s": None}], ("s", kind))
-    assert failures == {1: f"column {path!r} is NOT NULL, and the function gave None"}
+    assert failures == {1: f"column {path!r} is NOT NULL, but the function returned None"}
     assert columns == written([{"s": good}, {"s": None}, {"s": None}], ("s", kind))[0]
 
 
@@ -180,7 +180,7 @@ def test_a_null_below_a_column_whose_type_has_none_is_a_failure_of_its_row(
 def test_a_nested_text_that_utf8_cannot_hold_is_a_failure_of_its_row(kind: Any, bad: Any, given: str) -> None:
     """As an element, a field or a key."""
     columns, failures = written([{"s": bad}, {"s": None}], ("s", kind))
-    assert failures == {0: f"column 's' is {kind}, and the function gave {given}"}
+    assert failures == {0: f"column 's' is {kind}, but the function returned {given}"}
     assert columns == [[None, None]]
 
 
@@ -247,7 +247,7 @@ def test_nothing_is_bent_until_it_fits(kind: Any, bad: Any, field: str, given: s
     """Arrow would cut a fraction or a time of day, make numbers infinite, leave out what a struct does not have."""
     columns, failures = written([{"s": None}, {"s": bad}, {"s": None}], ("s", kind))
     assert list(failures) == [1]
-    assert failures[1].removesuffix(" that does not fit") == f"column {field}, and the function gave {given}"
+    assert failures[1].removesuffix(" that does not fit") == f"column {field}, but the function returned {given}"
     assert columns == [[None, None, None]]
     found = AnswerWriter(pa.schema([("s", kind)])).misfit({"s": bad})
     assert found is not None
@@ -320,7 +320,7 @@ def test_of_one_column_some_structs_may_be_tuples_and_others_dictionaries(
     """Arrow takes either for a whole array: an error of its own would end the task, and repeat all its calls."""
     answers = [{"s": value} for value in values]
     assert written(answers, ("s", kind)) == ([kept], {})
-    wrong = "column 's' is .*, and the function gave str"
+    wrong = "column 's' is .*, but the function returned str"
     columns, failures = written([*answers, {"s": "x"}, {"s": iter([1])}], ("s", kind))
     assert columns == [[*kept, None, None]]
     assert sorted(failures) == [len(kept), len(kept) + 1]

@@ -209,7 +209,7 @@ def test_a_damaged_file_is_ignored_and_named(tmp_path: Path, how: str) -> None:
         ("file:relative", "ArrowInvalid"),
         ("s4://bucket/x", "ArrowInvalid"),
         ("http://host/x", "ArrowInvalid"),
-        ("s3://", "it names no folder"),
+        ("s3://", "the address contains no folder"),
         ("{folder}/file", "Error"),
         ("{folder}/file/x", "Error"),
         ("/proc/nowhere", "Error"),
@@ -246,7 +246,7 @@ def test_a_store_that_cannot_be_used_fails_no_task(tmp_path: Path, place: str) -
             assert recording.known(["a"]) == {}
         for key in "bcdef":
             keep_one(recording, key)
-    assert "cannot be written, so answers are not kept" in recording.troubles[-1]
+    assert "cannot be written, so answers are not stored" in recording.troubles[-1]
     assert len(recording.troubles) <= 2
 
 
@@ -262,7 +262,7 @@ def test_a_file_system_that_is_not_there_fails_no_task(tmp_path: Path) -> None:
         keep_one(recording, "a")
         assert recording.known(["a"]) == {}
     (said,) = recording.troubles
-    assert said.startswith("the replay store nothing://x cannot be reached")
+    assert said.startswith("replay store nothing://x cannot be reached")
 
 
 def test_what_could_not_be_written_at_first_is_written_later(tmp_path: Path) -> None:

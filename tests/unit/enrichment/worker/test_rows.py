@@ -69,7 +69,7 @@ def test_a_row_is_reached_by_name_by_key_and_by_place() -> None:
     assert (first["a b"], first["class"]) == ("x", 1.5)
     assert second.asDict() == {"class": 2.5, "id": 2, "a b": None}
     assert tuple(second) == (2.5, 2, None)
-    with pytest.raises(KeyError, match="no column 'other' among those the function gets: class, id, a b"):
+    with pytest.raises(KeyError, match="no column 'other'; the function receives: class, id, a b"):
         first["other"]
     assert [tuple(row) for row in RowReader([]).read(batch)[0]] == [(), ()]
 
@@ -189,9 +189,10 @@ def test_a_value_that_python_cannot_hold_is_a_failure_of_its_row() -> None:
     assert [row.text for row in rows] == ["a", None, "b"]
     assert [row.day for row in rows] == [None, datetime.date(1970, 1, 1), None]
     assert {row: (failure.kind, failure.type, failure.message) for row, failure in failures.items()} == {
-        1: ("error", "UnicodeDecodeError", "column 'text' (string) holds what Python cannot; allowed: text in UTF-8"),
-        2: ("error", "OverflowError", "column 'day' (date32[day]) holds what Python cannot; "
-            "allowed: moments and days of the years 1 to 9999, in UTC and in their time zone"),
+        1: ("error", "UnicodeDecodeError", "column 'text' (string) has a value that Python "
+            "cannot represent; allowed: text in UTF-8"),
+        2: ("error", "OverflowError", "column 'day' (date32[day]) has a value that Python cannot represent; "
+            "allowed: timestamps and dates of the years 1 to 9999, in UTC and in their time zone"),
     }  # fmt: skip
     nested = pa.StructArray.from_arrays([_moments(0, BEYOND)], names=["at"])
     rows, failures = RowReader(["s"]).read(pa.RecordBatch.from_arrays([nested], names=["s"]))
