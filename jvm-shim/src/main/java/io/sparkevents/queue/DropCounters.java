@@ -10,7 +10,7 @@ import java.util.concurrent.TimeUnit;
  * lock.
  *
  * <p>Such an account is a record like the others: it has a number, is resent to a new sidecar and is acknowledged, so a
- * count is never lost. The first drop is reported at once, later ones every ten seconds.
+ * count is never lost. The first drop is reported at once, later ones at most every ten seconds.
  */
 public final class DropCounters {
   /** Records that were lost between the listener and the sidecar. */

@@ -59,7 +59,7 @@ public final class HandoffQueue {
     records = new RecordQueue(capacity, mostBytes);
   }
 
-  /** Offers a record without waking the writer at once. */
+  /** Offers a record; no thread waits for the reporters' answer. */
   public long offer(Record record) {
     return offer(record, false);
   }
@@ -74,7 +74,7 @@ public final class HandoffQueue {
     lock.lock();
     try {
       if (finishing) {
-        // Not a loss: after the application's end Spark reports only the work that this end has stopped.
+        // Not a loss: later records are about work that the application's end stops, or about the JVM's exit.
         return 0;
       }
       boolean wasIdle = !hasUnread();
@@ -170,7 +170,7 @@ public final class HandoffQueue {
     }
   }
 
-  /** Notes that all reporters have answered for the records up to {@code seq}; these are not acknowledged yet. */
+  /** Notes that all reporters have answered for the records up to {@code seq}; some may not be acknowledged yet. */
   public void answered(long seq) {
     underLock(() -> advance(seq, seq));
   }

@@ -16,8 +16,8 @@ import java.util.Map;
  *      dropped and counted                    evicted: only the sidecar still has the record
  * </pre>
  *
- * <p>Two deques hold the waiting records by priority, so that a full queue finds the record to drop without a search. An
- * evicted record is lost, and counted, if its sidecar dies before the acknowledgement.
+ * <p>Two deques hold the waiting records by priority, so that a full queue finds the record to drop without a search.
+ * An evicted record is lost, and counted, if its sidecar dies before the acknowledgement.
  */
 final class RecordQueue {
   /** Record that was evicted before its acknowledgement. */
