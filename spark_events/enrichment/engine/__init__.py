@@ -1,1 +1,1 @@
-"""The engine of an enrichment: calls, their order, their limits, their failures. It knows neither Spark nor Arrow."""
+"""The engine of an enrichment: calls and their order, limits and failures; independent of Spark and Arrow."""

@@ -1,4 +1,4 @@
-"""Puts the parts of a run together."""
+"""Construction of the pool of a run from its plan."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ __all__ = ["Definition", "assemble"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Definition:
-    """What of the worker process may be used again, as digests made on the driver.
+    """Digests, computed on the driver, that identify reusable state of the worker process.
 
-    A function that comes out of a pickle is a new object in every task; these say that it is the same.
+    Unpickling creates a new function object in every task; equal digests mean that the functions are equal.
 
     Attributes:
-        calls: of the function, its answers' schema and the resource: the key of the Retry-After gate, and with the rate
-            the key of the rate limit, so that the attempts of tasks that follow each other here are counted together.
-        answers: of that, and the names and types of the columns that make a request: the cache is kept
-            by it. A request itself has values alone, of which 1, 1.0 and true are equal.
-        resource: of the function that opens the resource: the open resource is kept by it.
-        batch: of this run of this micro-batch: the circuit breaker is kept by it, so that the tasks that follow in
-            this process need not find out again that the destination is down. A replay is another run.
+        calls: digest of the function, the schema of its answers and the resource. It is the key of the Retry-After gate
+            and, with the rate, of the rate limit, so that consecutive tasks of this process share both.
+        answers: digest of the same and of the names and types of the request columns. It is the key of the cache; a
+            request itself contains values only, and 1, 1.0 and true are equal.
+        resource: digest of the function that opens the resource; the key of the open resource.
+        batch: identity of this run of this micro-batch, different in a replay. It is the key of the circuit breaker, so
+            that later tasks of this process know that the destination is down.
     """
 
     calls: str
@@ -56,7 +56,10 @@ def assemble(
     signals: Signals,
     misfit: Misfit | None,
 ) -> Pool:
-    """The pool of one run, with all that the plan asks for; on the loop. Its task began at that moment."""
+    """Create the pool of one run; must run on the loop.
+
+    ``began`` is the time at which the task began.
+    """
     limit = None
     if rate is not None:
         limit = process.rates.get((definition.calls, rate), lambda: RateLimit(rate))
@@ -84,7 +87,7 @@ def assemble(
     if plan.coalesce_by is not None or plan.cache is not None:
         memory = cache = None
         if plan.coalesce_by is not None:
-            # Bounded like the buffer: equal requests farther apart than that make another call.
+            # Bounded like the buffer: equal requests further apart make another call.
             memory = AnswerCache(plan.buffer_rows, ttl=None, most_bytes=plan.buffer_bytes)
         if plan.cache is not None:
             kept = plan.cache
@@ -101,13 +104,14 @@ def _invoker(plan: Plan, resource: Any) -> Callable[[Call], Awaitable[Any]]:
         return lambda call: fn(call.argument(), Context(call, resource))
     if plan.batch_size is not None:
         return lambda call: fn(call.argument())
-    # The shortest way for the most usual function.
+    # Fast path for the most common signature.
     return lambda call: fn(call.batch.rows[call.index])
 
 
 def _acceptor(plan: Plan, misfit: Misfit | None) -> Accept | None:
     if plan.cache is None and (plan.key is None or plan.on_failure != "fail"):
-        # Nothing is decided by an answer before it goes out; there all are looked at together, which costs far less.
+        # No decision depends on a single answer before it is returned, and checking all answers together is much
+        # cheaper.
         misfit = None
     if plan.batch_size is not None:
         return accept_group(plan.retry, misfit)

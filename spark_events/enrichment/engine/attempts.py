@@ -1,6 +1,6 @@
-"""What happens once a first attempt has failed, or must ask before it is made.
+"""Attempts of a call after a failed first attempt, and waits before the first attempt.
 
-A first attempt that works passes none of this: a retry loop around every call costs more than the pool itself.
+A successful first attempt skips this module, because a retry loop around every call costs more than the pool itself.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ _MOST_DOUBLINGS = 64
 
 
 def back_off(retry: Retry, attempt: int) -> float:
-    """Return the pause after an attempt, from 1: doubling from ``initial`` to ``max``, with jitter on top."""
+    """Return the pause in seconds after an attempt (from 1): doubles from ``initial`` to ``max``, plus jitter."""
     doubled = retry.initial * 2.0 ** min(attempt - 1, _MOST_DOUBLINGS)
     return min(doubled, retry.max) + random.uniform(0, retry.jitter)
 
 
 class CallAttempts:
-    """Makes the attempts of a call that its worker could not make itself; for the loop's thread alone.
+    """Makes the attempts that a pool worker does not make itself; used by the loop's thread only.
 
     Args:
-        plan: times and the retry policy.
-        invoke: one attempt.
-        accept: what an attempt returned becomes the answer, or a failure is raised; None: it is the answer.
+        plan: the timeouts and the retry policy.
+        invoke: makes one attempt.
+        accept: converts the result of an attempt to the answer, or raises; None: the result is the answer.
         gate: passed before each attempt.
-        rate: waited for before each attempt.
-        breaker: told of each attempt.
-        counts: where everything is counted.
+        rate: awaited before each attempt; None: no limit.
+        breaker: receives the outcome of each attempt.
+        counts: the counters of the run.
 
     Attributes:
-        stopping: whether a cancellation comes from the run's end.
-        refusal: why no attempt is worth making any more; None: they are.
+        stopping: returns whether the run is ending, which explains a cancellation.
+        refusal: the reason for which no further attempts are made; None while attempts are made.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class CallAttempts:
         self._total = math.inf if plan.total_timeout is None else plan.total_timeout
 
     async def begin(self, slot: Slot) -> RowFailure | None:
-        """Waits until the first attempt may be made, and sets its deadline; the failure if it never may."""
+        """Wait until the first attempt may start and set its deadline; return a failure if it may never start."""
         slot.started = self._clock()
         try:
             slot.started += await self._enter(slot, again=False)
@@ -98,44 +98,44 @@ class CallAttempts:
         return None
 
     async def heed(self, slot: Slot) -> None:
-        """A call is over and was cancelled, though not by the engine: none of that is left for the next row.
+        """Clear a cancellation that did not come from the engine, so that it does not affect the worker's next row.
 
         Raises:
-            CancelledError: the call has not seen it: it has cancelled itself and returned.
+            CancelledError: when the cancellation is still pending: the call cancelled its own task and then returned.
         """
         seen: asyncio.CancelledError | None = None
         while slot.cancelled:
             slot.cancelled = False
             try:
-                # What is pending is raised here. Before that nothing may be taken back: Python 3.13 would take it, too.
+                # Raises a pending cancellation. uncancel() must come later: in Python 3.13 it also drops a pending one.
                 await asyncio.sleep(0)
             except asyncio.CancelledError as error:
                 seen = error
                 if self.stopping() or slot.why is not None:
-                    # That was the engine.
+                    # The engine cancelled the call meanwhile.
                     raise
         slot.uncancel()
         if seen is not None:
             raise seen
 
     async def after(self, slot: Slot, call: Call, error: BaseException | None) -> Any:
-        """The answer, or the failure, of a call whose first attempt went wrong.
+        """Return the answer or the failure of a call whose first attempt failed.
 
         Args:
-            slot: the worker that made it.
-            call: what it was.
-            error: what it raised; None: it returned, but too late.
+            slot: the worker that made the attempt.
+            call: the call.
+            error: the exception that the attempt raised; None: it returned, but too late.
         """
         await self._forget(slot)
         answer = await self._after(slot, call, error)
         await self._forget(slot)
         if slot.why is not None and not slot.abandoned:
-            # It came when everything was over.
+            # The engine's cancellation came after the call had ended.
             slot.revive()
         return answer
 
     async def _forget(self, slot: Slot) -> None:
-        """As :meth:`heed`, of a call that has failed anyway."""
+        """Clear a cancellation as :meth:`heed` does, for a call that has failed in any case."""
         if slot.cancelled and slot.why is None and not slot.abandoned and not self.stopping():
             try:
                 await self.heed(slot)
@@ -152,7 +152,7 @@ class CallAttempts:
                     break
                 await self._pause(slot, pause)
                 if self.stopping():
-                    # The worker is about to be cancelled, or the call has made another error of that.
+                    # The worker is about to be cancelled, or the call has converted the cancellation to another error.
                     raise asyncio.CancelledError
                 await self._enter(slot, again=True)
                 call.attempt += 1
@@ -193,13 +193,13 @@ class CallAttempts:
         return answer
 
     def answered(self, slot: Slot) -> None:
-        """An attempt was answered: the gate and the breaker may know."""
+        """Report an answered attempt to the gate and the breaker."""
         if self.breaker is not None:
             self.breaker.succeeded()
         self.leave(slot, answered=True)
 
     def _failed(self, slot: Slot, error: BaseException | None) -> BaseException:
-        """What the end of an attempt means; counts it, and tells the gate and the breaker."""
+        """Classify the end of an attempt, count it, and report it to the gate and the breaker."""
         if slot.abandoned:
             return AbandonedError()
         if error is not None and slot.why is None and isinstance(error, asyncio.CancelledError) and self.stopping():
@@ -222,14 +222,14 @@ class CallAttempts:
         try:
             error, verdict = verdict_on(error, self._policy)
         except BaseException as broken:
-            # The user's `on` raised: that is what is to be seen, not what it was asked about. SystemExit, too: it would
-            # end the worker, and the row be waited for for ever.
+            # The user's `on` raised; report that error instead. This includes SystemExit, which would end the worker
+            # and leave the row without an answer.
             error, verdict = broken, Verdict(retryable=False)
-        self._tell(slot, error, verdict)
+        self._record(slot, error, verdict)
         return AttemptError(error, verdict)
 
     def refused(self) -> EndError:
-        """Why a call is ended though it had time left: there is a :attr:`refusal`."""
+        """Return the error that ends a call because of :attr:`refusal`."""
         assert self.refusal is not None
         return EndError(self.refusal.kind, self.refusal.message)
 
@@ -239,12 +239,12 @@ class CallAttempts:
             return NoAnswerError(f"no answer within {self._total:g} s (total_timeout)")
         return NoAnswerError(f"no answer within {self._timeout:g} s (timeout)")
 
-    def _tell(self, slot: Slot, error: BaseException, verdict: Verdict) -> None:
+    def _record(self, slot: Slot, error: BaseException, verdict: Verdict) -> None:
         counts = self._counts
         counts.timeouts += verdict.timeout
         counts.throttled += verdict.throttled
         if verdict.retry_after is not None and self._retry.honor_retry_after:
-            # All that are in flight may be refused together: that is one closing.
+            # The destination may reject all calls in flight together; that counts as one closing.
             counts.gate_closed += self.gate.close(verdict.retry_after, crowded=True)
         if self.breaker is not None:
             if verdict.outage:
@@ -254,15 +254,15 @@ class CallAttempts:
         self.leave(slot, answered=verdict.answered)
 
     def leave(self, slot: Slot, *, answered: bool = False) -> None:
-        """Gives back what the gate gave it: the gate outlives the run, and counts those inside."""
+        """Report the end of an attempt to the gate, which outlives the run and counts attempts in progress."""
         self.gate.leave(slot.passed, answered=answered)
         slot.passed = 0
 
     async def _enter(self, slot: Slot, *, again: bool) -> float:
-        """Waits for the gate and the rate limit; returns the seconds for which the rate limit held it back.
+        """Wait for the gate and the rate limit; return the seconds spent in the rate limit.
 
-        Only the gate's time counts against ``total_timeout`` of a call that has not begun: the rate limit is the user's
-        own wish.
+        Before the first attempt, only the wait for the gate counts against ``total_timeout``, because the rate limit is
+        the user's own setting.
         """
         final = slot.started + self._total
         held = 0.0
@@ -274,8 +274,8 @@ class CallAttempts:
                     left = self.gate.until - self._clock()
                     raise EndError(
                         "throttled",
-                        f"the destination asks to be left alone for another {left:.1f} s, "
-                        f"longer than what is left of total_timeout, {self._total:g} s",
+                        f"the destination asks to wait another {left:.1f} s, "
+                        f"longer than the rest of total_timeout ({self._total:g} s)",
                     )
                 slot.deadline = final + held
                 slot.passed = await self.gate.enter(again=again)
@@ -286,22 +286,22 @@ class CallAttempts:
                 held += 0.0 if again else self._clock() - before
             slot.deadline = math.inf
             if self.stopping():
-                # It was let through when the run was over already, and its row has gone out as failed.
+                # The gate released the call after the run had ended; its row has been returned as failed.
                 raise asyncio.CancelledError
             if self.gate.lets(slot.passed):
                 return held
 
     def _pause_after(self, slot: Slot, call: Call, verdict: Verdict) -> float | None:
-        """Return the seconds before the next attempt; None: there is none."""
+        """Return the pause in seconds before the next attempt, or None if there is no next attempt."""
         if not verdict.retryable or call.attempt >= self._retry.attempts:
             return None
         pause = back_off(self._retry, call.attempt)
         asked = verdict.retry_after
         if asked is not None and asked >= pause and self._retry.honor_retry_after:
-            # The gate holds it back, and lets those that wait through in their order.
+            # The gate delays the attempt instead, and releases waiting attempts in order.
             pause = 0.0
         final = slot.started + self._total
-        # A pause that ends behind the last moment is not worth waiting for.
+        # The pause would end after total_timeout, so fail now.
         is_late = self._clock() + pause >= final or (not self.gate.is_open and self.gate.until >= final)
         return None if is_late else pause
 
@@ -311,9 +311,10 @@ class CallAttempts:
         slot.deadline = math.inf
 
     def _end_of(self, slot: Slot, error: BaseException) -> BaseException:
-        """The same, but for a cancellation while it waited: a timeout, the end of the destination, or of the run.
+        """Return the error, or for a cancellation during a wait the error that explains it.
 
-        Or somebody else's: then the row has failed, for without any end it would be waited for for ever.
+        The engine cancels a wait at a timeout, when the destination is down, and at the end of the run. If other code
+        cancelled it, the row fails, because otherwise the row would never end.
         """
         if not isinstance(error, asyncio.CancelledError):
             return error
@@ -326,13 +327,13 @@ class CallAttempts:
             return AttemptError(_explained(error), Verdict(retryable=False))
         if why == "down":
             return self.refused()
-        # No attempt was under way: what ended was the call's time.
+        # The cancellation hit a wait and not an attempt: total_timeout is over.
         return EndError("timeout", f"no answer within {self._total:g} s (total_timeout)")
 
 
 def _explained(error: asyncio.CancelledError) -> asyncio.CancelledError:
-    """The same; one that says nothing says what it is, where neither the engine's clock nor its end was the reason."""
+    """Return a cancellation with a message; one without a message came from user code, not from the engine."""
     if error.args and error.args[0]:
         return error
-    said = "cancelled by the function itself, or by other code that runs on the same event loop"
-    return asyncio.CancelledError(said).with_traceback(error.__traceback__)
+    message = "cancelled by the function itself, or by other code that runs on the same event loop"
+    return asyncio.CancelledError(message).with_traceback(error.__traceback__)

@@ -1,4 +1,4 @@
-"""Whether a destination is down: decided for a batch, so that it fails in seconds."""
+"""Circuit breaker that decides whether a destination is down, so that a batch fails within seconds."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from spark_events.enrichment.plan import CircuitBreaker
 
 __all__ = ["DestinationBreaker"]
 
-#: Pauses between the calls that are let through to see.
+#: Pauses in seconds between the calls that probe the destination.
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 1.0
 
 
 class DestinationBreaker:
-    """Counts failures in a row over all calls; for the loop's thread alone.
+    """Counts consecutive failures over all calls; used by the loop's thread only.
 
-    Open, it closes the gate, which then lets one call through. Without a success for ``give_up_after`` seconds, also
-    when nothing is answered at all, the destination is down for good: for the rest of this batch.
+    When the breaker opens, it closes the gate, which then lets one call through at a time. Without a success for
+    ``give_up_after`` seconds, even if no attempt ends at all, the destination counts as down for the rest of the batch.
 
     Args:
-        config: how many, how long.
-        clock: seconds, monotonic.
+        config: the thresholds.
+        clock: monotonic time in seconds.
 
     Attributes:
-        down: why the destination counts as down; empty while it does not.
-        opened: how often it has opened.
-        failures: in a row.
+        down: why the destination counts as down; "" while it does not.
+        opened: how often the breaker has opened.
+        failures: the number of consecutive failures.
     """
 
     def __init__(self, config: CircuitBreaker, clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,7 +44,7 @@ class DestinationBreaker:
         self._last = ""
 
     def succeeded(self) -> None:
-        """The destination has answered, be it with a refusal."""
+        """Record an answer of the destination, including a rejection."""
         self.failures = 0
         self._pause = _FIRST_PAUSE
         if self._timer is not None:
@@ -52,11 +52,11 @@ class DestinationBreaker:
             self._timer = None
 
     def failed(self, why: str, gate: Gate) -> None:
-        """An attempt found it out of reach, out of order, or silent.
+        """Record an attempt that failed because the destination is unreachable, out of order or silent.
 
         Args:
-            why: in words.
-            gate: closed when there were too many.
+            why: the error as text.
+            gate: the gate to close after too many failures.
         """
         self.failures += 1
         self._last = why
@@ -67,24 +67,25 @@ class DestinationBreaker:
             self._pause = _FIRST_PAUSE
             self._timer = asyncio.get_running_loop().call_later(self._config.give_up_after, self._give_up)
         if gate.until <= self._clock():
-            # Else they are the calls that were in flight when it closed, which say nothing new.
+            # Otherwise the failure belongs to a call that was in flight when the gate closed, and is no new
+            # information.
             gate.close(self._pause, crowded=False)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _give_up(self) -> None:
         self.down = (
             f"the destination is down: {self.failures} attempts in a row failed, none was answered "
-            f"for {self._config.give_up_after:g} s; the last: {self._last}"
+            f"for {self._config.give_up_after:g} s; last error: {self._last}"
         )
         for on_down in list(self._listeners):
             on_down(self.down)
 
     def add(self, on_down: Callable[[str], None]) -> None:
-        """``on_down(why)`` is called when it gives up."""
+        """Register ``on_down(why)``, called when the destination counts as down."""
         self._listeners.add(on_down)
 
     def remove(self, on_down: Callable[[str], None]) -> None:
-        """A task ends; when nobody calls, no clock runs."""
+        """Unregister a callback at the end of a task; without callbacks the timer stops."""
         self._listeners.discard(on_down)
         if not self._listeners and self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""How much a run holds: rows that were taken in and have not gone out, with their answers."""
+"""Bound on the rows that a run has admitted and not returned yet, including their answers."""
 
 from __future__ import annotations
 
@@ -9,32 +9,31 @@ from typing import Any
 
 __all__ = ["SAMPLE", "Buffer", "size_of"]
 
-#: The size of one answer in so many is measured.
+#: Sampling interval: the size of every SAMPLE-th answer is measured.
 SAMPLE = 64
-#: The mean forgets older answers at this rate.
+#: Number of latest answers that dominate the mean size.
 _MEMORY = 256
-#: Of what is nested in an answer, so deep and so many of each are looked at; the others weigh what these do.
+#: Limits of size measurement: nesting depth and items per container; the mean size is assumed for the other items.
 _DEEP, _MANY = 6, 32
-#: Room for less than this share of the rows allowed is none.
+#: Divisor of the allowed rows: less room than this share counts as full.
 _SHARES = 8
 
 
 class Buffer:
-    """Rows and bytes held, against what the plan allows.
+    """Rows and bytes that a run holds, compared with the plan's limits.
 
-    The answers of rows that are not answered yet count as well, as large as the others were: a row that is taken in
-    will have its answer, and then it is too late.
+    Rows without an answer already count with the mean size of an answer, because their answers cannot be refused later.
 
     Args:
-        rows: allowed.
-        size: bytes allowed.
-        width: rows in flight at most.
+        rows: the allowed number of rows.
+        size: the allowed number of bytes.
+        width: the maximum number of rows in flight.
         on_news: called when a chunk has all its answers, and when the first answer was measured.
 
     Attributes:
-        measured: answers whose size was looked at.
-        most_rows: the most that it held.
-        most_bytes: the most, estimated.
+        measured: the number of answers whose size was measured.
+        most_rows: the largest number of rows held.
+        most_bytes: the largest estimated number of bytes held.
     """
 
     def __init__(self, rows: int, size: int, width: int, on_news: Callable[[], None]) -> None:
@@ -45,34 +44,34 @@ class Buffer:
         self._allowed_rows = rows
         self._allowed_bytes = size
         self._rows = self._bytes = 0
-        # Chunks that are cut to so little room are not worth their way.
+        # Smaller chunks are not worth the cost of passing them between threads.
         self._least = max(1, rows // _SHARES)
         self._last = 1
         self._answer = 0.0
 
     @property
     def answer(self) -> float | None:
-        """What an answer weighs, the mean of the latest; None: none was measured."""
+        """Mean size in bytes of the latest answers; None before the first measurement."""
         return self._answer if self.measured else None
 
     @property
     def room(self) -> int:
-        """Rows that may come in."""
+        """Number of rows that the buffer can still admit."""
         return self._allowed_rows - self._rows
 
     @property
     def has_room(self) -> bool:
-        """Whether another chunk may come in; an empty buffer takes any."""
-        # While all calls are in flight and nobody knows how large an answer is, more would be a leap in the dark.
+        """Whether the buffer can admit another chunk; an empty buffer admits any chunk."""
+        # Until the first answer is measured, admit no more rows than can be in flight, because their size is unknown.
         return not self.is_full and (self.measured > 0 or self._rows < self._width)
 
     @property
     def is_full(self) -> bool:
-        """Whether something must go out before anything comes in."""
+        """Whether a chunk must be returned before another one is admitted."""
         return self._rows > 0 and (self.room < min(self._last, self._least) or self._held() >= self._allowed_bytes)
 
     def take_in(self, rows: int, size: int) -> None:
-        """A chunk comes in."""
+        """Count an admitted chunk."""
         self._rows += rows
         self._bytes += size
         self._last = max(1, rows)
@@ -80,16 +79,16 @@ class Buffer:
         self.most_bytes = max(self.most_bytes, self._held())
 
     def let_out(self, rows: int, size: int) -> None:
-        """A chunk goes out."""
+        """Remove a returned chunk from the counts."""
         self.most_bytes = max(self.most_bytes, self._held())
         self._rows -= rows
         self._bytes -= size
 
     def measure(self, answer: Any) -> None:
-        """An answer, to know their mean size."""
+        """Add an answer's size to the mean."""
         size = size_of(answer)
         self._answer += (size - self._answer) / min(self.measured + 1, _MEMORY)
-        # Behind it: another thread may look.
+        # Incremented last, because another thread reads it before it reads the mean.
         self.measured += 1
         if self.measured == 1:
             self.on_news()
@@ -99,11 +98,11 @@ class Buffer:
 
 
 def size_of(value: Any) -> float:
-    """Bytes of a value with what is nested in it; keys of mappings are mostly the same objects in all answers."""
+    """Return the bytes of a value with nested values, without mapping keys, which most answers share."""
     try:
         return _size_of(value, _DEEP)
     except Exception:
-        # It is of a class of somebody's own. Whether it is an answer is found out later, and is its row's affair.
+        # A user-defined class raised. Whether the value is a valid answer is checked later.
         return float(object.__sizeof__(value))
 
 
@@ -118,6 +117,6 @@ def _size_of(value: Any, deep: int) -> float:
         return size
     if deep and value:
         looked = [_size_of(part, deep - 1) for part in itertools.islice(parts, _MANY)]
-        # A class of somebody's may have a length and nothing in it.
+        # A user-defined class may have a length but no items.
         size += sum(looked) / max(1, len(looked)) * len(value)
     return size

@@ -1,4 +1,4 @@
-"""One call for several rows."""
+"""Calls for several rows (``batch_size``)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from spark_events.enrichment.plan import Retry
 
 __all__ = ["Accept", "Groups", "Misfit", "accept_group", "accept_one"]
 
-#: Why what the function gave for a row is no answer; None: it is one.
+#: Returns why a function's result for a row is no valid answer, or None if it is valid.
 Misfit: TypeAlias = Callable[[Any], RowFailure | None]
-#: What a call has returned becomes its answer, or a failure is raised; with when its first attempt began, of
-#: ``time.monotonic``.
+#: Converts the result of a call to its answer, or raises; the last argument is the start of the first attempt in
+#: `time.monotonic()` seconds.
 Accept: TypeAlias = Callable[[Call, Any, float], Any]
 
 
 class Groups:
-    """Rows by so many, across chunks; the last few only when nothing more comes.
+    """Feed that groups rows across chunks into calls of ``size`` rows; only a flush starts a smaller call.
 
     Args:
-        size: rows of a call.
-        on_take: called when ``waiting`` has become less.
+        size: rows per call.
+        on_take: called when ``waiting`` has decreased.
     """
 
     def __init__(self, size: int, on_take: Callable[[], None]) -> None:
@@ -38,12 +38,12 @@ class Groups:
         self.waiting = self.held = 0
 
     def add(self, batch: RowBatch, indices: Sequence[int]) -> None:
-        """Rows to be called, in their order."""
+        """Add rows to call, in order."""
         self._rows.extend((batch, index) for index in indices)
         self._count()
 
     def take(self) -> Taken | None:
-        """The next full call, or what was flushed, and what has come after that while there is room."""
+        """Return the next full call, or after a flush a call that may be smaller."""
         if not self.waiting:
             return None
         most = min(self._size, len(self._rows))
@@ -54,39 +54,39 @@ class Groups:
         return *places[0], GroupCall(places)
 
     def ended(self, call: Call, failure: RowFailure | None, *, abandoned: bool = False) -> None:
-        """Groups do not wait for each other."""
+        """Do nothing: groups are independent of each other."""
 
     def flush(self) -> None:
-        """What is here goes, full or not."""
+        """Release all added rows for calls, including a smaller last group."""
         self._flushed = len(self._rows)
         self._count()
 
     def _count(self) -> None:
-        """Calls that could begin now, and rows that wait for others to fill their call."""
+        """Update the number of calls that can start now and of rows that wait to fill a call."""
         full, rest = divmod(len(self._rows), self._size)
         last = self._flushed > full * self._size
         self.waiting, self.held = full + last, 0 if last else rest
 
 
 def accept_one(retry: Retry | None, misfit: Misfit | None) -> Accept:
-    """For calls of one row: asks ``on_result`` whether the answer is one, then whether it fits."""
+    """Return the check for calls of one row: first ``on_result``, then the output's columns."""
     again = retry.on_result if retry is not None else None
 
     def accept(call: Call, answer: Any, began: float) -> Any:
         if again is not None and again(answer):
             raise NotAcceptedError("on_result never accepted what the function returned")
-        # No error: the destination has answered, and another attempt would bring the same.
+        # Returned and not raised: the destination has answered, and a retry would give the same answer.
         return answer if misfit is None else misfit(answer) or answer
 
     return accept
 
 
 def accept_group(retry: Retry | None, misfit: Misfit | None) -> Accept:
-    """For calls of several rows: a result for each, in order; those that are exceptions have failed alone."""
+    """Return the check for calls of several rows: one result per row, in order; an exception fails its row only."""
     again = retry.on_result if retry is not None else None
 
     def judged(result: Any) -> AttemptError | None:
-        """What is wrong with a row's result; None: nothing."""
+        """Return the error of a row's result, or None."""
         error: BaseException | None = result if isinstance(result, BaseException) else None
         try:
             if error is None and again is not None and again(result):
@@ -95,7 +95,7 @@ def accept_group(retry: Retry | None, misfit: Misfit | None) -> Accept:
                 return None
             return AttemptError(*verdict_on(error, retry))
         except BaseException as broken:
-            # The user's `on` or `on_result` raised: that is what is to be seen, not what it was asked about.
+            # The user's `on` or `on_result` raised; report that error instead.
             return AttemptError(broken, Verdict(retryable=False))
 
     def accept(call: Call, results: Any, began: float) -> Any:
@@ -104,7 +104,7 @@ def accept_group(retry: Retry | None, misfit: Misfit | None) -> Accept:
         if not isinstance(results, Sequence) or isinstance(results, (str, bytes)) or len(results) != len(places):
             given = f"{len(results)} results" if isinstance(results, Sequence) else type(results).__name__
             raise TypeError(f"fn must return a list with one result for each of its {len(places)} rows, not {given}")
-        # Only when all have been looked at the call is touched: else some rows would have an answer and a failure.
+        # Change the call only after all results are checked; otherwise a row could get both an answer and a failure.
         answers: list[tuple[RowBatch, int, Any]] = []
         left: list[tuple[RowBatch, int, RowFailure]] = []
         first: BaseException | None = None

@@ -1,4 +1,4 @@
-"""Rows on their way through the engine: chunks, calls for one row or for several, and the context of a call."""
+"""Rows in the engine: chunks, calls for one row or several, and the context of a call."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["PENDING", "Call", "Chunk", "Context", "GroupCall", "RowBatch"]
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Chunk:
-    """Rows that come in and go out together: an Arrow batch, or a slice of one.
+    """Rows that enter and leave the engine together: an Arrow batch, or a slice of one.
 
-    The buffer is measured in whole chunks, so a huge Arrow batch is better cut (slices cost nothing).
-    Columns instead of one object a row: an object with five fields a row costs more than the whole pool.
+    The buffer counts whole chunks, so large Arrow batches should be sliced (slices cost nothing). The rows are stored
+    as columns, because one object with five fields per row costs more than the whole pool.
 
     Attributes:
-        rows: what the function is called with, one each.
-        idempotency_key: of the row at an index; asked only when the function asks.
-        size: bytes that the rows take, estimated.
-        keys: the ordering key of each row, hashable; None: rows are independent.
-        requests: the request of each row, hashable, for coalescing and the cache; None: neither.
-        known: answers that are known from an earlier run, by index; these rows are not called.
-        failed: why rows cannot be called at all, by index; none of them is known.
-        tag: the caller's own, untouched.
+        rows: the function's argument for each row.
+        idempotency_key: returns the key of the row at an index; called only if the function reads the key.
+        size: estimated bytes of the rows.
+        keys: the hashable ordering key of each row; None: rows are independent.
+        requests: the hashable request of each row, for coalescing and the cache; None: neither is used.
+        known: answers from an earlier run, by index; these rows are not called.
+        failed: failures of rows that cannot be called, by index; disjoint from ``known``.
+        tag: any object of the caller; the engine does not use it.
     """
 
     rows: Sequence[Any]
@@ -41,14 +41,14 @@ class Chunk:
     tag: Any = None
 
 
-#: In place of an answer that is still to come.
+#: Placeholder for an answer that is not available yet.
 PENDING: Final = object()
 
 
 class RowBatch:
-    """A chunk on its way: its answers, and how many are still to come.
+    """An admitted chunk with its answers and the number of missing answers.
 
-    Written by the loop's thread; the caller's thread looks at ``left``.
+    The loop's thread writes it; the caller's thread reads ``left``.
     """
 
     __slots__ = ("_buffer", "admitted", "answers", "chunk", "left", "rows")
@@ -62,7 +62,7 @@ class RowBatch:
         self._buffer = buffer
 
     def settle(self, index: int, answer: Any) -> None:
-        """The row has its answer."""
+        """Store the answer of a row."""
         self.answers[index] = answer
         self.left -= 1
         buffer = self._buffer
@@ -73,7 +73,7 @@ class RowBatch:
 
 
 class Call:
-    """One row's call; ``attempt`` is the number of the latest one, from 1."""
+    """Call for one row; ``attempt`` is the number of the latest attempt, from 1."""
 
     __slots__ = ("attempt", "batch", "index")
 
@@ -83,18 +83,19 @@ class Call:
         self.attempt = 1
 
     def places(self) -> Iterable[tuple[RowBatch, int]]:
-        """Its rows: the batch and the index there."""
+        """Return the call's rows as pairs of batch and index."""
         return ((self.batch, self.index),)
 
     def argument(self) -> Any:
-        """What the function is called with."""
+        """Return the function's argument."""
         return self.batch.rows[self.index]
 
 
 class GroupCall(Call):
-    """One call for several rows.
+    """Call for several rows.
 
-    A row's result may be an exception: it alone has failed. Where it may pass, the next attempt is for these rows only.
+    A row's result may be an exception, which fails that row only. If the failure is retryable, the next attempt
+    contains only such rows.
     """
 
     __slots__ = ("_failures", "_places", "answers")
@@ -112,29 +113,32 @@ class GroupCall(Call):
         return [batch.rows[index] for batch, index in self._places]
 
     def narrow(self, left: list[tuple[RowBatch, int, RowFailure]]) -> None:
-        """Only these rows have no answer yet, each for a reason of its own; the first one's is what the call raises."""
+        """Restrict the call to the rows without an answer; the call raises the failure of the first one."""
         self._places = [(batch, index) for batch, index, _ in left]
         self._failures = [failure for _, _, failure in left]
 
     def all_failed(self, failure: RowFailure) -> list[tuple[RowBatch, int, Any]]:
-        """What is answered, and for the rest the failure; where that is the first row's, each its own."""
+        """Return the answers, and failures for the remaining rows.
+
+        If ``failure`` is that of the first row, each row keeps its own failure; otherwise all get ``failure``.
+        """
         own = self._failures
-        if not own or _told(own[0]) != _told(failure):
+        if not own or _distinguishing(own[0]) != _distinguishing(failure):
             own = [failure] * len(self._places)
         rest = ((batch, index, one) for (batch, index), one in zip(self._places, own, strict=True))
         return [*self.answers, *rest]
 
 
-def _told(failure: RowFailure) -> tuple[str, str, str, int]:
-    """What tells one failure of a call from another."""
+def _distinguishing(failure: RowFailure) -> tuple[str, str, str, int]:
+    """Return the fields that distinguish the failures of a call."""
     return failure.kind, failure.type, failure.message, failure.attempts
 
 
 class Context:
-    """``ctx``: one for each call, the same for all its attempts.
+    """The function's ``ctx`` argument: one per call, shared by all its attempts.
 
     Attributes:
-        resource: what the plan's resource opened; None without one.
+        resource: the open resource of the plan; None without one.
     """
 
     __slots__ = ("_call", "resource")
@@ -145,16 +149,16 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is, from 1."""
+        """The number of this attempt, from 1."""
         return self._call.attempt
 
     @property
     def idempotency_key(self) -> str:
-        """The same in every attempt, in every attempt of the task, and when the batch is run again.
+        """The row's key, equal in all attempts of the call and of the task, and in a replay of the batch.
 
         Raises:
-            InvalidPlanError: the call is for several rows. Which ones are together depends on what comes when, so they
-                have no key that would be the same again.
+            InvalidPlanError: when the call is for several rows. Their grouping depends on timing, so a key of the whole
+                call would not be stable.
         """
         if isinstance(self._call, GroupCall):
             raise InvalidPlanError(
@@ -164,5 +168,5 @@ class Context:
 
     @property
     def idempotency_keys(self) -> tuple[str, ...]:
-        """The key of each row of this call, in their order."""
+        """The keys of this call's rows, in order."""
         return tuple(batch.chunk.idempotency_key(index) for batch, index in self._call.places())

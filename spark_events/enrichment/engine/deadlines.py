@@ -1,7 +1,7 @@
-"""One clock for all calls: ``asyncio.timeout`` around each would cost more than all the rest of the engine.
+"""One timer for the deadlines of all calls, because ``asyncio.timeout`` per call would cost more than the engine.
 
-Every worker has a slot with the time at which its present step must be over. The sweeper looks through the slots when
-the earliest of these times has come, so nothing is set or removed for a call but one number.
+Every worker has a slot with the deadline of its current step. The sweeper scans the slots at the earliest deadline, so
+a call only sets one number.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from spark_events.enrichment.engine.calls import Call, RowBatch
 
 __all__ = ["GRACE_SECONDS", "PoolWorker", "Slot", "Sweeper"]
 
-#: What a cancelled call may take to unwind; after that nobody waits for it any more.
+#: Time in which a cancelled call must end; afterwards the engine abandons it.
 GRACE_SECONDS = 1.0
-#: Between two looks: at least, for looking costs; at most, for the loop's heart must be heard.
+#: Lower and upper bound of the scan interval: scans cost time, but each scan is also the loop's heartbeat.
 _LEAST_SECONDS = 0.002
 _MOST_SECONDS = 0.1
-#: A look so much later than it was meant for: something blocked the loop.
+#: A scan that is this late means that the loop was blocked.
 _STALL_SECONDS = 0.1
 
 
 class Slot:
-    """A worker of the pool, and what it is doing.
+    """State of one worker of the pool.
 
     Attributes:
-        task: the worker.
-        batch: of the row that it is at; None before its first.
-        index: of that row.
-        made: the call that it is at; None: one for that row alone, which nobody has asked for yet.
-        deadline: when its present step must be over; infinite: never.
-        why: why the engine cancelled it; None: it did not.
-        cancelled: somebody did, perhaps the call itself, and nobody has looked yet what became of it.
-        abandoned: nobody waits for it any more; should it come back, it must touch nothing.
-        passed: what the gate gave it.
-        started: of the first attempt.
-        attempted: of the present attempt.
+        task: the worker's task.
+        batch: the batch of the current row; None before the first row.
+        index: the index of the current row in its batch.
+        made: the current call; None: a call for one row whose object was not needed yet.
+        deadline: deadline of the current step; infinite: none.
+        why: why the engine cancelled the step; None: it did not.
+        cancelled: whether the task was cancelled, by any code, and the cancellation has not been handled yet.
+        abandoned: whether the engine no longer waits for the call; if it ends later, it must not change anything.
+        passed: the gate's token of the attempt.
+        started: start time of the first attempt.
+        attempted: start time of the current attempt.
     """
 
     __slots__ = (
@@ -60,28 +60,28 @@ class Slot:
         self.attempted = 0.0
 
     def call(self) -> Call:
-        """What it is at."""
+        """Return the current call."""
         if self.made is None:
             assert self.batch is not None
             self.made = Call(self.batch, self.index)
         return self.made
 
     def cancel(self, why: Literal["timeout", "down"], now: float) -> None:
-        """Ends its present step; it has ``GRACE_SECONDS`` for that."""
+        """Cancel the current step, which must end within ``GRACE_SECONDS``."""
         if self.why is None and self.task is not None:
             self.why = why
             self.deadline = now + GRACE_SECONDS
             self.task.cancel()
 
     def revive(self) -> None:
-        """The step has ended as it was told to; the worker goes on."""
+        """Reset the slot after a cancelled step has ended, so that the worker can continue."""
         self.why = None
         self.deadline = math.inf
         self.cancelled = False
         self.uncancel()
 
     def uncancel(self) -> None:
-        """However often it was cancelled: what is left would be the next row's."""
+        """Remove all pending cancellation requests; otherwise they would affect the next row."""
         task: Any = self.task
         if hasattr(task, "uncancel"):  # since Python 3.11
             while task.cancelling():
@@ -89,25 +89,25 @@ class Slot:
 
 
 class PoolWorker(asyncio.Task[None]):
-    """A worker's task. It tells its slot of every cancellation, for a call may cancel whatever runs on its loop."""
+    """Task of a worker that records cancellations in its slot, because user code may cancel any task."""
 
     slot: Slot
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """As of any task."""
+        """Cancel the task as usual, and record that in the slot."""
         self.slot.cancelled = True
         return super().cancel(msg)
 
 
 class Sweeper:
-    """Cancels what is over its time.
+    """Cancels calls that exceed their deadline.
 
     Args:
-        slots: all that are at work.
-        shortest: the shortest time that a deadline may lie ahead when it is set; None: none is ever set.
-        abandon: called for a slot that has not come back in its grace.
-        beat: called at each look: the loop turns.
-        clock: seconds, monotonic.
+        slots: the slots of all active workers.
+        shortest: the shortest timeout in use, in seconds; None: no deadlines are set.
+        abandon: called with a slot whose call did not end within the grace period.
+        beat: called at each scan, as the heartbeat of the loop.
+        clock: monotonic time in seconds.
     """
 
     def __init__(
@@ -127,11 +127,11 @@ class Sweeper:
         self._meant_for = 0.0
 
     def start(self) -> None:
-        """On the loop that it is to run on."""
+        """Start scanning; must be called on the loop."""
         self._set(self._rest)
 
     def stop(self) -> None:
-        """Looks no more."""
+        """Stop scanning."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -143,8 +143,8 @@ class Sweeper:
         self._beat()
         now = self._clock()
         if now - self._meant_for > _STALL_SECONDS:
-            # Answers may have come while the loop stood still: they are read first. A blocked loop is not the
-            # destination's slowness.
+            # Answers may have arrived while the loop was blocked; let the loop read them first, because a blocked loop
+            # does not mean that the destination is slow.
             self._set(_LEAST_SECONDS)
             return
         earliest = now + self._rest

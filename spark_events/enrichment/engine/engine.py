@@ -1,4 +1,4 @@
-"""The engine as the task sees it: chunks in, answers out, in order."""
+"""The engine's interface for the task: admits chunks and returns their answers in order."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from spark_events.enrichment.signature import name_of
 __all__ = ["Definition", "Engine", "StoppedError"]
 
 _LOG = logging.getLogger(__name__)
-#: A loop that a call blocks cannot stop; nobody waits for it longer than for a call that does not unwind.
+#: Time limit for stopping a run: a blocked loop cannot stop, so the caller waits no longer than for an abandoned call.
 _STOP_SECONDS = 2 * GRACE_SECONDS
 
 
 class _BlockedError(Exception):
-    """The loop stands still, and there is no hope."""
+    """A call blocks the loop beyond its timeout, so the run cannot continue."""
 
 
 class StoppedError(Exception):
@@ -42,19 +42,19 @@ class StoppedError(Exception):
 
 
 class Engine:
-    """Calls a function for every row, many at once, and gives the answers in the rows' order.
+    """Calls a function for every row, many rows concurrently, and returns the answers in row order.
 
-    One engine a task. The calls are made on the loop of the worker process, in a thread of its own; chunks are pulled
-    and answers handed out in the caller's thread.
+    Each task has one engine. The calls run on the loop of the worker process, in a separate thread; the caller's thread
+    pulls chunks and returns answers.
 
     Args:
-        plan: what the user asked for.
-        definition: what may be kept in this process.
-        rate: attempts a second that this task may make, the first one 1 / rate seconds after its beginning, for a task
-            before it may have made one a moment ago; None: no limit.
-        misfit: why what the function gave is no answer. It is asked, on the loop, only where that matters at once: for
-            the rows behind it with the same key, and for the cache. None: whatever it gives is one.
-        began: when the task began, of ``time.monotonic``; None: now.
+        plan: the options of the enrichment.
+        definition: digests that identify reusable state of this process.
+        rate: attempts per second of this task; None: no limit. The first attempt starts at the earliest 1 / rate
+            seconds after the task began, because the previous task may have made an attempt just before.
+        misfit: returns why a result is no valid answer. It is called on the loop only if that matters at once: for
+            later rows with the same key, and for the cache. None: every result is valid.
+        began: when the task began, in ``time.monotonic()`` seconds; None: now.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class Engine:
         self._counts = EngineCounts()
         self._hot = HotKeys(plan.max_in_flight)
         self._kind = ""
-        # What happened on the loop: None for news in general, an exception that must end the run.
+        # Events from the loop: None for any progress, an exception to end the run.
         self._news: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._held: deque[RowBatch] = deque()
         flying = plan.max_in_flight * (plan.batch_size or 1)
-        self._buffer = Buffer(plan.buffer_rows, plan.buffer_bytes, flying, self._tell)
-        # So many calls in store: while a chunk is fetched and made into rows, nobody must be idle.
+        self._buffer = Buffer(plan.buffer_rows, plan.buffer_bytes, flying, self._notify)
+        # Minimum number of calls in reserve, so that workers stay busy while a chunk is fetched and converted to rows.
         self._low = max(plan.max_in_flight, plan.buffer_rows // 4)
         self._pool: Pool | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -89,14 +89,14 @@ class Engine:
         self._ended = threading.Event()
 
     def run(self, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, list[Any]]]:
-        """Yields every chunk with its answers, in the order in which the chunks came.
+        """Yield every chunk with its answers, in the order of the chunks.
 
-        An answer is what the function returned, or a :class:`RowFailure`: a row that fails never raises here.
-        Chunks are pulled ahead, only while the buffer has room. Closing the iterator (Spark
-        does, when a task is killed) starts no new call, cancels those in flight and waits for them, a bounded time.
+        An answer is the function's result or a :class:`RowFailure`: a failed row does not raise here. The engine pulls
+        further chunks only while the buffer has room. Closing the iterator (Spark does so when it kills a task) starts
+        no new call, cancels the calls in flight and waits for them for a bounded time.
 
         Raises:
-            StoppedError: :meth:`cancel` was called.
+            StoppedError: when :meth:`cancel` was called.
         """
         process = current_process()
         self._loop = loop = process.background.loop
@@ -111,7 +111,7 @@ class Engine:
         except _BlockedError as error:
             give_up(process)
             self._given_up = True
-            # Should the loop turn again, the rows that go out as failed here must not be called.
+            # If the loop continues later, it must not call the rows that are returned as failed here.
             self._cut_off()
             yield from self._without_the_loop(source, RowFailure("timeout", "BlockedLoopError", str(error)))
         finally:
@@ -119,43 +119,43 @@ class Engine:
             self._end()
 
     def cancel(self) -> None:
-        """Starts no new call and cancels those in flight; for any thread. ``run`` then raises."""
-        # At once, without the caller's thread, which may be waiting for its next chunk.
+        """Start no new call and cancel the calls in flight; ``run`` then raises. May be called from any thread."""
+        # Acts on the loop directly, because the caller's thread may be waiting for its next chunk.
         self._cut_off()
         self._news.put(StoppedError("the run was cancelled"))
 
     def unfinished(self) -> list[tuple[Chunk, list[Any]]]:
-        """The chunks that have not gone out, with the answers there are and ``PENDING`` for the others; any thread."""
+        """Return the chunks that are not returned yet, with answers or ``PENDING``; may be called from any thread."""
         copies = [(batch, batch.answers.copy()) for batch in tuple(self._held)]
-        # What has gone out meanwhile may have lost its answers to whoever has it now.
+        # Exclude chunks that were returned meanwhile, because their consumer may have changed the answers.
         held = set(self._held)
         return [(batch.chunk, answers) for batch, answers in copies if batch in held]
 
     @property
     def room(self) -> int:
-        """Rows that the next chunk may have; where nothing is held, more do no harm."""
+        """Maximum number of rows of the next chunk; larger chunks are allowed while the engine holds none."""
         return self._plan.buffer_rows if self._given_up else self._buffer.room
 
     @property
     def answer_size(self) -> float | None:
-        """Bytes of an answer, the mean of the latest that were measured; None before the first."""
-        # Where nothing is called any more, there are none.
+        """Mean size in bytes of the latest measured answers; None before the first measurement."""
+        # After the loop was abandoned, there are no further answers.
         return 0.0 if self._given_up else self._buffer.answer
 
     def statistics(self) -> dict[str, Any]:
-        """Return what was counted so far, as plain data."""
+        """Return the counters so far, as plain data."""
         peaks = {"buffer_rows": self._buffer.most_rows, "buffer_bytes": self._buffer.most_bytes, "loop": self._kind}
         return {**counted(self._counts, self._hot.hot()), **peaks}
 
     def _answers(
         self, loop: asyncio.AbstractEventLoop, pool: Pool, chunks: Iterator[Chunk]
     ) -> Iterator[tuple[Chunk, list[Any]]]:
-        """Pulls, waits and hands out, in the caller's thread."""
+        """Pull chunks, wait, and yield answered chunks; runs in the caller's thread."""
         held, buffer, width, low = self._held, self._buffer, self._plan.max_in_flight, self._low
         more = True
         while more or held:
             room = more and buffer.has_room
-            # What the loop has not seen yet waits as well.
+            # Rows that the loop has not admitted yet count as waiting.
             waiting = pool.feed.waiting + self._counts.rows - pool.admitted
             if room and waiting < width:
                 more = self._pull(loop, pool, chunks)
@@ -167,7 +167,7 @@ class Engine:
                 more = self._pull(loop, pool, chunks)
             else:
                 if more and buffer.is_full:
-                    # Nothing comes before something goes: no call must wait to be filled.
+                    # The buffer is full, so no new rows can fill a partial call: start partial calls now.
                     loop.call_soon_threadsafe(self._guarded, pool.flush)
                 self._await_news()
 
@@ -186,10 +186,10 @@ class Engine:
         return True
 
     def _without_the_loop(self, chunks: Iterator[Chunk], failure: RowFailure) -> Iterator[tuple[Chunk, list[Any]]]:
-        """What has its answers goes out with them; the rest has failed, and nothing is called any more."""
+        """Yield held chunks with their answers and failures for missing ones; fail all further rows without calling."""
         while self._held:
             batch = self._held.popleft()
-            # The call that blocks it may end in this moment.
+            # Copied, because the blocking call may end at this moment.
             there = batch.answers.copy()
             self._counts.failed(failure, there.count(PENDING))
             yield batch.chunk, [failure if answer is PENDING else answer for answer in there]
@@ -199,14 +199,14 @@ class Engine:
             yield chunk, [failure] * len(chunk.rows)
 
     def _stood_still(self, where: str, seconds: float) -> None:
-        """For the watch: a call blocks the loop, which no deadline on the loop can end."""
+        """Record a call that blocks the loop, and end the run when it exceeds its timeout; called by the watch."""
         self._counts.stood_still(where, seconds)
         limit = self._plan.total_timeout or self._plan.timeout
         if limit is not None and seconds > limit:
             self._news.put(_BlockedError(f"{where} has blocked the event loop for {seconds:.0f} s"))
 
     def _await_news(self) -> None:
-        """Waits until something has happened, and takes all that has."""
+        """Wait for an event from the loop, then consume all pending events."""
         while True:
             news = self._news.get()
             if news is not None:
@@ -214,11 +214,11 @@ class Engine:
             if self._news.empty():
                 return
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._news.put(None)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """On the loop: an error there must reach the caller, who would wait for ever."""
+        """Run a step on the loop and pass its error to the caller, who would otherwise wait forever."""
         try:
             step()
         except Exception as error:
@@ -229,19 +229,19 @@ class Engine:
         self._life.add_done_callback(self._over)
 
     async def _live(self, process: Process) -> None:
-        """The run's part on the loop: from the opening of the resource to its release."""
+        """Run the part on the loop: open the resource, run the pool until cancelled, and release the resource."""
         plan, key = self._plan, self._definition.resource
-        signals = Signals(self._low, self._tell, process.watch.beat, self._news.put)
+        signals = Signals(self._low, self._notify, process.watch.beat, self._news.put)
         try:
             resource = await open_resource(plan, key, process.resources)
         except asyncio.CancelledError:
             if self._ending:
                 raise
             self._uncancel()
-            resource = RowFailure("resource", "CancelledError", "other code on the event loop cancelled its opening")
+            resource = RowFailure("resource", "CancelledError", "other code on the event loop cancelled the opening")
         refusal = resource if isinstance(resource, RowFailure) else None
         if self._ending:
-            # The end came just when it was open: asyncio.wait_for keeps what it has and forgets the cancellation.
+            # The run ended just as the resource opened: asyncio.wait_for may then return it and lose the cancellation.
             if plan.resource is not None and refusal is None:
                 process.resources.release(key)
             raise asyncio.CancelledError
@@ -262,12 +262,12 @@ class Engine:
                 pool.refuse(refusal)
             pool.start()
             self._pool = pool
-            self._tell()
+            self._notify()
             while True:
                 try:
                     await asyncio.Event().wait()
                 except asyncio.CancelledError:
-                    # A call may cancel all tasks of its loop; whose end that is, is the engine's alone to say.
+                    # User code may cancel all tasks of its loop, but only the engine ends a run.
                     if self._ending:
                         raise
                     self._uncancel()
@@ -295,33 +295,33 @@ class Engine:
         self._ended.set()
 
     def _cut_off(self) -> None:
-        """Starts no new call from this moment, and cancels those in flight as soon as the loop turns."""
+        """Start no new call from now on, and cancel the calls in flight at the loop's next iteration."""
         if self._pool is not None:
             self._pool.stopping = True
         self._ask_to_end()
 
     def _ask_to_end(self) -> bool:
-        """Whether there is a loop that will hear it."""
+        """Schedule the end of the run on the loop; return False if there is no running loop."""
         if self._loop is None:
             return False
         try:
             self._loop.call_soon_threadsafe(self._cancel_life)
         except RuntimeError:
-            # It ended with its process.
+            # The loop ended with its process.
             return False
         return True
 
     def _cancel_life(self) -> None:
-        # Once: a second time would end the waiting for the calls.
+        # Only once, because a second cancellation would end the wait for the calls.
         if self._life is not None and not self._ending:
             self._ending = True
             self._life.cancel()
 
     def _end(self) -> None:
         if self._ask_to_end() and not self._ended.wait(_STOP_SECONDS):
-            # Its thread is in the hands of a call that blocks it; the watch has said which.
+            # A call blocks the loop's thread; the watch has logged which one.
             _LOG.warning(
-                "%s: the event loop is blocked; its calls could not be stopped in %g s",
+                "%s: the event loop is blocked, and its calls did not stop within %g s; the task ends without them",
                 name_of(self._plan.fn),
                 _STOP_SECONDS,
             )

@@ -1,4 +1,4 @@
-"""Why a row has no answer: how an attempt may end, and the failure as plain data for the driver."""
+"""Failures of attempts and rows: exceptions inside the engine, and plain data for the driver."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = [
 ]  # fmt: skip
 
 
-#: error: the function raised; timeout: no answer in time; throttled: the destination refuses, with 429 or Retry-After;
-#: result: ``on_result`` never accepted what it returned; circuit-open: the destination is down; resource: it cannot be
-#: opened; skipped: an earlier row of the same key failed.
+#: error: the function raised; timeout: no answer in time; throttled: the destination rejected the call with 429 or
+#: Retry-After; result: ``on_result`` accepted no result; circuit-open: the destination is down; resource: the resource
+#: cannot be opened; skipped: an earlier row of the same key failed.
 Kind = Literal["error", "timeout", "throttled", "result", "circuit-open", "resource", "skipped"]
 
 _LONGEST_MESSAGE = 500
-# Tokens travel in query strings and in front of hosts; a failure ends up in logs and tables. A scheme without an end
-# would be looked for anew behind each of its letters.
+# URLs may contain tokens in the query and credentials before the host, and failures are written to logs and tables. The
+# scheme's length is bounded, because an unbounded one would make the search quadratic.
 _SECRETS = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]{0,31}://)(?:[^\s/@'\"]*@)?(?P<place>[^\s?#'\"]*)(?:[?#][^\s'\"]*)?", re.I
 )
@@ -31,16 +31,16 @@ _SECRETS = re.compile(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowFailure:
-    """A row's last failure.
+    """The last failure of a row.
 
     Attributes:
-        kind: what became of it.
-        type: the exception's type, with its module where that is not ``builtins``.
-        message: what it said, cut, and without the query strings of addresses.
-        attempts: how many were made; 0 when the row was never called.
+        kind: the category of the failure.
+        type: the exception's type, with its module unless that is ``builtins``.
+        message: the exception's message, truncated and without credentials and queries of URLs.
+        attempts: the number of attempts; 0 if the row was never called.
         elapsed: seconds from the first attempt to the end.
-        retryable: whether the failure is one that may pass.
-        where: file, line and function of the user's code that raised; empty when unknown.
+        retryable: whether the failure may be temporary.
+        where: file, line and function of the user's code that raised; "" if unknown.
     """
 
     kind: Kind
@@ -52,13 +52,13 @@ class RowFailure:
     where: str = ""
 
     def __post_init__(self) -> None:
-        """Exceptions, and names of files, may hold lone surrogates; neither Arrow nor JSON can carry them."""
+        """Replace lone surrogates, which exceptions and file names may contain but Arrow and JSON cannot encode."""
         for name in ("type", "message", "where"):
             object.__setattr__(self, name, getattr(self, name).encode("utf-8", "replace").decode())
 
 
 def type_of(error: BaseException) -> str:
-    """The name of an exception's type as a reader looks for it."""
+    """Return the name of an exception's type, with its module unless that is ``builtins`` or ``__main__``."""
     kind = type(error)
     return (
         kind.__qualname__ if kind.__module__ in {"builtins", "__main__"} else f"{kind.__module__}.{kind.__qualname__}"
@@ -66,20 +66,20 @@ def type_of(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """What an exception says, on one line, cut, and with addresses bare of user, query and fragment."""
+    """Return an exception's message on one line, truncated, with user, query and fragment removed from URLs."""
     try:
-        said = str(error)
+        text = str(error)
     except BaseException as broken:
-        # SystemExit would end whoever asks.
-        said = f"(its __str__ raised {type(broken).__name__})"
-    line = _SECRETS.sub(r"\g<scheme>\g<place>", " ".join(said[: 4 * _LONGEST_MESSAGE].split()))
+        # SystemExit would end the caller's task.
+        text = f"(its __str__ raised {type(broken).__name__})"
+    line = _SECRETS.sub(r"\g<scheme>\g<place>", " ".join(text[: 4 * _LONGEST_MESSAGE].split()))
     return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}… (cut)"
 
 
-#: In place of an answer: somebody else has settled the call meanwhile.
+#: Placeholder for the answer of an abandoned call, whose row has been settled already.
 ABANDONED: Final = object()
 
-# One class with two names since Python 3.11; before, a user may expect either.
+# These are one class since Python 3.11; on 3.10, user code may expect either.
 NoAnswerError: type[Exception] = type(
     "TimeoutError", tuple(dict.fromkeys((asyncio.TimeoutError, TimeoutError))), {"__module__": "builtins"}
 )
@@ -88,7 +88,7 @@ _NAMES: dict[Kind, str] = {"circuit-open": "CircuitOpenError", "throttled": "Thr
 
 
 class AttemptError(Exception):
-    """An attempt failed, and this is what it means."""
+    """A failed attempt with its verdict."""
 
     def __init__(self, cause: BaseException, verdict: Verdict) -> None:
         self.cause = cause
@@ -96,7 +96,7 @@ class AttemptError(Exception):
 
 
 class EndError(Exception):
-    """There will be no other attempt."""
+    """The call ends without another attempt."""
 
     def __init__(self, kind: Kind, why: str) -> None:
         super().__init__(why)
@@ -104,16 +104,16 @@ class EndError(Exception):
 
 
 class AbandonedError(Exception):
-    """Nobody waits for this call any more."""
+    """The engine no longer waits for this call."""
 
 
 def failure_of(error: BaseException, attempts: int, elapsed: float) -> RowFailure:
-    """What becomes of the row.
+    """Return the failure of a row.
 
     Args:
-        error: an :class:`AttemptError`, the last one, or an :class:`EndError`.
-        attempts: how many were made.
-        elapsed: seconds since the first began.
+        error: the last :class:`AttemptError`, or an :class:`EndError`.
+        attempts: the number of attempts.
+        elapsed: seconds since the start of the first attempt.
     """
     if isinstance(error, AttemptError):
         cause, verdict = error.cause, error.verdict

@@ -1,4 +1,4 @@
-"""In which order rows are called: as they come, here; by key and in bulk, in files of their own."""
+"""Order in which rows are called: the protocol and the plain order; keyed and bulk order are in other modules."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from spark_events.enrichment.engine.failure import RowFailure
 
 __all__ = ["Feed", "InOrder", "Settle", "Taken"]
 
-#: Counted by so many, which costs less than one by one; ``waiting`` is too low by less than that.
+#: Rows are counted in blocks, which costs less than single rows; `waiting` is too low by less than one block.
 _BLOCK = 32
-#: A row to be called; None in place of a call that is for this row alone, which nobody needs while nothing goes wrong.
+#: A row to call. The call is None if it is for this row only; its object is then created on demand.
 Taken = tuple[RowBatch, int, Call | None]
-#: Tells a row's answer.
+#: Stores the answer of a row.
 Settle = Callable[[RowBatch, int, Any], None]
 
 
 class Feed(Protocol):
-    """Where the pool's workers get their calls from; for the loop's thread alone.
+    """Source of the pool workers' calls; used by the loop's thread only.
 
     Attributes:
-        waiting: calls that could begin now.
-        held: rows that wait for something else than a worker.
+        waiting: the number of calls that can start now.
+        held: the number of rows that wait for something other than a worker.
     """
 
     waiting: int
     held: int
 
     def add(self, batch: RowBatch, indices: Sequence[int]) -> None:
-        """Rows to be called, in their order."""
+        """Add rows to call, in order."""
 
     def take(self) -> Taken | None:
-        """The next call; None when there is none at the moment."""
+        """Return the next call, or None if there is none at the moment."""
 
     def ended(self, call: Call, failure: RowFailure | None, *, abandoned: bool = False) -> None:
-        """A call that was taken has come to its end; abandoned, it may still be running."""
+        """Record the end of a call; an abandoned call may still be running."""
 
     def flush(self) -> None:
-        """Nothing more will come for a while: hold nothing back."""
+        """Release all held rows that wait for more rows, because none will come for a while."""
 
 
 class InOrder:
-    """Rows as they come, one call each.
+    """Feed that calls rows in order of arrival, one row per call.
 
     Args:
-        on_take: called when ``waiting`` has become less.
+        on_take: called when ``waiting`` has decreased.
     """
 
     def __init__(self, on_take: Callable[[], None]) -> None:
@@ -56,7 +56,7 @@ class InOrder:
         self.waiting = 0
         self.held = 0
         self._batches: deque[tuple[RowBatch, Sequence[int]]] = deque()
-        # Iterators that never end: they keep their place by themselves, and C code walks them.
+        # Endless iterators keep the position in C code, without Python code per row.
         self._next = itertools.chain.from_iterable(self._blocks()).__next__
 
     def add(self, batch: RowBatch, indices: Sequence[int]) -> None:

@@ -1,4 +1,4 @@
-"""Which code is the user's: what neither Python, nor an installed library, nor this package brought."""
+"""Classification of code as the user's own: not Python's, an installed library's or this package's."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["Holder", "frame_of", "holder_of", "is_foreign", "place", "where_rais
 
 _OURS = str(Path(__file__).parents[1])
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-# What calls the user's function, or anything else on the loop.
+# Code that calls the user's function or other callbacks on the loop.
 _CALLERS = (_OURS, str(Path(asyncio.__file__).parent))
 
 
 def frame_of(thread_id: int | None) -> FrameType | None:
-    """Where a thread is.
+    """Return the current frame of a thread, or None.
 
-    Until Python 3.12, ``sys._current_frames`` holds a lock while it makes objects. A collection of garbage that begins
-    there and meets a ``threading.local`` waits for that same lock, and has the interpreter's meanwhile: the process
-    stands still for ever (CPython, gh-106883). So none may begin.
+    Before Python 3.13, ``sys._current_frames`` holds a lock while it creates objects. A garbage collection that starts
+    there and finalizes a ``threading.local`` waits for the same lock while it holds the GIL, which deadlocks the
+    process (CPython, gh-106883). So garbage collection is disabled meanwhile.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -38,23 +38,23 @@ def frame_of(thread_id: int | None) -> FrameType | None:
 
 @functools.lru_cache(maxsize=4096)
 def is_foreign(filename: str) -> bool:
-    """Whether a file is not the user's own."""
+    """Return whether a file is not the user's own."""
     installed = "/site-packages/" in filename or "/dist-packages/" in filename
     return installed or filename.startswith((_OURS, *_LIBRARIES, "<frozen ", "<string>"))
 
 
 def place(code: CodeType, line: int | None) -> str:
-    """As ``file:line in function``."""
+    """Return a code location as ``file:line in function``."""
     return f"{code.co_filename}:{line} in {getattr(code, 'co_qualname', code.co_name)}"
 
 
 class Holder(NamedTuple):
-    """Who has the loop's thread.
+    """The call that occupies the loop's thread.
 
     Attributes:
-        entry: the call that the loop made: of the user's function, or of something it has left running.
-        mine: the innermost frame of the user's own code; of a function that is installed as a library, its entry.
-        inside: where it is.
+        entry: the frame that the loop called: the user's function, or another callback or task.
+        mine: the innermost frame of the user's own code; the entry if the code is installed as a library.
+        inside: the innermost frame.
     """
 
     entry: FrameType
@@ -62,7 +62,7 @@ class Holder(NamedTuple):
     inside: FrameType
 
     def told(self) -> str:
-        """The line, and what it is in."""
+        """Describe the user's line and the library function that it is in."""
         there = place(self.mine.f_code, self.mine.f_lineno)
         if self.inside is self.mine:
             return there
@@ -70,7 +70,7 @@ class Holder(NamedTuple):
 
 
 def holder_of(frame: FrameType | None) -> Holder | None:
-    """Who has the loop's thread, which is at this frame; None when nobody but the loop itself does."""
+    """Return the call that occupies the loop's thread at this frame, or None if only the loop itself runs."""
     inside, mine, entry = frame, None, None
     while frame is not None and not frame.f_code.co_filename.startswith(_CALLERS):
         entry = frame
@@ -83,7 +83,7 @@ def holder_of(frame: FrameType | None) -> Holder | None:
 
 
 def where_raised(traceback: TracebackType | None) -> str:
-    """The innermost line of the user's own code; of a function that is installed as a library, its outermost."""
+    """Return the innermost line of the user's own code; for code installed as a library, the outermost line."""
     mine = entry = ""
     while traceback is not None:
         code = traceback.tb_frame.f_code

@@ -1,4 +1,4 @@
-"""Calls of one key one after the other, in order; different keys at the same time (as in FLIP-425 and FLIP-519)."""
+"""Calls in order per key, with different keys concurrently (as in FLIP-425 and FLIP-519)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from spark_events.enrichment.engine.feed import Settle, Taken
 
 __all__ = ["HotKey", "HotKeys", "KeyedQueues"]
 
-#: A key with fewer rows is no news, however few calls may be in flight.
+#: A key with fewer rows is never reported as hot, regardless of the number of calls in flight.
 _LEAST_HOT = 20
 _MOST_NAMED = 10
 
 
 class KeyedQueues:
-    """One lane a key: its head is called, the others wait behind it.
+    """Feed with one queue per key: the first row is called, the others wait behind it.
 
     Args:
-        settle: for rows that are skipped.
-        on_take: called when ``waiting`` has become less.
-        skip_after_failure: rows behind one that failed are not called: the batch will be run again, and then they
-            would have been called before it.
-        hot: counts the keys.
+        settle: stores the failure of skipped rows.
+        on_take: called when ``waiting`` has decreased.
+        skip_after_failure: do not call rows behind a failed row. The batch will run again, and these rows would then
+            have been called before the failed one.
+        hot: counts rows per key.
     """
 
     def __init__(self, settle: Settle, on_take: Callable[[], None], *, skip_after_failure: bool, hot: HotKeys) -> None:
@@ -36,16 +36,17 @@ class KeyedQueues:
         self.waiting = 0
         self._hot = hot
         self._ready: deque[Call] = deque()
-        # A key is here while one of its rows is ready or in flight; most keys never have a second row waiting.
+        # Contains a key while one of its rows is ready or in flight; None: no second row waits, which is the usual
+        # case.
         self._lanes: dict[Hashable, deque[tuple[RowBatch, int]] | None] = {}
         self._broken: set[Hashable] = set()
 
     def add(self, batch: RowBatch, indices: Sequence[int]) -> None:
-        """Rows to be called, in their order."""
+        """Add rows to call, in order."""
         keys = batch.chunk.keys
         assert keys is not None
         failed = batch.chunk.failed or {}
-        # These are settled already, but what stands behind them in their lanes must know.
+        # Failed rows are settled already, but later rows of their keys must be skipped.
         for index in sorted({*indices, *failed}) if failed and self._skip else indices:
             key = keys[index]
             if index in failed:
@@ -66,7 +67,7 @@ class KeyedQueues:
                 self.held += 1
 
     def take(self) -> Taken | None:
-        """The next call; None when all keys are busy."""
+        """Return the next call, or None if all keys are busy."""
         if not self._ready:
             return None
         self.waiting -= 1
@@ -75,11 +76,11 @@ class KeyedQueues:
         return call.batch, call.index, call
 
     def ended(self, call: Call, failure: RowFailure | None, *, abandoned: bool = False) -> None:
-        """The next row of the key may go."""
+        """Release the next row of the key."""
         assert call.batch.chunk.keys is not None
         key = call.batch.chunk.keys[call.index]
         if abandoned or (self._skip and failure is not None):
-            # What still runs must not be overtaken either.
+            # An abandoned call may still run, and later rows of the key must not overtake it.
             self._broken.add(key)
             skipped = self._lanes.pop(key) or deque()
             self.held -= len(skipped)
@@ -91,12 +92,12 @@ class KeyedQueues:
             del self._lanes[key]
             return
         self.held -= 1
-        # In front: a lane that is behind is what the batch will wait for at its end.
+        # First in the queue, because the longest lane determines when the batch ends.
         self._ready.appendleft(Call(*lane.popleft()))
         self.waiting += 1
 
     def flush(self) -> None:
-        """Lanes hold nothing back for want of rows."""
+        """Do nothing: no row waits for further rows."""
 
 
 def _skipped() -> RowFailure:
@@ -104,11 +105,11 @@ def _skipped() -> RowFailure:
 
 
 class HotKey(NamedTuple):
-    """A key that holds up the others.
+    """A key whose rows limit the speed of the batch.
 
     Attributes:
-        key: it.
-        rows: it has, at least.
+        key: the key.
+        rows: a lower bound of its number of rows.
     """
 
     key: Hashable
@@ -116,13 +117,13 @@ class HotKey(NamedTuple):
 
 
 class HotKeys:
-    """Counts rows by key in bounded memory (Misra and Gries): a count is too low by at most one row in ``room``.
+    """Counts rows per key in bounded memory (Misra and Gries); a count is too low by at most ``rows / room``.
 
-    A key is hot when its rows, one after the other, take more than twice as long as the whole batch would with all
-    calls in flight.
+    A key is hot if its rows, called one after another, take more than twice as long as the whole batch with all calls
+    in flight.
 
     Args:
-        width: calls in flight.
+        width: the maximum number of calls in flight.
     """
 
     def __init__(self, width: int) -> None:
@@ -132,7 +133,7 @@ class HotKeys:
         self._counts: dict[Hashable, int] = {}
 
     def count(self, key: Hashable) -> None:
-        """One more row of this key."""
+        """Count one row of this key."""
         self.rows += 1
         counts = self._counts
         if key in counts:
@@ -140,11 +141,11 @@ class HotKeys:
         elif len(counts) < self._room:
             counts[key] = 1
         else:
-            # Every such round takes one row off each of the counters, so there are at most rows / room of them.
+            # Each such round subtracts one row from every counter, so there are at most rows / room rounds.
             self._counts = {other: number - 1 for other, number in counts.items() if number > 1}
 
     def hot(self) -> list[HotKey]:
-        """The hottest first; a few of them."""
+        """Return a few of the hot keys, the hottest first."""
         least = max(_LEAST_HOT, 2 * self.rows / self._width)
         found = [HotKey(key, rows) for key, rows in self._counts.items() if rows >= least]
         return sorted(found, key=lambda one: -one.rows)[:_MOST_NAMED]

@@ -1,10 +1,10 @@
-"""What holds attempts back: the gate before a destination, and the rate limit.
+"""Limits on attempts: the gate before a destination, and the rate limit.
 
-The gate is closed for as long as the destination asks (``Retry-After``), and opens step by step. A pool of hundreds
-would come back at once and be refused again, until rows have used up their attempts. So the first call goes alone, and
-each one that is answered lets two follow, up to half of what was too many the last time; from there it grows by one for
-each round: TCP's slow start and congestion avoidance. A circuit breaker that lets one call through to see is the same
-thing, so one gate serves both.
+The gate stays closed as long as the destination requests (``Retry-After``), and opens gradually. If hundreds of calls
+resumed at once, they would be rejected again until their attempts are exhausted. So one call goes first, and each
+answered call admits two more, up to half of the number that was too many last time; from there the number grows by one
+per round: TCP's slow start and congestion avoidance. A circuit breaker that probes with one call works in the same way,
+so both use one gate.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ __all__ = ["Gate", "RateLimit"]
 
 
 class RateLimit:
-    """Spaces attempts evenly, and lets no second hold more of them than the rate.
+    """Spaces attempts evenly and never exceeds the rate within any second.
 
-    Each attempt reserves the next free moment and sleeps until then (the generic cell rate algorithm without a burst).
-    Sleeps that end late, on a busy machine, would bunch attempts; so the moments at which they really began are kept
-    for a second, and whoever would be one too many waits on. It is kept from task to task: the moments that a task had
-    reserved and did not use when it ended are given back, so that the next one does not wait for nobody.
+    Each attempt reserves the next free time and sleeps until then (the generic cell rate algorithm without bursts). On
+    a busy machine sleeps end late, which would bunch attempts. So the actual start times of the last second are kept,
+    and an attempt that would exceed the rate waits longer. The limit outlives tasks: times that an ended task had
+    reserved but not used are returned, so that the next task does not wait for them.
 
-    A rate is of one place in the cluster, where tasks run one after the other, each in whichever worker process is
-    free. What the task before has done may have been done in another one, that nobody here has heard of. Therefore a
-    task waits out an interval from its own beginning: every attempt of the task before was made until then.
+    A rate applies to one task slot of the cluster. Tasks run there one after another, each in any free worker process,
+    so this process may not know of the previous task's attempts. Therefore a task waits one interval from its own
+    start: the previous task made all its attempts before.
 
     Args:
-        rate: attempts a second, above 0; may be a fraction.
-        clock: seconds, monotonic.
+        rate: attempts per second, above 0; may be a fraction.
+        clock: monotonic time in seconds.
     """
 
     def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,14 +44,14 @@ class RateLimit:
         self._began: deque[float] = deque([self._free - self._window] * most, maxlen=most)
 
     def begin(self, moment: float) -> None:
-        """A task has begun, at this moment of ``clock``: its first attempt comes an interval later, if not after that.
+        """Record the start of a task, in time of ``clock``: its first attempt starts at least one interval later.
 
-        Each task must say so, or its first attempt follows the last one of the task before at once.
+        Each task must call this; otherwise its first attempt may directly follow the last one of the previous task.
         """
         self._free = max(self._free, moment + self._interval)
 
     async def wait(self) -> None:
-        """Until the next attempt may be made; it counts as begun when this returns."""
+        """Wait until the next attempt may start; the attempt counts as started when this returns."""
         now = self._clock()
         mine = max(self._free, now)
         self._free = mine + self._interval
@@ -66,11 +66,11 @@ class RateLimit:
 
 
 class Gate:
-    """Lets attempts through; for the loop's thread alone.
+    """Delays attempts while closed; used by the loop's thread only.
 
     Attributes:
-        is_open: whether an attempt may pass without asking.
-        until: when it opens, of ``clock``; in the past when it has begun to.
+        is_open: whether attempts may pass without waiting.
+        until: the time of ``clock`` at which the gate begins to open.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -82,22 +82,22 @@ class Gate:
         self._allowed = 0.0
         self._threshold = math.inf
         self._inside = 0
-        # Every closing has a number, so that who passed before it is not taken for one that passed after.
+        # Number of the current closing, to distinguish attempts that passed before it from those that pass after it.
         self._closing = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def close(self, seconds: float, *, crowded: bool) -> bool:
-        """Lets nothing through for that long, from now; a longer closing that is under way stays.
+        """Close the gate for some seconds from now; a longer closing in progress remains.
 
         Args:
-            seconds: how long.
-            crowded: it was asked too much, so that fewer should come back than were there.
+            seconds: the duration.
+            crowded: whether the destination received too many calls, so that fewer should resume than before.
 
         Returns:
-            Whether it has let attempts through until now; if not, it only stays closed for longer, or not even that.
+            Whether the gate let attempts through until now; False if an existing closing was only extended or kept.
         """
         if crowded and self._allowed:
-            # Once for each opening: the other calls that were refused with this one say nothing new.
+            # Only once per opening: further rejections of calls from the same opening are no new information.
             self._threshold = max(1.0, self._allowed / 2)
             self._allowed = 0.0
         now = self._clock()
@@ -116,14 +116,14 @@ class Gate:
         return is_new
 
     def lets(self, passed: int) -> bool:
-        """Whether an attempt may be made with what :meth:`enter` returned; it may have closed again since."""
+        """Return whether an attempt may start with a token from :meth:`enter`; the gate may have closed again since."""
         return self.is_open or (passed != 0 and passed == self._closing)
 
     async def enter(self, *, again: bool) -> int:
-        """Waits until an attempt may pass; those that have failed before come first.
+        """Wait until an attempt may pass; retries pass before first attempts.
 
         Returns:
-            What :meth:`leave` wants to have back; 0 when the gate is open.
+            A token for :meth:`leave`; 0 if the gate is open.
         """
         if self.is_open:
             return 0
@@ -134,16 +134,16 @@ class Gate:
             return await waiting
         except asyncio.CancelledError:
             if waiting.done() and not waiting.cancelled():
-                # Let through and cancelled at once: its place is free for the next.
+                # Admitted and cancelled at the same time: pass the admission to the next attempt.
                 self.leave(waiting.result(), answered=False)
             raise
 
     def leave(self, passed: int, *, answered: bool) -> None:
-        """An attempt has ended.
+        """Record the end of an attempt.
 
         Args:
-            passed: what :meth:`enter` returned.
-            answered: the destination took it.
+            passed: the token from :meth:`enter`.
+            answered: whether the destination answered.
         """
         if passed == 0 or passed != self._closing or self.is_open:
             return
@@ -161,7 +161,7 @@ class Gate:
             waiting = self._again or self._first
             if not waiting:
                 if self._inside == 0 or self._allowed >= 2:
-                    # Nobody is held back any more.
+                    # No attempt waits any more.
                     self.is_open = True
                     self._allowed = 0.0
                 return

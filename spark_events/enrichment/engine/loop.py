@@ -1,6 +1,6 @@
-"""The event loop of a worker process: one thread, started when first needed, that outlives tasks and micro-batches.
+"""Event loop of a worker process: one thread, started on first use, that outlives tasks and micro-batches.
 
-A Python worker serves many tasks. A loop for each would close every connection with it, and so would ``asyncio.run``.
+A Python worker runs many tasks. One loop per task, as with ``asyncio.run``, would close all connections after each.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: How long the interpreter's end waits for a loop, which a call may block.
+#: Time limit for a loop to stop at interpreter exit, because a call may block it.
 _EXIT_SECONDS = 1.0
 
 
 class BackgroundLoop:
-    """A running event loop in a daemon thread; uvloop's, where that is installed."""
+    """A running event loop in a daemon thread; uses uvloop if it is installed."""
 
     def __init__(self) -> None:
         self.loop, self.kind = _new_loop()
-        # All calls use its threads, in this task and in later ones; a call that ends them would end them for all.
+        # All calls of all tasks share the executor's threads, so user code must not shut it down.
         self.loop.shutdown_default_executor = _leave_it  # type: ignore[method-assign]
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="spark-events-enrich", daemon=True)
@@ -41,29 +41,29 @@ class BackgroundLoop:
 
     @property
     def thread_id(self) -> int:
-        """As in ``sys._current_frames()``."""
+        """Id of the loop's thread, as in ``sys._current_frames()``."""
         assert self._thread.ident is not None
         return self._thread.ident
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Runs a coroutine on the loop; for any other thread."""
+        """Run a coroutine on the loop; call from another thread."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def end(self) -> None:
-        """Ends the loop, for its owner alone, in any thread; its thread ends soon."""
+        """End the loop and its thread without waiting; only the owner may call this, from any thread."""
         self._closing = True
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.loop.stop)
 
     def close(self, timeout: float) -> None:
-        """Ends the loop; waits for its thread, at most ``timeout`` seconds, for a call may block it."""
+        """End the loop and wait up to ``timeout`` seconds for its thread, which a call may block."""
         self.end()
         self._thread.join(timeout)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         while not self._closing:
-            # A function may stop the loop, and a task that it has left running may exit; all others still need it.
+            # User code may stop the loop or raise SystemExit in a task, but other calls still need the loop.
             with contextlib.suppress(SystemExit, KeyboardInterrupt):
                 self.loop.run_forever()
         unwind(self.loop)
@@ -75,8 +75,8 @@ _running: weakref.WeakSet[BackgroundLoop] = weakref.WeakSet()
 
 @atexit.register
 def _end_all() -> None:
-    """A loop that is written in C must not wake up when the interpreter is gone: that ends the process by SIGSEGV."""
-    # In a process that was forked, the others' threads do not run.
+    """End all loops at exit: a loop in C that wakes up after the interpreter is finalized crashes with SIGSEGV."""
+    # In a forked process, threads of the parent do not run.
     ours = [one for one in _running if one._thread.is_alive()]
     for one in ours:
         one.end()
@@ -85,7 +85,7 @@ def _end_all() -> None:
 
 
 async def _leave_it(timeout: float | None = None) -> None:
-    """In place of ``shutdown_default_executor``, which is for the owner alone; the threads end with the process."""
+    """Replace ``shutdown_default_executor`` by a no-op for user code; the threads end with the process."""
 
 
 def _new_loop() -> tuple[asyncio.AbstractEventLoop, str]:

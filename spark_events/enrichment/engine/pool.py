@@ -1,7 +1,7 @@
-"""A fixed pool of workers that write their results by index.
+"""Fixed pool of workers that store their results by index.
 
-Not a sliding window: there, one slow call in front stops all that come behind it. Here a worker that is done takes the
-next row, whatever became of the earlier ones; only the buffer bounds how far it may get ahead.
+A sliding window would stop at one slow call in front. Here a worker that has finished continues with the next row,
+whatever the state of earlier rows; only the buffer limits how far it gets ahead.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ __all__ = ["Pool", "Signals"]
 
 _LOG = logging.getLogger(__name__)
 
-#: Calls that answer at once never give the loop back; so many of them in a row, and the worker does.
+#: Number of rows after which a worker yields to the loop, because calls that return immediately never yield.
 _TURN = 64
-#: A group that is not full waits so long for more rows when nothing else is going on.
+#: Time that a partial group waits for more rows when no other call runs.
 _LINGER_SECONDS = 0.05
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Signals:
-    """What a pool tells its surroundings.
+    """Callbacks of a pool.
 
     Attributes:
-        low: so few calls waiting are news.
-        on_low: there are no more than that; said once for each batch.
-        beat: the loop turns.
-        on_defect: an error of the engine itself, which must end the run.
+        low: the number of waiting calls that counts as few.
+        on_low: called when at most ``low`` calls wait, once for each batch.
+        beat: called as the heartbeat of the loop.
+        on_defect: called with an error of the engine itself, which must end the run.
     """
 
     low: int
@@ -52,23 +52,23 @@ class Signals:
 
 
 class Pool:
-    """Takes batches, calls what they need, and settles them; for the loop's thread alone.
+    """Admits batches, makes their calls, and stores the answers; used by the loop's thread only.
 
-    Workers exist while there is something to do: they end when the feed has nothing for them, and are made anew, at
-    most ``max_in_flight``.
+    Workers exist while there is work: they end when the feed has no call, and new ones are created on demand, up to
+    ``max_in_flight``.
 
     Args:
-        plan: how many at a time, and their times.
-        name: of the function, for messages.
-        attempts: for calls that do not work at once.
-        counts: where everything is counted.
-        signals: whom to tell what.
+        plan: concurrency and timeouts.
+        name: the name of the function, for messages.
+        attempts: handles calls that do not succeed at once.
+        counts: the counters of the run.
+        signals: callbacks of the engine.
 
     Attributes:
-        feed: which call comes next.
-        sharing: which rows need none; None: all do.
-        stopping: no call begins any more.
-        admitted: rows that were taken in.
+        feed: provides the next call.
+        sharing: selects the rows that need a call; None: all rows do.
+        stopping: whether no further call may start.
+        admitted: the number of admitted rows.
     """
 
     def __init__(self, plan: Plan, name: str, attempts: CallAttempts, counts: EngineCounts, signals: Signals) -> None:
@@ -84,26 +84,26 @@ class Pool:
         attempts.stopping = lambda: self.stopping
         if attempts.breaker is not None:
             attempts.breaker.add(self._down)
-        # The most usual function, of a row alone, is called without a detour.
+        # Fast path: the most common function, of a row only, is called directly.
         self._fn = plan.fn if plan.batch_size is None and not plan.wants_context else None
-        # Rows in order and without sharing are settled where they are; the rest takes the long way.
+        # Fast path: rows in order and without sharing are settled directly.
         self._plain = not (plan.key or plan.batch_size or plan.coalesce_by or plan.cache)
         times = [one for one in (plan.timeout, plan.total_timeout) if one is not None]
         self._first = min(times, default=math.inf)
         self._slots: set[Slot] = set()
-        self._told_low = False
+        self._low_reported = False
         self._lost: set[asyncio.Task[None]] = set()
         self._linger: asyncio.TimerHandle | None = None
         self._sweeper = Sweeper(self._slots, min(times, default=None), self._abandon, signals.beat)
 
     def start(self) -> None:
-        """Begins to watch deadlines."""
+        """Start watching deadlines."""
         self._sweeper.start()
         if self._attempts.breaker is not None and self._attempts.breaker.down:
             self._down(self._attempts.breaker.down)
 
     def admit(self, batch: RowBatch) -> None:
-        """Takes a batch in, and puts workers to it."""
+        """Admit a batch and start workers for it."""
         if self.stopping:
             return
         self.admitted += len(batch.rows)
@@ -123,18 +123,18 @@ class Pool:
         if self.sharing is not None:
             indices = self.sharing.admit(batch, indices)
         self.feed.add(batch, indices)
-        self._told_low = False
+        self._low_reported = False
         self.look_at_store()
         self._employ()
 
     def flush(self) -> None:
-        """Nothing more will come for a while."""
+        """Start partial calls, because no further rows will come for a while."""
         if not self.stopping:
             self.feed.flush()
             self._employ()
 
     def refuse(self, failure: RowFailure) -> None:
-        """No call is worth making any more: those in flight are ended, the others fail at once."""
+        """Make no further calls: cancel those in flight, and fail all other rows at once."""
         self._attempts.refusal = failure
         now = time.monotonic()
         for slot in list(self._slots):
@@ -145,7 +145,7 @@ class Pool:
             self.refuse(RowFailure("circuit-open", "CircuitOpenError", why, retryable=True))
 
     async def stop(self) -> None:
-        """Starts nothing new, cancels what is in flight, and waits for it to unwind, a bounded time."""
+        """Start no new call, cancel the calls in flight, and wait for their end for a bounded time."""
         self.stopping = True
         self._sweeper.stop()
         if self._attempts.breaker is not None:
@@ -162,23 +162,23 @@ class Pool:
                     self._attempts.leave(slots[task])
                 self._counts.abandoned += len(left)
                 _LOG.warning(
-                    "%s: %d calls did not end when they were cancelled; nobody waits for them", self._name, len(left)
+                    "%s: %d calls did not end after cancellation; the task ends without them", self._name, len(left)
                 )
 
     def look_at_store(self) -> None:
-        """Says so, once for each batch, when few calls are waiting."""
-        if not self._told_low and self.feed.waiting <= self._signals.low:
-            self._told_low = True
+        """Call ``on_low``, once for each batch, if few calls wait."""
+        if not self._low_reported and self.feed.waiting <= self._signals.low:
+            self._low_reported = True
             self._signals.on_low()
 
     def _employ(self, least: int = 0) -> None:
-        """Puts as many workers to work as there are calls, or ``least``: one that finds nothing ends by itself."""
+        """Start workers for the waiting calls, but at least ``least``; a worker without a call ends by itself."""
         loop = asyncio.get_running_loop()
         for _ in range(min(self._width - len(self._slots), max(least, self.feed.waiting))):
             slot = Slot()
             self._slots.add(slot)
-            # Workers that all do the same are not to reach the end of their turns together: what each does then would
-            # hold up the calls of all others.
+            # Different start values, so that workers do not yield at the same time: their housekeeping then would delay
+            # all other calls.
             slot.task = worker = PoolWorker(self._serve(slot, len(self._slots) % _TURN), loop=loop)
             worker.slot = slot
             worker.add_done_callback(self._gone)
@@ -186,10 +186,10 @@ class Pool:
             self._linger = loop.call_later(_LINGER_SECONDS, self._lingered)
 
     def _gone(self, worker: asyncio.Task[None]) -> None:
-        """A worker that somebody has cancelled before it could begin had no chance to make room for another."""
+        """Replace a worker that user code cancelled before it began, and that could not free its slot."""
         assert isinstance(worker, PoolWorker)
         slot = worker.slot
-        slot.task = None  # else each would keep the other
+        slot.task = None  # breaks a reference cycle
         if slot in self._slots:
             self._slots.discard(slot)
             if not self.stopping:
@@ -201,8 +201,8 @@ class Pool:
             self.flush()
 
     async def _serve(self, slot: Slot, turn: int) -> None:
-        # The loop that a call's cost is measured in: names are local and small steps are written out, since at this
-        # scale a function call is what is dear. What does not work at once goes to `attempts`.
+        # Hot path: names are local and small steps are inlined, because a function call is expensive here. Calls that
+        # do not succeed at once are handled by `attempts`.
         attempts, counts, feed, fn, clock = self._attempts, self._counts, self.feed, self._fn, time.monotonic
         invoke, accept, gate, breaker = attempts.invoke, attempts.accept, attempts.gate, attempts.breaker
         limited, plain, first = attempts.rate is not None, self._plain, self._first
@@ -251,7 +251,7 @@ class Pool:
                 if not plain or answer.__class__ is RowFailure:
                     self._settle(slot.call(), answer)
                 elif measured and index % SAMPLE and batch.left > 1:
-                    # What Batch.settle does where nobody is to be told.
+                    # Inlined RowBatch.settle for the case without notifications.
                     batch.answers[index] = answer
                     batch.left -= 1
                 else:
@@ -264,7 +264,7 @@ class Pool:
                     await asyncio.sleep(0)
                     now = clock()
         except Exception as error:
-            # A row without an answer would be waited for for ever.
+            # The run must end, because the row would stay without an answer forever.
             self._signals.on_defect(error)
         finally:
             if not slot.abandoned:
@@ -274,7 +274,7 @@ class Pool:
                     self._employ()
 
     def _settle(self, call: Call, answer: Any, *, abandoned: bool = False) -> None:
-        """Writes what became of a call for each of its rows, and lets the feed know."""
+        """Store the result of a call for each of its rows, and report its end to the feed."""
         failure = answer if isinstance(answer, RowFailure) else None
         if isinstance(call, GroupCall):
             for batch, index, one in call.answers if failure is None else call.all_failed(failure):
@@ -284,7 +284,7 @@ class Pool:
         self.feed.ended(call, failure, abandoned=abandoned)
 
     def settle_row(self, batch: RowBatch, index: int, answer: Any) -> None:
-        """Writes what became of a row, and of those that share its answer."""
+        """Store the answer of a row and of the rows that share it."""
         if isinstance(answer, RowFailure):
             self._counts.failed(answer)
         if self.sharing is not None:
@@ -293,7 +293,7 @@ class Pool:
             batch.settle(index, answer)
 
     def _abandon(self, slot: Slot) -> None:
-        """A call that does not end when it is cancelled must not hold a place for ever."""
+        """Settle and replace a call that did not end after cancellation, so that it does not occupy a slot forever."""
         call = slot.call()
         slot.abandoned = True
         self._slots.discard(slot)
@@ -306,7 +306,7 @@ class Pool:
             self._lost.add(slot.task)
             slot.task.add_done_callback(self._lost.discard)
         elapsed = time.monotonic() - slot.started
-        stubborn = f"{self._name} does not end when it is cancelled: it must not swallow CancelledError"
+        stubborn = f"{self._name} does not end after cancellation: it must not swallow CancelledError"
         if counts.abandoned == 1:
             _LOG.error("%s", stubborn)
         if slot.why == "timeout":
@@ -316,7 +316,8 @@ class Pool:
             failure = failure_of(self._attempts.refused(), call.attempt, elapsed)
         self._settle(call, failure, abandoned=True)
         if len(self._lost) > self._width and self._attempts.refusal is None:
-            # As many calls run unseen as may run at all: more of them would only hurt the destination and this process.
-            why = f"given up: {len(self._lost)} calls of {self._name} run on although they were cancelled"
+            # As many abandoned calls run as are allowed in total: further calls would only harm the destination and
+            # this process.
+            why = f"given up: {len(self._lost)} calls of {self._name} continue despite cancellation"
             self.refuse(RowFailure("timeout", "TimeoutError", f"{why}; it must not swallow CancelledError"))
         self._employ(1)

@@ -1,6 +1,6 @@
-"""What a worker process keeps from one task to the next: its loop, open resources, caches, gates, breakers and rates.
+"""State that a worker process keeps between tasks: loop, open resources, caches, gates, breakers and rates.
 
-Module state, because Spark makes ``__main__``'s globals anew for every task.
+It is module state, because Spark recreates the globals of ``__main__`` for every task.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ __all__ = ["LruCache", "Process", "close_unused", "current_process", "give_up"]
 
 T = TypeVar("T")
 
-#: Definitions whose caches, gates, breakers and rates are kept: more than a job has enrichments, for of those that take
-#: turns none would be found again.
+#: Maximum number of definitions with kept state. It exceeds the enrichments of a job; otherwise alternating ones would
+#: evict each other.
 _MOST_KEPT = 16
 _CLOSING_SECONDS = 5.0
 
 
 class LruCache(Generic[T]):
-    """A few things by their key; the one that was asked for longest ago goes first."""
+    """Least-recently-used cache of a few objects."""
 
     def __init__(self, most: int = _MOST_KEPT) -> None:
         self._most = most
         self._things: OrderedDict[object, T] = OrderedDict()
 
     def get(self, key: object, make: Callable[[], T]) -> T:
-        """The thing of this key, made when there is none."""
+        """Return the object of a key, created if missing."""
         if key not in self._things:
             self._things[key] = make()
             if len(self._things) > self._most:
@@ -48,7 +48,10 @@ class LruCache(Generic[T]):
 
 
 class Process:
-    """One per worker process; see :func:`current_process`. All but ``background`` is for the loop's thread alone."""
+    """State of the worker process, see :func:`current_process`.
+
+    Attributes other than ``background`` and ``watch`` are used by the loop's thread only.
+    """
 
     def __init__(self) -> None:
         self.background = BackgroundLoop()
@@ -60,13 +63,13 @@ class Process:
         self.rates: LruCache[RateLimit] = LruCache()
 
     def close(self) -> None:
-        """Closes the resources, then the loop."""
+        """Close the resources, then the loop."""
         self._close_resources(used=True)
         self.watch.close()
         self.background.close(_CLOSING_SECONDS)
 
     def close_unused(self) -> None:
-        """Closes the resources that no task is using: should one come all the same, it opens what it needs anew."""
+        """Close the resources that no task uses; a later task would open its resource again."""
         self._close_resources(used=False)
 
     def _close_resources(self, *, used: bool) -> None:
@@ -74,7 +77,7 @@ class Process:
         try:
             closing.result(_CLOSING_SECONDS)
         except Exception:
-            # Whatever a resource does when it is closed, the process ends.
+            # The process ends regardless of errors from a resource.
             closing.cancel()
 
 
@@ -83,7 +86,7 @@ _lock = threading.Lock()
 
 
 def current_process() -> Process:
-    """The state of this process, made when first asked for."""
+    """Return the state of this process, created on first use."""
     global _process  # noqa: PLW0603
     with _lock:
         if _process is None:
@@ -93,18 +96,18 @@ def current_process() -> Process:
 
 
 def _set_apart() -> None:
-    """Takes what is there already, modules above all, out of the garbage collector's sight; once a process.
+    """Exclude existing objects, mainly modules, from garbage collection; has an effect once per process.
 
-    Answers that wait for their turn look to it like a growing heap, and for each such heap it would look at everything
-    anew: that was a quarter of what a row costs, and a pause of 50 ms for all calls in flight.
+    Waiting answers look like a growing heap to the collector, which would scan all objects again each time. That took a
+    quarter of the time per row and paused all calls in flight for 50 ms.
     """
     if gc.get_freeze_count() == 0:
-        gc.collect()  # else what is garbage now would stay for ever
+        gc.collect()  # otherwise current garbage would never be freed
         gc.freeze()
 
 
 def give_up(process: Process) -> None:
-    """A call holds this process's loop for ever; the tasks to come get another one."""
+    """Discard the state of a process whose loop is blocked; later tasks get a new loop."""
     global _process  # noqa: PLW0603
     with _lock:
         if _process is process:
@@ -112,7 +115,7 @@ def give_up(process: Process) -> None:
 
 
 def close_unused() -> None:
-    """The last task of this process is over: a worker of Spark's ends without a word, and runs no exit handler."""
+    """Close unused resources after the last task, because a Spark worker then exits without running exit handlers."""
     with _lock:
         process = _process
     if process is not None:
@@ -120,7 +123,7 @@ def close_unused() -> None:
 
 
 def _close() -> None:
-    """At the exit of an interpreter that ends by itself, as Spark's workers do not."""
+    """Close the state at interpreter exit, which Spark's workers never reach."""
     global _process
     with _lock:
         process, _process = _process, None
@@ -129,7 +132,7 @@ def _close() -> None:
 
 
 def _forget() -> None:
-    """After a fork the child has neither the thread nor a right to the parent's connections."""
+    """Discard the state in a forked child, which has no loop thread and must not use the parent's connections."""
     global _process, _lock  # noqa: PLW0603
     _lock = threading.Lock()
     _process = None

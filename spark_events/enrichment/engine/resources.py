@@ -1,8 +1,8 @@
-"""Clients and connection pools: opened once a worker process, kept over tasks and micro-batches, closed after a rest.
+"""Resources such as clients and connection pools: opened once per worker process and closed after an idle time.
 
-Not at the process's end: Spark ends its workers by ``os._exit`` or a signal, and no code of ours runs then. What a
-worker has open when its application ends is not closed. Only where it is known that a task is the last one of its
-process is everything closed with the task.
+They are not closed at process exit: Spark ends its workers by ``os._exit`` or a signal, so no exit code runs, and
+resources that are open then are not closed. Only if a task is known to be the last one of its process, all resources
+are closed with it.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ __all__ = ["Resources", "open_resource"]
 
 _LOG = logging.getLogger(__name__)
 
-#: Spark ends a Python worker that was idle for a minute, without a word. Before that, while there is still time to say
-#: goodbye to a server, is when to close.
+#: Spark kills a Python worker that was idle for a minute. Close before that, so that connections end cleanly.
 _IDLE_SECONDS = 45.0
-#: More than a job has enrichments: of those that take turns, none would be found open again.
+#: Maximum number of idle resources. It exceeds the enrichments of a job; otherwise alternating ones would evict each
+#: other.
 _MOST_IDLE = 16
 _CLOSING_SECONDS = 4.0
 
 
 class _Holder:
-    """Enters a context manager and leaves it in one and the same task, as task groups and cancel scopes demand."""
+    """Enters and exits a context manager in the same task, as task groups and cancel scopes require."""
 
     def __init__(self, open_it: Callable[[], Any]) -> None:
         loop = asyncio.get_running_loop()
@@ -47,7 +47,7 @@ class _Holder:
         self.task = loop.create_task(self._hold(open_it))
 
     def close(self) -> None:
-        """Begins to close."""
+        """Start closing the resource."""
         self._end.set()
         if not self.opened.done():
             self.task.cancel()
@@ -64,31 +64,33 @@ class _Holder:
                     self.opened.set_result(resource)
                     await self._end.wait()
         except asyncio.CancelledError:
-            self._not_opened(RuntimeError("it was cancelled while it opened"))
+            self._not_opened(RuntimeError("opening was cancelled"))
             raise
         except BaseException as error:
-            # SystemExit too: in a task it would end the loop of the whole process.
+            # Includes SystemExit, which would end the loop of the whole process.
             if not self._not_opened(_bearable(error)):
-                _LOG.warning("a resource was closed with %s: %s", type_of(error), message_of(error))
+                _LOG.warning(
+                    "closing a resource raised %s (%s); it counts as closed", type_of(error), message_of(error)
+                )
 
     def _not_opened(self, error: Exception) -> bool:
         if self.opened.done():
             return False
         self.opened.set_exception(error)
-        # Nobody may be waiting any more; asyncio would complain.
+        # Mark the exception as retrieved: if no task waits, asyncio would log it.
         self.opened.exception()
         return True
 
 
 def _bearable(error: BaseException) -> Exception:
-    """The same where a future takes it; of StopIteration it takes none, and would be waited for for ever."""
+    """Return the error in a form that a future accepts: it rejects StopIteration, and waiters would wait forever."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     return RuntimeError(repr(error)).with_traceback(error.__traceback__)
 
 
 class Resources:
-    """The open resources of a process by their definition; for the loop's thread alone."""
+    """Open resources of a process by definition; used by the loop's thread only."""
 
     def __init__(self, idle_seconds: float = _IDLE_SECONDS) -> None:
         self._idle_seconds = idle_seconds
@@ -96,19 +98,19 @@ class Resources:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def acquire(self, key: str, open_it: Callable[[], Any], timeout: float | None) -> Any:
-        """The resource of this definition, opened when it is not.
+        """Return the resource of a definition, opened if necessary.
 
         Args:
-            key: of its definition.
+            key: the digest of the definition.
             open_it: returns the async context manager.
-            timeout: seconds that opening may take.
+            timeout: seconds until opening fails; None: no limit.
 
         Raises:
-            Exception: what opening raised.
+            Exception: any error of opening.
         """
         holder = self._holders.get(key)
         if holder is not None and holder.opened.done() and holder.task.done():
-            # It has come to its end by itself, or by a call that cancels all tasks: what it held is closed.
+            # The holder's task has ended, for example because user code cancelled all tasks, so its resource is closed.
             self._drop(key)
             holder = None
         if holder is None:
@@ -118,7 +120,7 @@ class Resources:
             holder.idle.cancel()
             holder.idle = None
         try:
-            # Shielded: another task may wait for the same opening.
+            # Shielded, because other tasks may wait for the same resource.
             return await asyncio.wait_for(asyncio.shield(holder.opened), timeout)
         except BaseException:
             holder.users -= 1
@@ -127,14 +129,14 @@ class Resources:
             raise
 
     def release(self, key: str) -> None:
-        """A task needs it no more; it stays open for the next one, for a while."""
+        """Release a task's use of the resource, which stays open for a while for the next task."""
         holder = self._holders.get(key)
         if holder is None or not holder.users:
             return
         holder.users -= 1
         if holder.users:
             return
-        # The last to become idle is the last in the dictionary.
+        # Keeps the dictionary ordered by the start of the idle time.
         self._holders[key] = self._holders.pop(key)
         holder.idle = asyncio.get_running_loop().call_later(self._idle_seconds, self._drop, key)
         idle = [name for name, one in self._holders.items() if not one.users]
@@ -142,10 +144,10 @@ class Resources:
             self._drop(name)
 
     async def close(self, *, used: bool = True) -> None:
-        """Closes all; waits for them, a bounded time.
+        """Close resources and wait for them for a bounded time.
 
         Args:
-            used: also those that a task is using.
+            used: whether to close resources that tasks use, too.
         """
         for key, holder in list(self._holders.items()):
             if used or not holder.users:
@@ -168,9 +170,9 @@ class Resources:
 
 
 async def open_resource(plan: Plan, key: str, resources: Resources) -> Any:
-    """Return the plan's resource; None: it has none; a :class:`RowFailure`: it cannot be opened.
+    """Return the plan's resource, None if the plan has none, or a :class:`RowFailure` if opening failed.
 
-    Opening has the attempts and times of a call.
+    Opening has the attempts and timeouts of a call.
     """
     opener, retry = plan.resource, plan.retry or Retry(attempts=1)
     if opener is None:
@@ -188,7 +190,7 @@ async def open_resource(plan: Plan, key: str, resources: Resources) -> Any:
         try:
             is_over = not judge(failed, plan.retry).retryable
         except BaseException as broken:
-            # The user's `on` raised; SystemExit would end the loop.
+            # The user's `on` raised; an uncaught SystemExit would end the loop.
             failed, is_over = broken, True
         pause = back_off(retry, attempt)
         if is_over or attempt >= retry.attempts or time.monotonic() + pause >= deadline:

@@ -1,4 +1,4 @@
-"""One call for equal requests: those in flight, those of the batch, and those that a cache remembers."""
+"""Shared calls of equal requests: calls in flight, answers of the batch, and cached answers."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from spark_events.enrichment.engine.statistics import EngineCounts
 __all__ = ["AnswerCache", "Sharing"]
 
 _MISSING = object()
-#: These say nothing about the request, however many attempts there were.
+#: Kinds of failure that do not depend on the request, regardless of the number of attempts.
 _NOT_ITS_OWN = {"circuit-open", "resource"}
 
 
 class AnswerCache:
-    """The last answers by their request: the least recently used goes first, and none is used after its time.
+    """Answers by request; evicts the least recently used answer, and expires answers.
 
     Args:
-        most: how many.
-        ttl: seconds; None: for ever.
-        most_bytes: what they may weigh together, about; one is always kept. None: they are not weighed.
-        clock: seconds, monotonic.
+        most: maximum number of answers.
+        ttl: seconds until an answer expires; None: never.
+        most_bytes: maximum of their total estimated size, but at least one answer is kept; None: no limit.
+        clock: monotonic time in seconds.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class AnswerCache:
         return len(self._answers)
 
     def get(self, request: Hashable, default: Any) -> Any:
-        """The answer to a request, or the default."""
+        """Return the answer to a request, or the default."""
         found = self._answers.get(request)
         if found is None:
             return default
@@ -58,7 +58,7 @@ class AnswerCache:
         return found[1]
 
     def put(self, request: Hashable, answer: Any) -> None:
-        """Remembers an answer, from now."""
+        """Store an answer; its lifetime starts now."""
         self._forget(request)
         weight = 0.0 if self._most_bytes is None else size_of(answer)
         self._answers[request] = (self._clock() if self._ttl is not None else 0.0, answer, weight)
@@ -76,12 +76,12 @@ class AnswerCache:
 
 
 class Sharing:
-    """Finds out which rows need a call of their own, and gives the others what these are answered.
+    """Selects the rows that need a call, and copies answers to rows with equal requests.
 
     Args:
-        batch: the answers of this batch, failures among them; None: equal requests share only what is in flight.
-        cache: answers of this process; None: there is none.
-        counts: where rows that needed no call are counted.
+        batch: answers and failures of this batch; None: equal requests share only calls in flight.
+        cache: answers of this process; None: there is no cache.
+        counts: the counters of the run.
     """
 
     def __init__(self, batch: AnswerCache | None, cache: AnswerCache | None, counts: EngineCounts) -> None:
@@ -91,7 +91,7 @@ class Sharing:
         self._followers: dict[Hashable, list[tuple[RowBatch, int]]] = {}
 
     def admit(self, batch: RowBatch, indices: Sequence[int]) -> list[int]:
-        """Those of the rows that must be called; the others have their answer, or will have it."""
+        """Return the rows that must be called; the other rows have an answer or wait for one."""
         requests = batch.chunk.requests
         assert requests is not None
         needed = []
@@ -113,7 +113,7 @@ class Sharing:
         return needed
 
     def settle(self, batch: RowBatch, index: int, answer: Any) -> None:
-        """The answer of a row that was called, for it and for all that wait with it."""
+        """Store the answer of a called row, for the row and for all rows that wait for it."""
         requests = batch.chunk.requests
         assert requests is not None
         request = requests[index]

@@ -1,8 +1,8 @@
-"""What an engine counts, and as plain data that can be added up over tasks and batches.
+"""Counters of an engine, as plain data that can be merged over tasks and batches.
 
-Latencies are kept in sixteen linear buckets an octave, as in HdrHistogram, so a quantile is right to within 3.2 %. A
-bucket is the first 16 bits of a double, its exponent and four bits of its mantissa: C code alone sorts thousands of
-durations, where a logarithm for each would cost more than the rest of the engine.
+Latencies are counted in sixteen linear buckets per octave, as in HdrHistogram, so a quantile is accurate to 3.2 %. A
+bucket is the first 16 bits of a double: its exponent and four bits of its mantissa. C code sorts thousands of durations
+into buckets; a logarithm for each would cost more than the rest of the engine.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ _REST_BITS = 48
 
 
 def bucket(seconds: float) -> int:
-    """The number of the bucket that a duration falls into; a longer one never has a smaller number."""
+    """Return the bucket number of a duration; numbers grow with durations."""
     return int(struct.unpack(">H", struct.pack(">d", seconds)[:2])[0])
 
 
 def buckets(durations: Sequence[float]) -> Counter[int]:
-    """How many of these durations fall into which bucket."""
+    """Return the number of durations per bucket."""
     shorts = memoryview(array("d", durations)).cast("B").cast("H")
     return Counter(shorts[_FIRST::_SHORTS].tolist())
 
 
 def middle(number: int) -> float:
-    """The seconds that a bucket stands for: the middle of it."""
+    """Return the seconds in the middle of a bucket."""
     bits = (number << _REST_BITS) | (1 << (_REST_BITS - 1))
     return float(struct.unpack(">d", struct.pack(">Q", bits))[0])
 
 
 def quantile(counts: Mapping[int, int], share: float) -> float:
-    """Seconds within which that share of the calls was answered; 0 when there were none."""
+    """Return the latency in seconds at a quantile, for example 0.99; 0 if there were no calls."""
     total = sum(counts.values())
     wanted = max(1, math.ceil(total * share))
     seen = 0
@@ -56,32 +56,32 @@ def quantile(counts: Mapping[int, int], share: float) -> float:
     return 0.0
 
 
-#: To sort so many into their buckets takes a fraction of a millisecond, for which every call waits.
+#: Bucketing this many durations takes a fraction of a millisecond, which delays every call.
 _MOST_DURATIONS = 1024
 
 
 class EngineCounts:
-    """Numbers that only the loop's thread writes; the pool adds to some of them by itself, for speed.
+    """Counters that only the loop's thread writes; the pool updates some of them directly, for speed.
 
     Attributes:
-        rows: taken in.
-        retries: attempts after a call's first.
-        timeouts: attempts without an answer in time, by our clock or the client's.
-        throttled: attempts that were refused with 429, or with Retry-After.
+        rows: admitted rows.
+        retries: attempts after the first attempt of a call.
+        timeouts: attempts without an answer in time, according to the engine or the client.
+        throttled: attempts that were rejected with 429 or Retry-After.
         gate_closed: how often a Retry-After closed the gate.
-        coalesced: rows that got the answer of another row's call.
-        cached: rows that got an answer from the cache.
-        known: rows whose answer was known from an earlier run.
-        durations: of the latest attempts, in seconds.
-        begun: attempts, whether or not they have ended; only grows, so that any thread may read it.
-        flying: attempts at this moment.
-        peak: the most of them.
-        waited: seconds between a call's coming in and its first attempt, in sum.
-        swallowed: attempts that were cancelled and returned all the same.
-        abandoned: attempts that were cancelled and did not end.
-        failures: rows by the type of their last failure.
-        kinds: the same by kind.
-        blocked: seconds for which the loop stood still, by the line that held it.
+        coalesced: rows that received the answer of another row's call.
+        cached: rows that received an answer from the cache.
+        known: rows whose answer was stored by an earlier run.
+        durations: seconds of the latest attempts, not yet in buckets.
+        begun: started attempts; never decreases, so that any thread may read it.
+        flying: attempts in flight.
+        peak: the maximum of ``flying``.
+        waited: total seconds between admission and first attempt.
+        swallowed: attempts that returned a result despite their cancellation.
+        abandoned: attempts that did not end after cancellation.
+        failures: failed rows by type of their last failure.
+        kinds: failed rows by kind.
+        blocked: seconds for which the loop was blocked, by code line.
     """
 
     def __init__(self) -> None:
@@ -99,35 +99,35 @@ class EngineCounts:
         self.blocked: dict[str, float] = {}
 
     def begin(self) -> None:
-        """An attempt begins."""
+        """Count the start of an attempt."""
         self.begun += 1
         self.flying += 1
         self.peak = max(self.peak, self.flying)
 
     def end(self, seconds: float) -> None:
-        """An attempt has ended, one way or another."""
+        """Count the end of an attempt."""
         self.flying -= 1
         self.durations.append(seconds)
 
     def fold(self) -> None:
-        """Now and then: the durations into their buckets, so that they take no room."""
+        """Move the durations to their buckets if there are many; called periodically."""
         if len(self.durations) >= _MOST_DURATIONS:
             with self._folding:
                 self._latency.update(buckets(self.durations))
                 self.durations.clear()
 
     def latency(self) -> dict[int, int]:
-        """Attempts by bucket of their duration; for any thread."""
+        """Return the number of attempts per latency bucket; may be called from any thread."""
         with self._folding:
             return dict(self._latency + buckets(tuple(self.durations)))
 
     def failed(self, failure: RowFailure, rows: int = 1) -> None:
-        """Rows have come to their end without an answer."""
+        """Count rows that ended without an answer."""
         self.failures[failure.type] += rows
         self.kinds[failure.kind] += rows
 
     def stood_still(self, where: str, seconds: float) -> None:
-        """The loop is blocked, for so long now; for any thread."""
+        """Record how long a line has blocked the loop so far; may be called from any thread."""
         self.blocked[where] = max(self.blocked.get(where, 0.0), seconds)
 
 
@@ -140,10 +140,11 @@ _TALLIES = ("latency", "failures", "kinds", "blocked", "hot_keys")
 
 
 def counted(counts: EngineCounts, hot: Sequence[HotKey]) -> dict[str, Any]:
-    """One engine's numbers; durations in seconds. Taken while it runs, they are of about the same moment.
+    """Return the counters of one engine; durations are in seconds.
 
-    ``latency`` counts attempts by bucket; ``failures`` rows by type and ``kinds`` by kind;
-    ``blocked`` seconds by line; ``hot_keys`` rows by the key's ``repr``.
+    While the engine runs, the values are from about the same time. ``latency`` contains attempts by bucket,
+    ``failures`` rows by type, ``kinds`` rows by kind, ``blocked`` seconds by line, and ``hot_keys`` rows by the key's
+    ``repr``.
     """
     attempts = counts.begun
     return {
@@ -170,7 +171,7 @@ def counted(counts: EngineCounts, hot: Sequence[HotKey]) -> dict[str, Any]:
 
 
 def merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The numbers of several engines as one: sums, but the largest of the peaks, which tasks need not share."""
+    """Return the merged counters of several engines: sums, and maxima of the peaks."""
     total: dict[str, Any] = dict.fromkeys(_SUMS, 0) | dict.fromkeys(_PEAKS, 0) | {name: Counter() for name in _TALLIES}
     for part in parts:
         for name in _SUMS:
@@ -183,7 +184,7 @@ def merged(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def summary(numbers: dict[str, Any]) -> dict[str, int | float]:
-    """For people and events: counts, and durations in milliseconds."""
+    """Return counts, and durations in milliseconds, for messages and events."""
     latency = numbers["latency"]
     return {
         **{name: numbers[name] for name in _SUMS if name != "slot_wait"},

@@ -1,6 +1,6 @@
-"""What a failed attempt means: whether trying again may help, and what it says about the destination.
+"""Classification of failed attempts: whether a retry may help, and the state of the destination.
 
-Clients are told by their names, not by their classes, for none of them need be installed.
+Client libraries are recognised by class names, because none of them may be installed.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ __all__ = ["NotAcceptedError", "Verdict", "essence_of", "judge", "verdict_on"]
 
 
 class NotAcceptedError(Exception):
-    """``on_result`` says of what the call returned that it is to be tried again."""
+    """``on_result`` rejected the result of a call."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """On one failed attempt.
+    """Classification of one failed attempt.
 
     Attributes:
-        retryable: another attempt may work.
-        timeout: no answer came in time.
-        throttled: the destination refuses because it is asked too much.
-        outage: it is out of reach, out of order or silent: what a circuit breaker counts.
-        answered: it did answer, so it is not down.
-        retry_after: seconds for which it asks to be left alone, a day at most.
+        retryable: whether another attempt may succeed.
+        timeout: whether no answer arrived in time.
+        throttled: whether the destination rejected the call because it receives too many.
+        outage: whether the destination is unreachable, out of order or silent; the circuit breaker counts these.
+        answered: whether the destination answered and so is not down.
+        retry_after: seconds that the destination asks to wait, at most one day; None if it does not ask.
     """
 
     retryable: bool
@@ -54,16 +54,17 @@ _UNAVAILABLE = 503
 _TIMEOUT_STATUS = 408
 _SERVER_ERRORS = range(500, 600)
 _STATUSES = range(100, 600)
-#: Seconds. Nobody means a longer Retry-After; a worker outlives its batches, and would be held back in all of them.
+#: Upper bound of Retry-After in seconds. Longer values are hardly intended, and would delay all later batches of the
+#: worker.
 _LONGEST_PAUSE = 86_400.0
 _RESETS = "x-ratelimit-reset"
-#: Seconds. A larger number is no duration but a moment, in seconds since 1970 (this one is in 2001).
+#: Values from here on are no duration but seconds since 1970 (this value is in 2001).
 _FIRST_EPOCH = 1e9
-#: As Go writes durations: ``6m0s``, ``20ms``.
+#: Durations in Go's format: ``6m0s``, ``20ms``.
 _DURATION = re.compile(r"(?=.)(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 _DURATION_UNITS = (3600.0, 60.0, 1.0, 0.001)
 
-# Top-level package and class name; subclasses count as well.
+# Top-level package and class name; subclasses match as well.
 _TIMEOUTS = {
     ("httpx", "TimeoutException"),
     ("httpcore", "TimeoutException"),
@@ -86,7 +87,7 @@ _CONNECTIONS = {
     ("urllib3", "NewConnectionError"),
     ("urllib3", "MaxRetryError"),
 }
-# Connection errors by their class, mistakes by their nature: no other attempt will find another certificate or name.
+# Connection errors by class, but permanent: a retry finds the same certificate.
 _MISTAKES = {("aiohttp", "ClientConnectorCertificateError"), ("requests", "SSLError")}
 _NETWORK_ERRNOS = {
     getattr(errno, name)
@@ -99,16 +100,16 @@ _NETWORK_ERRNOS = {
 
 
 def verdict_on(error: BaseException, retry: Retry | None) -> tuple[BaseException, Verdict]:
-    """What an attempt has raised, of a group the exception that decides, and the verdict on that."""
+    """Return the decisive exception of an attempt's error, and its verdict."""
     error = essence_of(error, retry)
     return error, judge(error, retry)
 
 
 def essence_of(error: BaseException, retry: Retry | None) -> BaseException:
-    """Of a group, as ``asyncio.TaskGroup`` raises it, the exception that decides; of any other, that one itself.
+    """Return the decisive exception of an exception group (as of ``asyncio.TaskGroup``), or any other error unchanged.
 
-    The first that no other attempt will mend, else one that says when to come again, or else the first. A group that
-    the user's ``on`` wants to be tried again stays whole.
+    It is the first permanent exception, otherwise the first with a retry time, otherwise the first. A group that the
+    user's ``on`` accepts for a retry stays a group.
     """
     if not any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__):
         return error
@@ -123,18 +124,18 @@ def essence_of(error: BaseException, retry: Retry | None) -> BaseException:
 
 
 def judge(error: BaseException, retry: Retry | None, wall: Callable[[], float] = time.time) -> Verdict:
-    """The verdict on what an attempt raised.
+    """Return the verdict on an attempt's error.
 
     Args:
-        error: what it raised.
-        retry: the user's policy; None: nothing is tried again.
-        wall: seconds since 1970, for a Retry-After that is a date.
+        error: the exception that the attempt raised.
+        retry: the user's policy; None: no retries.
+        wall: returns seconds since 1970, for a Retry-After that is a date.
     """
     if isinstance(error, NotAcceptedError):
         return Verdict(retryable=True, answered=True)
     nature = _nature(error, wall)
     if retry is None or not isinstance(error, Exception):
-        # CancelledError, SystemExit, KeyboardInterrupt: somebody wants an end, not another beginning.
+        # CancelledError, SystemExit and KeyboardInterrupt request an end, not a retry.
         return dataclasses.replace(nature, retryable=False)
     if retry.on is None:
         return nature
@@ -144,7 +145,7 @@ def judge(error: BaseException, retry: Retry | None, wall: Callable[[], float] =
 
 def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
     if isinstance(error.__cause__, Exception) and ("aiohttp", "HttpProcessingError") in _families(error.__cause__):
-        # What came was no HTTP; aiohttp calls that a status of 400, which nobody sent.
+        # The response was not valid HTTP; aiohttp reports that as status 400, which the destination never sent.
         return Verdict(retryable=True, outage=True)
     status = _status(error)
     if status is not None:
@@ -162,7 +163,7 @@ def _nature(error: BaseException, wall: Callable[[], float]) -> Verdict:
     if families & _MISTAKES or isinstance(error, ssl.SSLCertVerificationError):
         return Verdict(retryable=False)
     if isinstance(error, (TimeoutError, asyncio.TimeoutError)) or families & _TIMEOUTS:
-        # Waiting for a connection of one's own pool says nothing about the destination.
+        # A wait for the client's own connection pool is no sign of an outage.
         return Verdict(retryable=True, timeout=True, outage=("httpx", "PoolTimeout") not in families)
     if families & _CONNECTIONS or _is_connection_error(error):
         return Verdict(retryable=True, outage=True)
@@ -181,12 +182,12 @@ def _is_connection_error(error: BaseException) -> bool:
         return True
     if not isinstance(error, OSError):
         return False
-    # asyncio joins the failures of a name's addresses in one OSError that has no number.
+    # asyncio joins the connection errors of a name's addresses in one OSError without an errno.
     return error.errno in _NETWORK_ERRNOS or str(error).startswith("Multiple exceptions: [Errno")
 
 
 def _status(error: BaseException) -> int | None:
-    """The HTTP status that an exception carries: itself (aiohttp, urllib), or in its response (httpx, requests)."""
+    """Return the HTTP status of an exception (aiohttp, urllib) or of its response (httpx, requests), or None."""
     for holder in (getattr(error, "response", None), error):
         for name in ("status_code", "status", "code"):
             value = getattr(holder, name, None)
@@ -196,9 +197,9 @@ def _status(error: BaseException) -> int | None:
 
 
 def _asked(error: BaseException, status: int, wall: Callable[[], float]) -> float | None:
-    """Return the seconds for which a response asks to be left alone; None: no header says that legibly.
+    """Return the seconds that a response asks to wait, or None if no header contains a readable value.
 
-    Services send their rate-limit headers with every response, so these count with 429 only.
+    Services send rate-limit headers with every response, so these headers count with status 429 only.
     """
     if status not in {_TOO_MANY, _UNAVAILABLE}:
         return None
@@ -211,7 +212,7 @@ def _asked(error: BaseException, status: int, wall: Callable[[], float]) -> floa
 
 
 def _headers(error: BaseException) -> dict[str, str]:
-    """Return the response's headers by their names in small letters."""
+    """Return the response's headers by lower-case name."""
     for holder in (getattr(error, "response", None), error):
         headers: Any = getattr(holder, "headers", None)
         if hasattr(headers, "items"):
@@ -220,9 +221,10 @@ def _headers(error: BaseException) -> dict[str, str]:
 
 
 def _reset(headers: Mapping[str, str], wall: Callable[[], float]) -> float | None:
-    """Return when a limit of the ``x-ratelimit-reset`` family is reset: the last of the exhausted ones, or the first.
+    """Return the seconds until a limit in the ``x-ratelimit-reset`` headers is reset, or None.
 
-    A service has several limits, of requests and of tokens, say. Which one refused, only the remainders tell.
+    A service may have several limits, for example of requests and of tokens. If some are exhausted according to their
+    ``remaining`` header, the latest of these counts, otherwise the earliest of all.
     """
     exhausted: list[float] = []
     others: list[float] = []
@@ -234,12 +236,12 @@ def _reset(headers: Mapping[str, str], wall: Callable[[], float]) -> float | Non
 
 
 def _moment(said: str | None, wall: Callable[[], float]) -> float | None:
-    """Return the seconds until a moment, written as seconds, a duration, a date, or seconds since 1970."""
+    """Return the seconds until a time given as seconds, a duration, a date or an epoch; None if unreadable."""
     number = _number(said)
     if number is not None:
         if number < _FIRST_EPOCH:
             return number
-        # A year number of seconds is a moment; a thousand times as much is one in milliseconds.
+        # Large numbers are seconds since 1970; a thousand times larger ones are milliseconds.
         return (number if number < 1000 * _FIRST_EPOCH else number / 1000) - wall()
     if not said:
         return None
@@ -253,7 +255,7 @@ def _moment(said: str | None, wall: Callable[[], float]) -> float | None:
 
 
 def _of_iso_date(said: str) -> datetime.datetime:
-    return datetime.datetime.fromisoformat(said.replace("Z", "+00:00"))  # Python 3.10 knows no Z
+    return datetime.datetime.fromisoformat(said.replace("Z", "+00:00"))  # fromisoformat rejects Z before Python 3.11
 
 
 def _number(said: str | None, unit: float = 1.0) -> float | None:

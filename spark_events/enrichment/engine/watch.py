@@ -1,4 +1,4 @@
-"""Notices that a call blocks the event loop, and says which: nothing on the loop itself could."""
+"""Detection of calls that block the event loop, from a separate thread."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ __all__ = ["BLOCKED_SECONDS", "Watch"]
 
 _LOG = logging.getLogger(__name__)
 
-#: A loop that has not turned for so long is blocked: all calls in flight stand still.
+#: A loop without an iteration for this time counts as blocked: all calls in flight are stalled.
 BLOCKED_SECONDS = 0.5
 _LOOK_SECONDS = 0.1
-#: A process that gets no processor looks seldom; one look tells nothing.
+#: Minimum number of consecutive observations, because a process that gets little CPU time observes rarely.
 _LEAST_LOOKS = 3
 
 OnBlocked = Callable[[str, float], None]
 
 
 class Watch:
-    """A thread that looks, while there are listeners, whether one and the same call has had the loop all the time.
+    """Thread that checks, while there are listeners, whether one call occupies the loop all the time.
 
-    That the loop does not turn is not enough: on a machine that is too busy, it does so for nobody's fault.
+    A loop without iterations alone is not enough: on a busy machine that happens without a blocking call.
 
     Args:
-        background: the loop. Whoever runs on it calls :meth:`beat` at least every ``BLOCKED_SECONDS / 2``.
+        background: the loop. Its user calls :meth:`beat` at least every ``BLOCKED_SECONDS / 2``.
     """
 
     def __init__(self, background: BackgroundLoop) -> None:
         self._background = background
         self._beat = self._since = time.monotonic()
-        # The call that had the loop at the last look: the frame itself, for another call's may look the same.
+        # The frame of the call at the last check; compared by identity, because another call's frame may look the same.
         self._entry: FrameType | None = None
         self._looks = 0
         self._listeners: set[OnBlocked] = set()
@@ -46,7 +46,7 @@ class Watch:
         self._thread: threading.Thread | None = None
 
     def add(self, report: OnBlocked) -> None:
-        """``report(where, seconds)`` is called from the watch's thread, again and again while the loop is blocked."""
+        """Register ``report(where, seconds)``, called repeatedly from the watch's thread while the loop is blocked."""
         self.beat()
         self._listeners.add(report)
         if self._thread is None:
@@ -55,24 +55,24 @@ class Watch:
         self._wanted.set()
 
     def remove(self, report: OnBlocked) -> None:
-        """Stops telling; without listeners the thread sleeps."""
+        """Unregister a listener; without listeners the thread sleeps."""
         self._listeners.discard(report)
         if not self._listeners:
             self._wanted.clear()
 
     def beat(self) -> None:
-        """The loop turns."""
+        """Record that the loop is running."""
         self._beat = time.monotonic()
 
     def close(self) -> None:
-        """Ends the thread."""
+        """End the thread."""
         self._closed = True
         self._wanted.set()
 
     def _run(self) -> None:
         while True:
             if not self._wanted.is_set():
-                # A frame keeps all that it refers to.
+                # Drop the frame, which references the call's objects.
                 self._entry = None
             self._wanted.wait()
             if self._closed:
@@ -83,7 +83,7 @@ class Watch:
     def _look(self) -> None:
         holder = holder_of(frame_of(self._background.thread_id))
         if holder is None or holder.entry is not self._entry or self._beat > self._since:
-            # Nobody's, or another call's turn: then the loop gets on, however slowly.
+            # No call, or a different call than before: the loop makes progress, however slowly.
             self._entry = None if holder is None else holder.entry
             self._since = time.monotonic()
             self._looks = 0
@@ -91,15 +91,15 @@ class Watch:
         self._looks += 1
         held = time.monotonic() - self._since
         if self._looks >= _LEAST_LOOKS and held > BLOCKED_SECONDS:
-            self._tell(holder.told(), held)
+            self._report(holder.told(), held)
 
-    def _tell(self, where: str, held: float) -> None:
+    def _report(self, where: str, held: float) -> None:
         for report in list(self._listeners):
             report(where, held)
         if where not in self._named:
             self._named.add(where)
             _LOG.warning(
-                "%s blocks the event loop (%.1f s so far), so that no other call goes on: "
+                "%s blocks the event loop (%.1f s so far), so all other calls of this worker are stalled: "
                 "use an async library there, or asyncio.to_thread",
                 where,
                 held,
