@@ -178,7 +178,9 @@ public final class Connection implements RecordSink {
   @Override
   public void end(ApplicationEnd end) {
     over = true;
-    if (outcomeTimeoutMillis == 0 || !end.isProvisional() || !hold(end)) {
+    // Without a sidecar there is nothing to hold; its loss is counted once.
+    boolean mayHold = outcomeTimeoutMillis > 0 && end.isProvisional() && !queue.isClosed();
+    if (!mayHold || !hold(end)) {
       close(end);
     }
   }
