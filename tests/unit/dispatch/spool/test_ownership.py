@@ -166,7 +166,12 @@ def test_a_process_is_known_while_it_runs(
     assert driver_identity(another.pid) == ""
 
 
-@pytest.mark.parametrize("text", ["", "\x00" * 60, "a b", "1 ../../etc 4", f"{MINE} {MINE}", f"{MINE}0", f"x{MINE}"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "\x00" * 60, "a b", "1 ../../etc 4", f"{MINE} {MINE}", f"{MINE}0", f"x{MINE}"],
+    # Ids that are the same in every worker of pytest-xdist; MINE contains a process id.
+    ids=["empty", "zeros", "no-numbers", "path", "twice", "longer", "prefixed"],
+)
 def test_a_lock_that_names_no_living_process_is_free(tmp_path: Path, text: str) -> None:
     """What a full disk has left, another version, or a PID that is used again."""
     claim(tmp_path, driver=text).release()
