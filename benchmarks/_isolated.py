@@ -87,7 +87,7 @@ def _entries(count: int) -> list[Entry]:
 
 
 def _settled(dispatcher: EventDispatcher) -> None:
-    while dispatcher.books()["good"].held:
+    while dispatcher.counters()["good"].held:
         time.sleep(0.0005)
 
 
@@ -118,14 +118,14 @@ class Flood:
 
 
 def _window(dispatcher: EventDispatcher, flood: Flood) -> Window:
-    before = dispatcher.books()["good"]
+    before = dispatcher.counters()["good"]
     slices = flood.slices()
     start = time.monotonic()
     for entries in slices:
         dispatcher.dispatch(entries, 1)
     _settled(dispatcher)
     took = time.monotonic() - start
-    after = dispatcher.books()["good"]
+    after = dispatcher.counters()["good"]
     Timed.latencies.clear()
     due = time.monotonic()
     for _ in range(_PACED_SLICES):
@@ -133,7 +133,7 @@ def _window(dispatcher: EventDispatcher, flood: Flood) -> Window:
         due += _PACE_SECONDS
         time.sleep(max(0.0, due - time.monotonic()))
     _settled(dispatcher)
-    lost = dispatcher.books()["good"].lost - before.lost
+    lost = dispatcher.counters()["good"].lost - before.lost
     return Window((after.delivered - before.delivered) / took, [*Timed.latencies], lost)
 
 

@@ -114,7 +114,7 @@ def _delivered(entries: list[Entry], folder: Path | None, gated: bool) -> _Took:
     assert settled
     delivery.request_stop(time.monotonic() + _PATIENCE)
     delivery.join()
-    books = delivery.books()
+    books = delivery.counters()
     assert books.balances
     assert reporter.taken == books.delivered
     assert books.delivered == _EVENTS

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from spark_events.event import Event, EventBuilder, Severity
     from spark_events.reporters.memory import MemoryReporter
     from spark_events.reporters.reporter import Reporter, ReporterFactory
-    from spark_events.session import EventStream, add_event, configure, jar_path, spark_conf, start
+    from spark_events.session.add_event import add_event
+    from spark_events.session.configure import configure, jar_path, spark_conf
+    from spark_events.session.start import start
+    from spark_events.session.stream import EventStream
 
 __all__ = [
     "Cache",
@@ -69,9 +72,10 @@ _PLACES = {
     **dict.fromkeys(("Event", "EventBuilder", "Severity"), "spark_events.event"),
     "MemoryReporter": "spark_events.reporters.memory",
     **dict.fromkeys(("Reporter", "ReporterFactory"), "spark_events.reporters.reporter"),
-    **dict.fromkeys(
-        ("EventStream", "add_event", "configure", "jar_path", "spark_conf", "start"), "spark_events.session"
-    ),
+    "EventStream": "spark_events.session.stream",
+    "add_event": "spark_events.session.add_event",
+    **dict.fromkeys(("configure", "jar_path", "spark_conf"), "spark_events.session.configure"),
+    "start": "spark_events.session.start",
 }
 
 

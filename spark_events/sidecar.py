@@ -16,10 +16,10 @@ from typing import NoReturn
 from spark_events.bridge.answers import Answers
 from spark_events.bridge.pipe import RecordPipe, line_writer
 from spark_events.bridge.python_program import PythonProgram
-from spark_events.conversation import Conversation
 from spark_events.dispatch.process.log_lines import LogLines
 from spark_events.dispatch.process.signals import leave_signals_alone
 from spark_events.dispatch.process.streams import take_standard_streams
+from spark_events.driver_session import DriverSession
 from spark_events.errors import ConfigError, ProtocolError
 from spark_events.reporters.log import DRIVER_LOGGER, severity_of
 
@@ -80,16 +80,16 @@ def main() -> NoReturn:
     code = 0
     program: PythonProgram | None = None
     try:
-        conversation = Conversation(
+        session = DriverSession(
             RecordPipe(records),
             answers,
-            lambda: _is_gone(conversation.driver or parent),
+            lambda: _is_gone(session.driver or parent),
             log=driver_log,
             amend=lambda end: end if program is None else program.amend(end),
         )
-        if conversation.begin():
-            program = PythonProgram.of(conversation.driver or parent)
-            conversation.run()
+        if session.begin():
+            program = PythonProgram.of(session.driver or parent)
+            session.run()
     except ConfigError as error:
         answers.send("refused", reason="; ".join(error.problems))
         code = 2

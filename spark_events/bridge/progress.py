@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Progress", "SinkProgress", "SourceProgress", "StateOperatorProgress", "StateStoreMetrics"]
+__all__ = ["SinkProgress", "SourceProgress", "StateOperatorProgress", "StateStoreMetrics", "StreamingProgress"]
 
 
 class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
@@ -44,7 +44,7 @@ class SinkProgress(msgspec.Struct, frozen=True, rename="camel"):
     num_output_rows: int = -1
 
 
-class Progress(msgspec.Struct, frozen=True, rename="camel"):
+class StreamingProgress(msgspec.Struct, frozen=True, rename="camel"):
     """``StreamingQueryProgress``: one trigger of a query, in Spark's own JSON."""
 
     id: str

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from spark_events.bridge.progress import Progress
+from spark_events.bridge.progress import StreamingProgress
 
 __all__ = [
     "MOST_FAILURES",
@@ -301,7 +301,7 @@ class QueryTerminated(_Line, frozen=True, kw_only=True):
 class QueryProgress(_Line, frozen=True, kw_only=True):
     """``QueryProgressEvent``."""
 
-    progress: Progress
+    progress: StreamingProgress
 
 
 class AddedEvent(msgspec.Struct, frozen=True):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TextIO
 
-__all__ = ["Progress"]
+__all__ = ["ProgressLine"]
 
 _INTERVAL_SECONDS = 0.1
 _WIDTH = 24
 _CLEAR = "\r\033[K"
 
 
-class Progress:
+class ProgressLine:
     """A progress bar with notes above it.
 
     Args:

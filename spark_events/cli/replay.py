@@ -14,8 +14,8 @@ from spark_events.bridge.event_log.files import EventLog, find_logs, looks_like_
 from spark_events.bridge.event_log.reader import EventLogReader
 from spark_events.bridge.records import ApplicationStart
 from spark_events.cli.arguments import UsageError, add_min_severity, require_seconds
-from spark_events.cli.outlets import JsonLines, Outlet, Reporters
-from spark_events.cli.progress import Progress
+from spark_events.cli.progress import ProgressLine
+from spark_events.cli.sinks import JsonLines, Reporters, Sink
 from spark_events.config.defaults import default_path, read_settings
 from spark_events.event import Event, Severity
 from spark_events.event.text import on_one_line
@@ -144,13 +144,13 @@ def _counted(count: int, what: str) -> str:
 
 
 class _Replay:
-    """Reads logs one after the other into an outlet."""
+    """Reads logs one after the other into an sink."""
 
-    def __init__(self, chosen: argparse.Namespace, config: TranslateConfig, outlet: Outlet, progress: Progress) -> None:
+    def __init__(self, chosen: argparse.Namespace, config: TranslateConfig, sink: Sink, progress: ProgressLine) -> None:
         self._least = Severity(chosen.min_severity)
         self._names = None if chosen.name is None else frozenset(chosen.name)
         self._config = config
-        self._outlet = outlet
+        self._sink = sink
         self._progress = progress
         self._done = 0
         self.account = _Account()
@@ -164,7 +164,7 @@ class _Replay:
             if events:
                 chosen = list(self._chosen(events))
                 account.events += len(chosen)
-                self._outlet.take(chosen)
+                self._sink.take(chosen)
             if progress.is_due:
                 progress.show(self._done + reader.compressed_bytes, account.events)
         self._done += reader.compressed_bytes
@@ -203,10 +203,10 @@ def _run(chosen: argparse.Namespace) -> int:
         if name not in _NAMES:
             raise UsageError(f"--name: given {name!r}, allowed: {', '.join(_NAMES)}")
     logs, failed = _find(chosen.paths)
-    config, outlet = _outlet(chosen)
-    progress = Progress(sys.stderr, sum(log.size for log in logs), _MOST_NOTES)
+    config, sink = _sink(chosen)
+    progress = ProgressLine(sys.stderr, sum(log.size for log in logs), _MOST_NOTES)
     logging.basicConfig(level=logging.WARNING, format="spark-events: %(message)s")
-    replay = _Replay(chosen, config, outlet, progress)
+    replay = _Replay(chosen, config, sink, progress)
     replay.account.failed = failed
     read = 0
     try:
@@ -214,7 +214,7 @@ def _run(chosen: argparse.Namespace) -> int:
             if log.asked_for or looks_like_a_log(log.path):
                 replay.read(log)
                 read += 1
-        undelivered = outlet.close()
+        undelivered = sink.close()
     finally:
         progress.close()
     progress.say(replay.account.text(read, undelivered))
@@ -240,7 +240,7 @@ def _find(paths: Sequence[Path]) -> tuple[list[EventLog], int]:
     return list(logs.values()), failed
 
 
-def _outlet(chosen: argparse.Namespace) -> tuple[TranslateConfig, Outlet]:
+def _sink(chosen: argparse.Namespace) -> tuple[TranslateConfig, Sink]:
     path = chosen.conf
     if chosen.to and path is None:
         path = default_path()

@@ -39,7 +39,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.set_defaults(run=_run)
 
 
-class Outcome(NamedTuple):
+class SendOutcome(NamedTuple):
     """The stage a reporter reached, the seconds until then, and the exception, if any."""
 
     stage: str
@@ -70,8 +70,8 @@ def _run(chosen: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _start(name: str, make: Callable[[], Reporter], timeout: float) -> concurrent.futures.Future[Outcome]:
-    promise: concurrent.futures.Future[Outcome] = concurrent.futures.Future()
+def _start(name: str, make: Callable[[], Reporter], timeout: float) -> concurrent.futures.Future[SendOutcome]:
+    promise: concurrent.futures.Future[SendOutcome] = concurrent.futures.Future()
 
     def run() -> None:
         promise.set_result(asyncio.run(_send(make, event_for(name), timeout)))
@@ -87,7 +87,7 @@ def event_for(name: str) -> Event:
     return builder.set_attributes({"test": True, "reporter.name": name, "host.name": socket.gethostname()}).build()
 
 
-async def _send(make: Callable[[], Reporter], event: Event, timeout: float) -> Outcome:
+async def _send(make: Callable[[], Reporter], event: Event, timeout: float) -> SendOutcome:
     began = time.monotonic()
     stage = "make"
     try:
@@ -100,10 +100,10 @@ async def _send(make: Callable[[], Reporter], event: Event, timeout: float) -> O
         stage = "close"
         await asyncio.wait_for(_call(reporter.close), timeout)
     except asyncio.CancelledError:
-        return Outcome(stage, time.monotonic() - began, RuntimeError("cancelled by the reporter itself"))
+        return SendOutcome(stage, time.monotonic() - began, RuntimeError("cancelled by the reporter itself"))
     except Exception as error:
-        return Outcome(stage, time.monotonic() - began, error)
-    return Outcome("delivered", took, None)
+        return SendOutcome(stage, time.monotonic() - began, error)
+    return SendOutcome("delivered", took, None)
 
 
 async def _call(method: Call) -> None:
@@ -111,15 +111,15 @@ async def _call(method: Call) -> None:
         await end(rest)
 
 
-def _result(promise: concurrent.futures.Future[Outcome], timeout: float) -> Outcome:
+def _result(promise: concurrent.futures.Future[SendOutcome], timeout: float) -> SendOutcome:
     try:
         # Three calls with one timeout each, plus a second for the thread to start.
         return promise.result(3 * timeout + 1)
     except concurrent.futures.TimeoutError:
-        return Outcome("open or report", 3 * timeout, TimeoutError("the reporter blocks its thread"))
+        return SendOutcome("open or report", 3 * timeout, TimeoutError("the reporter blocks its thread"))
 
 
-def _verdict(outcome: Outcome) -> str:
+def _verdict(outcome: SendOutcome) -> str:
     if outcome.error is None:
         return "delivered"
     if isinstance(outcome.error, PermanentError):
@@ -129,7 +129,7 @@ def _verdict(outcome: Outcome) -> str:
     return f"failed ({outcome.stage})"
 
 
-def _reason(outcome: Outcome, hide: Callable[[str], str]) -> str:
+def _reason(outcome: SendOutcome, hide: Callable[[str], str]) -> str:
     error = outcome.error
     if error is None:
         return ""

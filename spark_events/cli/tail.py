@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from spark_events.cli.arguments import add_min_severity
-from spark_events.cli.growing import GZIP, growing
+from spark_events.cli.follow import GZIP, follow
 from spark_events.cli.output import show
 from spark_events.errors import SparkEventsError
 from spark_events.event import Event, Severity, decode_event
@@ -56,7 +56,7 @@ def _run(chosen: argparse.Namespace) -> int:
         show(_render(event, sys.stdout.isatty(), chosen.verbose), flush=chosen.follow)
 
     try:
-        lines = growing(chosen.path) if chosen.follow else _lines(chosen.path)
+        lines = follow(chosen.path) if chosen.follow else _lines(chosen.path)
         # Holds the last matching events until the file's present end; None from then on, and without -n.
         last = None if chosen.lines is None else deque[Event](maxlen=min(max(0, chosen.lines), sys.maxsize))
         for line in lines:
@@ -88,7 +88,7 @@ def _run(chosen: argparse.Namespace) -> int:
 
 
 def _lines(path: Path) -> Iterator[bytes | None]:
-    """Yield the lines of a file, compressed or not, in the form of :func:`growing`, and stop at its end."""
+    """Yield the lines of a file, compressed or not, in the form of :func:`follow`, and stop at its end."""
     damage = None
     with path.open("rb") as file:
         try:

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from spark_events.dispatch.attempts import SHUTDOWN
-from spark_events.dispatch.books import Books
 from spark_events.dispatch.breaker import Breaker, BreakerConfig, BreakerState
 from spark_events.dispatch.calls import describe, made
 from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.counters import DeliveryCounters
 from spark_events.dispatch.entries import Entries
 from spark_events.dispatch.mailbox import Mailbox
+from spark_events.dispatch.retry_loop import SHUTDOWN
 from spark_events.dispatch.selection import Selection, SelectionConfig
 from spark_events.dispatch.store import Store
 from spark_events.dispatch.worker import Worker
@@ -100,7 +100,7 @@ class Delivery:
         self._latency = 0.0
         self._quick = True
         self._unreplaced = False
-        self._hurried = False
+        self._draining = False
         # Since the worker took events: how many came, and whether they are not to wait for others.
         self._untaken = 0
         self._is_pressing = False
@@ -196,10 +196,10 @@ class Delivery:
         """The record of the oldest event that would be lost with this process; None when there is none."""
         return self._store.oldest_record()
 
-    def books(self) -> Books:
+    def counters(self) -> DeliveryCounters:
         """The account at this moment."""
         counts = self._store.counts()
-        return Books(
+        return DeliveryCounters(
             accepted=counts.accepted,
             delivered=counts.delivered,
             dropped=counts.dropped,
@@ -237,8 +237,8 @@ class Delivery:
             self._worker.wake()
         what, how = trouble
         _LOG.error(
-            "reporter %s: %s (%s); its thread is abandoned and runs on, another thread retries the events; set"
-            " events.reporter.%s.isolation=process to have such a reporter killed",
+            "reporter %s: %s (%s); another thread retries its events; set events.reporter.%s.isolation=process to have"
+            " a process killed instead",
             self.name,
             what,
             how,
@@ -248,11 +248,11 @@ class Delivery:
     def _trouble(self, worker: Worker, now: float) -> tuple[str, str] | None:
         """What is wrong with its thread, and how, where it will deliver nothing more."""
         if worker.death is not None:
-            return "it has ended its thread", worker.death
+            return "ended its thread", worker.death
         busy, patience = worker.overdue(now)
         if busy < patience + _GRACE_SECONDS:
             return None
-        return "it blocks its thread", f"for {busy:.1f} s"
+        return "blocks its thread, which is abandoned", f"for {busy:.1f} s"
 
     def _replace(self, what: str, how: str) -> bool:
         """Whether another worker has taken the place of one that is of no use."""
@@ -272,12 +272,12 @@ class Delivery:
         self._worker = successor
         return True
 
-    def hurry(self) -> None:
+    def begin_drain(self) -> None:
         """Begin the end: cut pauses short, and give a dead destination one last attempt of at most 2 s."""
         with self._lock:
-            if not self._hurried:
-                self._hurried = True
-                self._worker.hurry()
+            if not self._draining:
+                self._draining = True
+                self._worker.begin_drain()
                 if self._is_dead:
                     self._worker.end_with_next_failure()
                     self._limit()
@@ -310,7 +310,7 @@ class Delivery:
     def request_stop(self, deadline: float) -> None:
         """Deliver what is held until ``deadline`` (of ``time.monotonic``), then stop."""
         with self._lock:
-            self.hurry()
+            self.begin_drain()
             self._deadline = self._stop_by = deadline
             if self._store.is_durable:
                 self._stop_by -= min(_CLOSE_SECONDS, max(0.0, (deadline - time.monotonic()) / 2))
@@ -388,13 +388,13 @@ class Delivery:
         with self._lock:
             if worker is self._worker:
                 self._failures += 1
-                if self._hurried and self._is_dead:
+                if self._draining and self._is_dead:
                     self._limit()
 
     def _successor(self, make: Callable[[], Reporter]) -> Worker:
         worker = Worker(self.name, make, self._config, self._breaker, self)
-        if self._hurried:
-            worker.hurry()
+        if self._draining:
+            worker.begin_drain()
             worker.end_by(self._ends_at)
         return worker
 

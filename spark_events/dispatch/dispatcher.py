@@ -11,13 +11,20 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from spark_events.config import choice, integer, option, positive_duration
-from spark_events.dispatch.awaited import Awaited
-from spark_events.dispatch.books import Books
+from spark_events.dispatch.counters import DeliveryCounters
 from spark_events.dispatch.delivery import Delivery
 from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.sync_reporters import SyncReporters
 from spark_events.event import Severity
 
-__all__ = ["AsyncQueuedDispatcher", "DispatcherConfig", "EventDispatcher", "Progress", "SyncDispatcher", "create"]
+__all__ = [
+    "AsyncQueuedDispatcher",
+    "DeliveryProgress",
+    "DispatcherConfig",
+    "EventDispatcher",
+    "SyncDispatcher",
+    "create",
+]
 
 _LOG = logging.getLogger(__name__)
 #: How often it is looked whether a reporter blocks its thread.
@@ -47,7 +54,7 @@ class DispatcherConfig:
     )
 
 
-class Progress(NamedTuple):
+class DeliveryProgress(NamedTuple):
     """How far the reporters have got.
 
     Attributes:
@@ -80,16 +87,16 @@ class EventDispatcher(Protocol):
     def detach(self, delivery: Delivery) -> None:
         """Takes a reporter out that was attached, also from its own thread; what waits for it is dropped."""
 
-    def progress(self) -> Progress:
+    def progress(self) -> DeliveryProgress:
         """How far the reporters have got at this moment."""
 
     def awaits(self, scope: str | None, name: str | None, severity: Severity) -> bool:
         """Whether the driver has to wait for the answers to events of that kind, as severe as they can be."""
 
-    def books(self) -> dict[str, Books]:
+    def counters(self) -> dict[str, DeliveryCounters]:
         """The account of every reporter at this moment, by name."""
 
-    def hurry(self) -> None:
+    def begin_drain(self) -> None:
         """The end is near: reporters that are held back, or asked for a pause, are tried all the same."""
 
     def drain(self, deadline: float, among: Collection[str] | None = None) -> list[str]:
@@ -120,7 +127,7 @@ class AsyncQueuedDispatcher:
         self, deliveries: Sequence[Delivery], timeout: float, on_watch: Callable[[], None] = lambda: None
     ) -> None:
         self._deliveries = tuple(deliveries)
-        self._awaited = Awaited([delivery for delivery in deliveries if self._awaits(delivery)], timeout)
+        self._awaited = SyncReporters([delivery for delivery in deliveries if self._awaits(delivery)], timeout)
         self._lock = threading.Lock()
         self._dispatched = 0
         self._on_watch = on_watch
@@ -171,12 +178,12 @@ class AsyncQueuedDispatcher:
                 self._unwatched.add(whom)
                 _LOG.exception("%s: cannot be watched; it is tried again", whom)
 
-    def books(self) -> dict[str, Books]:
-        return {delivery.name: delivery.books() for delivery in self._deliveries}
+    def counters(self) -> dict[str, DeliveryCounters]:
+        return {delivery.name: delivery.counters() for delivery in self._deliveries}
 
-    def hurry(self) -> None:
+    def begin_drain(self) -> None:
         for delivery in self._deliveries:
-            delivery.hurry()
+            delivery.begin_drain()
 
     def drain(self, deadline: float, among: Collection[str] | None = None) -> list[str]:
         return [
@@ -197,7 +204,7 @@ class AsyncQueuedDispatcher:
                 delivery.put(together)
             self._dispatched = max(self._dispatched, through)
 
-    def progress(self) -> Progress:
+    def progress(self) -> DeliveryProgress:
         # One pass for both, for it is asked for after every batch.
         with self._lock:
             completed = answered = self._dispatched
@@ -207,7 +214,7 @@ class AsyncQueuedDispatcher:
                     completed = min(completed, record - 1)
                     if delivery in self._awaited:
                         answered = min(answered, record - 1)
-            return Progress(completed, answered if self._awaited else 0)
+            return DeliveryProgress(completed, answered if self._awaited else 0)
 
     def awaits(self, scope: str | None, name: str | None, severity: Severity) -> bool:
         return self._awaited.may_get(scope, name, severity)

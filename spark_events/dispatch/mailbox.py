@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from spark_events.dispatch.entries import Entries, Entry, places_of
+from spark_events.dispatch.queues import FifoQueue, PriorityQueue
 from spark_events.dispatch.store import Counts, dropped_of
-from spark_events.dispatch.waiting import Line, Ranks
 from spark_events.event import Event
 
 __all__ = ["Mailbox"]
@@ -29,7 +29,7 @@ class Mailbox:
         self._capacity = capacity
         self._lock = lock or threading.RLock()
         self._settled = threading.Condition(self._lock)
-        self._waiting: Line | Ranks = Line()
+        self._waiting: FifoQueue | PriorityQueue = FifoQueue()
         self._in_flight: list[Entry] = []
         # Taken by all of these.
         self._places = 0
@@ -69,7 +69,7 @@ class Mailbox:
 
     def _squeeze(self, entries: Entries) -> None:
         """Takes entries in for which room is missing."""
-        ranks = self._waiting = self._waiting.ranked()
+        ranks = self._waiting = self._waiting.by_priority()
         ranks.extend(entries)
         has_large = self._has_large
         shed = ranks.shed(self._places - self._capacity, has_large)
@@ -150,7 +150,7 @@ class Mailbox:
         with self._lock:
             left = len(self._waiting) + len(self._in_flight)
             self._dropped[reason] += left
-            self._waiting = Line()
+            self._waiting = FifoQueue()
             self._early = []
             self._in_flight = []
             self._places = 0

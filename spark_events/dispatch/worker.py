@@ -9,21 +9,21 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from spark_events.dispatch.attempts import SHUTDOWN, Attempts
-from spark_events.dispatch.bell import Bell
 from spark_events.dispatch.breaker import Breaker
 from spark_events.dispatch.calls import linger_of, most_of
 from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.notifier import WorkerNotifier
+from spark_events.dispatch.retry_loop import SHUTDOWN, RetryLoop
 from spark_events.event import Event
 from spark_events.loops import unwind
 from spark_events.reporters.reporter import Reporter
 
-__all__ = ["Source", "Worker"]
+__all__ = ["EventSource", "Worker"]
 
 _LOG = logging.getLogger(__name__)
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """Where a worker gets events from, and where it says what became of them."""
 
     @property
@@ -50,7 +50,7 @@ class Source(Protocol):
 
 
 class Worker:
-    """Makes and opens a reporter, hands it events in order, and closes it; how often it tries, says :class:`Attempts`.
+    """Makes and opens a reporter, hands it events in order, and closes it; how often it tries, says :class:`RetryLoop`.
 
     One whose reporter blocks the thread is abandoned, and another worker takes over.
 
@@ -68,7 +68,7 @@ class Worker:
     """
 
     def __init__(
-        self, name: str, make: Callable[[], Reporter], config: DeliveryConfig, breaker: Breaker, source: Source
+        self, name: str, make: Callable[[], Reporter], config: DeliveryConfig, breaker: Breaker, source: EventSource
     ) -> None:
         self.name = name
         self.death: str | None = None
@@ -81,8 +81,10 @@ class Worker:
         self._lingers_until: float | None = None
         self._source = source
         self._loop = asyncio.new_event_loop()
-        self._work = Bell(self._loop)
-        self._attempts = Attempts(name, config, breaker, self._work, source.describe, lambda: source.note_failure(self))
+        self._work = WorkerNotifier(self._loop)
+        self._retry_loop = RetryLoop(
+            name, config, breaker, self._work, source.describe, lambda: source.note_failure(self)
+        )
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"spark-events-{name}", daemon=True)
 
@@ -94,22 +96,22 @@ class Worker:
     @property
     def in_failure(self) -> bool:
         """Whether the last attempt failed."""
-        return self._attempts.in_failure
+        return self._retry_loop.in_failure
 
     @property
     def is_dead(self) -> bool:
         """Return whether the destination is known to be dead."""
-        return self._attempts.is_dead
+        return self._retry_loop.is_dead
 
     def end_with_next_failure(self) -> None:
         """Allow one more failed attempt, which may be under way."""
-        self._attempts.end_with_next_failure()
+        self._retry_loop.end_with_next_failure()
 
     def overdue(self, now: float) -> tuple[float, float]:
         """For how many seconds a call is under way, and how long it may take; at ``now`` of ``time.monotonic``."""
         # First, for what is made takes longer than what comes next.
-        patience = self._attempts.patience
-        since = self._attempts.busy_since
+        patience = self._retry_loop.patience
+        since = self._retry_loop.busy_since
         return (0.0 if since is None else now - since), patience
 
     def start(self) -> None:
@@ -127,24 +129,24 @@ class Worker:
 
     def wake(self) -> None:
         """There is something to take, or to stop for."""
-        self._work.ring()
+        self._work.notify()
 
-    def hurry(self) -> None:
+    def begin_drain(self) -> None:
         """The end is near: pauses are cut short, for every moment until then is for trying."""
-        self._attempts.hurry()
+        self._retry_loop.begin_drain()
 
     def end_by(self, deadline: float) -> None:
         """Try nothing again once ``deadline`` (of ``time.monotonic``) has come, and cut pauses short."""
-        self._attempts.end_by(deadline)
+        self._retry_loop.end_by(deadline)
 
     def request_stop(self, deadline: float) -> None:
         """Go on until nothing is left to take or ``deadline`` (of ``time.monotonic``) has come."""
         self._stopping = True
-        self._attempts.end_by(deadline)
+        self._retry_loop.end_by(deadline)
 
     def abandon(self) -> None:
         """Give up a thread that its reporter blocks; it touches nothing any more, should it ever come back."""
-        self._attempts.abandon()
+        self._retry_loop.abandon()
 
     def join(self, timeout: float) -> None:
         """Waits for the thread."""
@@ -152,52 +154,56 @@ class Worker:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
+        death: str | None = None
         try:
-            try:
-                reporter = self._attempts.make(self._make, self._loop)
-                if reporter is not None:
-                    self._loop.run_until_complete(self._deliver(reporter))
-                    unwind(self._loop)
-            finally:
-                self._loop.close()
+            reporter = self._retry_loop.make(self._make, self._loop)
+            if reporter is not None:
+                self._loop.run_until_complete(self._deliver(reporter))
         except BaseException as error:
-            # A reporter that stops its loop, say: nobody up from here would know, and the delivery must go on.
-            self.death = self._source.describe(error)
+            # A reporter that stops its loop, say. What still runs in the loop must not go on with the delivery.
+            self._retry_loop.abandon()
+            death = self._source.describe(error)
+        unwind(self._loop)
+        self._loop.close()
+        # Last: the delivery starts another thread when it sees this.
+        self.death = death
 
     async def _deliver(self, reporter: Reporter) -> None:
-        attempts = self._attempts
+        retry_loop = self._retry_loop
         # That it opens says nothing of one that hangs in each batch, which all of its successors find again.
-        opened = await attempts.persist(reporter.open, "cannot be opened", proves=False)
+        opened = await retry_loop.call_with_retry(reporter.open, "cannot be opened", proves=False)
         if opened is not None and self._source.is_durable:
             # What is on disk is kept for one that can be opened; nobody is to wait for this one.
-            attempts.in_failure = True
+            retry_loop.in_failure = True
             return
         if len(asyncio.all_tasks()) > 1:
             # Something has been set going in the loop: it is not to stand still between the calls.
             self._work.wait_in_loop()
-        while not attempts.abandoned and (events := await self._next(reporter)):
+        while not retry_loop.abandoned and (events := await self._next(reporter)):
             began = time.monotonic()
             # One that can never be opened gives up at once, so that nobody waits for it.
             dropped = await self._report(reporter, events) if opened is None else opened
+            if retry_loop.abandoned:
+                break
             # Of one that cannot be opened, no event was delivered, whatever it says.
-            rejected = attempts.rejected if opened is None else None
+            rejected = retry_loop.rejected if opened is None else None
             self._source.settle(self, dropped, time.monotonic() - began, rejected)
             if dropped == SHUTDOWN:
                 break
-        if not attempts.abandoned:
+        if not retry_loop.abandoned:
             try:
-                await attempts.once(reporter.close)
+                await retry_loop.call_once(reporter.close)
             except Exception as error:
                 _LOG.warning("reporter %s: could not be closed: %s", self.name, self._source.describe(error))
 
     async def _report(self, reporter: Reporter, events: list[Event]) -> str | None:
         # A list for each attempt: what a reporter has taken out of one is not delivered when it fails.
-        return await self._attempts.persist(lambda: reporter.report([*events]), "failed", proves=True)
+        return await self._retry_loop.call_with_retry(lambda: reporter.report([*events]), "failed", proves=True)
 
     async def _next(self, reporter: Reporter) -> list[Event]:
         waited = False
         while True:
-            self._work.silence()
+            self._work.clear()
             self.batch_size = min(self._config.batch_size, most_of(reporter) or self._config.batch_size)
             if (left := self._linger_left(reporter)) > 0:
                 await self._work.wait(left)
@@ -210,7 +216,7 @@ class Worker:
                     # What else a reporter has set going in this loop has its turn, however many events there are.
                     await asyncio.sleep(0)
                 return events
-            if self._attempts.abandoned or (self._stopping and self._source.is_exhausted(self)):
+            if self._retry_loop.abandoned or (self._stopping and self._source.is_exhausted(self)):
                 return []
             await self._work.wait()
             waited = True
@@ -220,7 +226,7 @@ class Worker:
         configured = self._config.batch_linger
         linger = linger_of(reporter) if configured is None else configured
         self.can_linger = linger > 0
-        if not linger or self._stopping or self._attempts.is_hurried or self._source.is_exhausted(self):
+        if not linger or self._stopping or self._retry_loop.is_draining or self._source.is_exhausted(self):
             return 0.0
         now = time.monotonic()
         if self._lingers_until is None:

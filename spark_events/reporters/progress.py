@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from spark_events.errors import PermanentError
 from spark_events.event import Event
 
-__all__ = ["Progress"]
+__all__ = ["BatchProgress"]
 
 
-class Progress:
+class BatchProgress:
     """Events are answered for from the front; when the same batch comes again, it goes on where it stopped.
 
     So an outage in mid-batch neither repeats what was taken nor lets anything overtake.

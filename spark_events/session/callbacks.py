@@ -13,7 +13,7 @@ from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.errors import InvalidChoiceError, PermanentError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
-from spark_events.session.choice import Choice
+from spark_events.session.event_matcher import EventMatcher
 
 __all__ = ["Callback", "CallbackReporter", "delivery_of", "name_of"]
 
@@ -99,7 +99,7 @@ def name_of(function: object) -> str:
 
 
 def delivery_of(
-    name: str, function: Callback, choice: Choice, timeout: float, capacity: int, on_close: Callable[[], None]
+    name: str, function: Callback, choice: EventMatcher, timeout: float, capacity: int, on_close: Callable[[], None]
 ) -> Callable[[Hooks], Delivery]:
     """What makes the delivery to a callback.
 

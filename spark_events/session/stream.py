@@ -11,13 +11,13 @@ from html import escape
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, TypeVar, overload
 
-from spark_events.conversation import Conversation
 from spark_events.dispatch.delivery import Delivery
+from spark_events.driver_session import DriverSession
 from spark_events.errors import InvalidChoiceError, SessionError
 from spark_events.event import Event, Severity
 from spark_events.session.callbacks import Callback, delivery_of, name_of
-from spark_events.session.choice import Choice
-from spark_events.session.journal import Journal
+from spark_events.session.event_history import EventHistory
+from spark_events.session.event_matcher import EventMatcher
 
 __all__ = ["Bridge", "EventStream", "Subscription"]
 
@@ -38,7 +38,7 @@ class Bridge(Protocol):
         """Nothing more is listened to; what has happened up to now is still told."""
 
     def end(self) -> None:
-        """The conversation is over: lets go of everything. On the thread that led it."""
+        """The session is over: lets go of everything. On the thread that led it."""
 
     def release(self) -> None:
         """Lets go of what belongs to the calling thread."""
@@ -48,7 +48,7 @@ class Subscription(NamedTuple):
     """A callback, and what it is called with."""
 
     function: Callback
-    choice: Choice
+    choice: EventMatcher
     timeout: float
 
 
@@ -59,7 +59,7 @@ class EventStream:
     not running.
 
     Args:
-        conversation: begun, not yet running.
+        session: begun, not yet running.
         bridge: where its records come from.
         journal: one of its reporters.
         patience: seconds that the last events have at the end.
@@ -70,16 +70,16 @@ class EventStream:
 
     def __init__(
         self,
-        conversation: Conversation,
+        session: DriverSession,
         bridge: Bridge,
-        journal: Journal,
+        journal: EventHistory,
         patience: float,
         started_at: str,
         replaces_callbacks: bool,
         on_end: Callable[[EventStream], None],
     ) -> None:
         self.started_at = started_at
-        self._conversation = conversation
+        self._conversation = session
         self._bridge = bridge
         self._journal = journal
         self._patience = patience
@@ -148,7 +148,7 @@ class EventStream:
         """
         if len(names) == 1 and callable(names[0]):
             return self.on()(names[0])
-        choice = Choice.of(names, class_scope, min_severity)
+        choice = EventMatcher.of(names, class_scope, min_severity)
 
         def subscribe(function: _F) -> _F:
             self.subscribe(Subscription(function, choice, timeout))
@@ -224,7 +224,9 @@ class EventStream:
             StreamStoppedError: it has not come, and never will.
             InvalidChoiceError: an argument is not what it must be.
         """
-        return self._journal.wait_for(Choice.of(names, class_scope, min_severity, where), after, _seconds(timeout))
+        return self._journal.wait_for(
+            EventMatcher.of(names, class_scope, min_severity, where), after, _seconds(timeout)
+        )
 
     async def wait_for_async(
         self,
@@ -236,7 +238,7 @@ class EventStream:
         timeout: float,
     ) -> Event:
         """The same as :meth:`wait_for`, to be awaited; the loop goes on meanwhile."""
-        choice = Choice.of(names, class_scope, min_severity, where)
+        choice = EventMatcher.of(names, class_scope, min_severity, where)
         return await self._journal.wait_for_async(choice, after, _seconds(timeout))
 
     def stop(self) -> None:
@@ -249,7 +251,7 @@ class EventStream:
         with self._lock:
             first, self._stopping = not self._stopping, True
         if first:
-            # Spark itself may be gone, and then the conversation has noticed.
+            # Spark itself may be gone, and then the session has noticed.
             with contextlib.suppress(Exception):
                 self._bridge.stop()
         if not threading.current_thread().name.startswith("spark-events"):

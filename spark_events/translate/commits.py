@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from spark_events.bridge.progress import Progress, SourceProgress, StateOperatorProgress
+from spark_events.bridge.progress import SourceProgress, StateOperatorProgress, StreamingProgress
 from spark_events.bridge.records import QueryProgress
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.config import BatchCommitConfig
@@ -19,7 +19,7 @@ from spark_events.translate.queries import Run
 __all__ = ["Commits", "is_commit"]
 
 
-def is_commit(progress: Progress) -> bool:
+def is_commit(progress: StreamingProgress) -> bool:
     """Return whether the trigger committed a batch, rather than finding no data.
 
     Spark reports progress after the batch is in the checkpoint's ``commits/``. The progress of a trigger without a
@@ -91,7 +91,7 @@ class Commits:
             yield held
 
 
-def _draft(run: Run, progress: Progress, at: int, max_duration: float | None) -> Draft:
+def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float | None) -> Draft:
     took = progress.duration_ms.get("triggerExecution")
     too_long = max_duration is not None and took is not None and took > max_duration * 1000
     rows = _input_rows(progress)
@@ -161,7 +161,7 @@ def _adds_up(key: str) -> bool:
     )
 
 
-def _input_rows(progress: Progress) -> int:
+def _input_rows(progress: StreamingProgress) -> int:
     if progress.num_input_rows is not None:
         return progress.num_input_rows
     return sum(source.num_input_rows for source in progress.sources)
@@ -172,7 +172,7 @@ def _known(rows: int) -> int | None:
     return rows if rows >= 0 else None
 
 
-def _sentence(run: Run, progress: Progress, rows: int, took: int | None) -> str:
+def _sentence(run: Run, progress: StreamingProgress, rows: int, took: int | None) -> str:
     duration = "" if took is None else f" in {took} ms"
     what = counted(rows, "row") if rows else "no data"
     watermark = progress.event_time.get("watermark")

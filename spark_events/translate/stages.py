@@ -45,7 +45,7 @@ _SENTENCES_OF_ONE = {
 }
 
 
-class _Attempt:
+class _StageAttempt:
     def __init__(self, name: str, origin: Origin, submitted: int = 0) -> None:
         self.name = name
         self.origin = origin
@@ -92,7 +92,7 @@ class Stages:
         self._diagnostics = diagnostics
         self._executors = executors
         self._streaming = streaming
-        self._attempts: OrderedDict[tuple[int, int], _Attempt] = OrderedDict()
+        self._attempts: OrderedDict[tuple[int, int], _StageAttempt] = OrderedDict()
         self._failures: OrderedDict[int, int] = OrderedDict()
 
     def submitted(self, record: StageSubmitted) -> Iterator[Draft]:
@@ -100,7 +100,7 @@ class Stages:
         if (record.stage_id, record.attempt) in self._attempts:
             self.illegal += 1
         else:
-            self._remember(record, _Attempt(record.name, Origin(record.properties, self._queries), record.time))
+            self._remember(record, _StageAttempt(record.name, Origin(record.properties, self._queries), record.time))
         yield from ()
 
     def tasks(self, record: StageTasks) -> Iterator[Draft]:
@@ -147,7 +147,7 @@ class Stages:
         """Report a stage attempt if it failed."""
         attempt = self._attempts.get((record.stage_id, record.attempt))
         if attempt is None:
-            attempt = self._remember(record, _Attempt(record.name, Origin({}, self._queries)))
+            attempt = self._remember(record, _StageAttempt(record.name, Origin({}, self._queries)))
         if attempt.over:
             # Spark reports the end of such a stage twice: first its failure, then that it cannot be retried.
             self.illegal += _BARRIER_IS_LAST not in (record.failure_reason or "")
@@ -188,7 +188,7 @@ class Stages:
             ),
         )
 
-    def _remember(self, record: StageSubmitted | StageCompleted, attempt: _Attempt) -> _Attempt:
+    def _remember(self, record: StageSubmitted | StageCompleted, attempt: _StageAttempt) -> _StageAttempt:
         self._attempts[record.stage_id, record.attempt] = attempt
         if len(self._attempts) > _REMEMBERED:
             over = next((key for key, known in self._attempts.items() if known.over), None)

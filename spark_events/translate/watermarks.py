@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_events.bridge.progress import Progress, SourceProgress
+from spark_events.bridge.progress import SourceProgress, StreamingProgress
 from spark_events.translate.draft import Draft, iso_millis
 from spark_events.translate.offsets import partitions
 from spark_events.translate.queries import Run
@@ -69,7 +69,7 @@ class WatermarkTracker:
         """Stop tracking: the run is over, or a new run has replaced it."""
         self._closed, self._deadline = True, None
 
-    def progress(self, progress: Progress, at: int) -> Iterator[Draft]:
+    def progress(self, progress: StreamingProgress, at: int) -> Iterator[Draft]:
         """Apply a batch; yield the events of subjects that became IDLE or ACTIVE.
 
         Args:
@@ -181,7 +181,7 @@ class WatermarkTracker:
             lag = max(0, self._newest - now)
             self._least_lag = lag if self._least_lag is None else min(self._least_lag, lag)
 
-    def _pushing(self, progress: Progress, rows: int, watermark: str) -> int:
+    def _pushing(self, progress: StreamingProgress, rows: int, watermark: str) -> int:
         """Return how many rows of a batch should advance the watermark, unless a source holds it back."""
         newest = iso_millis(progress.event_time.get("max", ""), -1)
         if newest < 0:
@@ -219,6 +219,6 @@ class WatermarkTracker:
         return max(self._timeout, _PERIODS * period)
 
 
-def rows_late(progress: Progress) -> int:
+def rows_late(progress: StreamingProgress) -> int:
     """Return the number of rows that a batch dropped because they were older than the watermark."""
     return sum(operator.num_rows_dropped_by_watermark for operator in progress.state_operators)

@@ -38,7 +38,7 @@ def test_every_event_comes_to_one_end(
     assert delivery.wait_until_settled(20)
     delivery.request_stop(time.monotonic() + 20)
     delivery.join()
-    books = delivery.books()
+    books = delivery.counters()
     assert books.balances
     assert (books.accepted, books.held) == (accepted, 0)
     seen = numbers(reporter.events)

@@ -31,10 +31,10 @@ def test_a_good_reporter_gets_everything_beside_any_combination(kinds: list[str]
         for count in slices:
             dispatcher.dispatch([Entry(done + n + 1, event(done + n)) for n in range(count)], done + count)
             done += count
-        running = dispatcher.books()
+        running = dispatcher.counters()
         assert pipeline.deliveries[0].wait_until_settled(20)
         dispatcher.stop(time.monotonic() + 0.1)
-        books = dispatcher.books()
+        books = dispatcher.counters()
         release()
         assert [int(one["body"]) for one in read_events(path)] == list(range(done))
         assert (books["good"].delivered, books["good"].lost) == (done, 0)

@@ -9,7 +9,7 @@ from fakes import eventually
 
 from spark_events import Event
 from spark_events.config import Settings
-from spark_events.dispatch.books import Books
+from spark_events.dispatch.counters import DeliveryCounters
 from spark_events.dispatch.entries import Entry
 from spark_events.pipeline import build
 
@@ -44,8 +44,8 @@ class Running:
             self.stop()
 
     @property
-    def books(self) -> Books:
-        return self._delivery.books()
+    def counters(self) -> DeliveryCounters:
+        return self._delivery.counters()
 
     def put(self, events: Sequence[Event]) -> None:
         self._dispatcher.dispatch([Entry(0, event) for event in events], 0)
@@ -53,17 +53,17 @@ class Running:
     def deliver(self, events: Sequence[Event] = (), within: float = 30) -> None:
         """Enqueue events and wait until all enqueued events are settled."""
         self.put(events)
-        assert self._delivery.wait_until_settled(within), self.books
+        assert self._delivery.wait_until_settled(within), self.counters
 
     def await_failures(self, count: int = 1) -> None:
         """Wait for ``count`` more failed attempts."""
-        before = self.books.failures
-        eventually(lambda: self.books.failures >= before + count, what=f"{count} failures after {before}")
+        before = self.counters.failures
+        eventually(lambda: self.counters.failures >= before + count, what=f"{count} failures after {before}")
 
     def stop(self, within: float = 10) -> float:
         """Stop the reporter; return the time at which the stop began."""
         self._stopped = True
         began = time.monotonic()
         self._dispatcher.stop(began + within)
-        assert self.books.balances
+        assert self.counters.balances
         return began

@@ -23,7 +23,7 @@ from property.applications import Application
 from spark_events import Event
 from spark_events.cli.send_test import event_for
 from spark_events.config import Settings
-from spark_events.dispatch.books import Books, account
+from spark_events.dispatch.counters import DeliveryCounters, account
 from spark_events.enrichment.driver.micro_batch import MicroBatch
 from spark_events.enrichment.driver.reports import enrichment_event
 from spark_events.enrichment.engine.statistics import EngineCounts, bucket, counted
@@ -126,7 +126,7 @@ def story() -> list[Event]:
     events += told(
         coalesced, [application_start(), query_started(), *map(query_progress, range(3)), query_terminated()]
     )
-    books = Books(
+    books = DeliveryCounters(
         4, 1, {"mailbox-full": 1}, held=1, spooled=1, failures=0, hung=0, latency=0.0, oldest_age=0.0, breaker=""
     )
     doubtful = dict.fromkeys(["illegal", "without_start", "defective", "unknown", "dropped"], 0)

@@ -32,8 +32,8 @@ ALLOWED = {
     "dispatch": LEAVES | {"reporters"},
 }
 ALLOWED["pipeline"] = LEAVES | {"bridge", "translate", "dispatch", "reporters", "enrichment"}
-ALLOWED["conversation"] = ALLOWED["pipeline"] | {"pipeline"}
-ALLOWED["sidecar"] = ALLOWED["conversation"] | {"conversation"}
+ALLOWED["driver_session"] = ALLOWED["pipeline"] | {"pipeline"}
+ALLOWED["sidecar"] = ALLOWED["driver_session"] | {"driver_session"}
 ALLOWED["session"] = ALLOWED["sidecar"] | {"jars"}
 ALLOWED["cli"] = ALLOWED["session"] | {"sidecar", "session"}
 # The facade exports what users need; a test below keeps its import light.

@@ -202,7 +202,7 @@ def test_the_events_of_one_record_fit_if_the_driver_waits(settings: dict[str, st
     kinds = {"dispatcher__type": "async-queued", "reporter__a__type": "log", "dispatcher__queue__size": "1"}
     (delivery,) = pipeline(**{**kinds, **settings}).deliveries
     delivery.put(Entries([Entry(1, event(n)) for n in range(32)]))
-    assert delivery.books().dropped == ({} if settings else {"mailbox-full": 31})
+    assert delivery.counters().dropped == ({} if settings else {"mailbox-full": 31})
 
 
 def test_inactive_reporters_are_checked_for_syntax_only() -> None:

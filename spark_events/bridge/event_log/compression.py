@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, TypeAlias
 
 from spark_events.errors import MissingExtraError, SparkEventsError
 
-__all__ = ["CutOffError", "DamagedError", "pieces"]
+__all__ = ["CutOffError", "DamagedLogError", "pieces"]
 
 #: Called with a description of damage; reading continues after the damage.
 Complain: TypeAlias = Callable[[str], None]
@@ -30,7 +30,7 @@ class CutOffError(SparkEventsError):
     """The file ends in the middle of a compressed block."""
 
 
-class DamagedError(SparkEventsError):
+class DamagedLogError(SparkEventsError):
     """The rest of the file cannot be decompressed."""
 
 
@@ -43,7 +43,7 @@ def pieces(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
 
     Raises:
         CutOffError: at the end, when the file ends in the middle of a block.
-        DamagedError: when the rest cannot be decompressed.
+        DamagedLogError: when the rest cannot be decompressed.
         MissingExtraError: when the library for this compression is not installed.
     """
     start = file.read(10)
@@ -60,7 +60,7 @@ def _plain(file: BinaryIO, _: Complain) -> Iterator[bytes]:
 
 
 def _lzf(_: BinaryIO, __: Complain) -> Iterator[bytes]:
-    raise DamagedError("compressed with lzf, which is not supported; decompress the file first")
+    raise DamagedLogError("compressed with lzf, which is not supported; decompress the file first")
 
 
 def _gzip(file: BinaryIO, _: Complain) -> Iterator[bytes]:
@@ -71,7 +71,7 @@ def _gzip(file: BinaryIO, _: Complain) -> Iterator[bytes]:
         except EOFError:
             raise CutOffError("the file ends in the middle of a compressed block") from None
         except (zlib.error, gzip.BadGzipFile) as error:
-            raise DamagedError(f"the rest, from about byte {file.tell()}, cannot be decompressed ({error})") from None
+            raise DamagedLogError(f"the rest, from about byte {file.tell()}, cannot be decompressed ({error})") from None
         if not piece:
             return
         yield piece
@@ -97,7 +97,7 @@ def _frames(file: BinaryIO, decompressor: Callable[[], Any], error_type: type[Ex
             try:
                 piece = stream.decompress(data, _PIECE)
             except error_type as error:
-                raise DamagedError(
+                raise DamagedLogError(
                     f"the rest, from about byte {file.tell()}, cannot be decompressed ({error})"
                 ) from None
             if piece:
@@ -122,7 +122,7 @@ def _lz4_blocks(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
         at = file.tell() - len(magic)
         token, packed, size, _ = _LZ4_HEADER.unpack(_exactly(file, _LZ4_HEADER.size))
         if magic != _LZ4_BLOCK or not 0 <= packed <= _MOST or not 0 <= size <= _MOST:
-            raise DamagedError(f"the rest, from byte {at}, cannot be decompressed: no LZ4 block there")
+            raise DamagedLogError(f"the rest, from byte {at}, cannot be decompressed: no LZ4 block there")
         data = _exactly(file, packed)
         if token & 0xF0 == _LZ4_RAW:
             yield data
@@ -147,7 +147,7 @@ def _snappy_java(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
             continue
         size = int.from_bytes(length, "big", signed=True)
         if not 0 <= size <= _MOST:
-            raise DamagedError(f"the rest, from byte {at}, cannot be decompressed: no snappy block there")
+            raise DamagedLogError(f"the rest, from byte {at}, cannot be decompressed: no snappy block there")
         yield from _snappy_block(snappy, _exactly(file, size), at, complain)
 
 
@@ -161,7 +161,7 @@ def _snappy_framed(file: BinaryIO, complain: Complain) -> Iterator[bytes]:
     for at, header in _snappy_headers(file):
         kind, size = header[0], int.from_bytes(header[1:], "little")
         if kind in _SNAPPY_RESERVED:
-            raise DamagedError(f"the rest, from byte {at}, cannot be decompressed: no snappy chunk there")
+            raise DamagedLogError(f"the rest, from byte {at}, cannot be decompressed: no snappy chunk there")
         data = _exactly(file, size)
         if kind == _SNAPPY_RAW:
             yield data[_SNAPPY_CHECKSUM:]

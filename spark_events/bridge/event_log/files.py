@@ -10,7 +10,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-from spark_events.bridge.event_log.compression import CutOffError, DamagedError, pieces
+from spark_events.bridge.event_log.compression import CutOffError, DamagedLogError, pieces
 from spark_events.errors import MissingExtraError
 
 __all__ = ["EventLog", "Identity", "find_logs", "looks_like_a_log"]
@@ -101,7 +101,7 @@ def looks_like_a_log(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             first = next(pieces(file, lambda _: None), b"")
-    except (OSError, CutOffError, DamagedError, MissingExtraError):
+    except (OSError, CutOffError, DamagedLogError, MissingExtraError):
         return True
     return b'"Event"' in first or (not first and path.name.endswith(_IN_PROGRESS))
 

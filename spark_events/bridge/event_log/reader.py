@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from spark_events.bridge.event_log.compression import CutOffError, DamagedError, pieces
+from spark_events.bridge.event_log.compression import CutOffError, DamagedLogError, pieces
 from spark_events.bridge.event_log.files import EventLog
 from spark_events.bridge.event_log.lines import Lines
 from spark_events.bridge.event_log.records import LogRecord, LogRecords
@@ -175,7 +175,7 @@ class EventLogReader:
             yield from pieces(file, damaged)
         except CutOffError as error:
             self._cut_off(f"{path}: {error}")
-        except DamagedError as error:
+        except DamagedLogError as error:
             damaged(str(error))
 
     def _cut_off(self, complaint: str) -> None:

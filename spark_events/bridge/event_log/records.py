@@ -13,7 +13,7 @@ from spark_events.bridge.event_log import shapes
 from spark_events.bridge.event_log.failures import LIMIT, JobFailures, cut
 from spark_events.bridge.event_log.sql import SQL_END, SQL_START, SqlLines
 from spark_events.bridge.event_log.tasks import Edge, Outcome, TaskCounts, TaskFailures
-from spark_events.bridge.progress import Progress, SourceProgress
+from spark_events.bridge.progress import StreamingProgress, SourceProgress
 from spark_events.bridge.records import (
     MOST_FAILURES,
     ApplicationEnd,
@@ -307,7 +307,7 @@ def _properties(properties: shapes.OriginProperties | None) -> dict[str, str]:
     return found
 
 
-def _as_spark_reports_it(progress: Progress) -> Progress:
+def _as_spark_reports_it(progress: StreamingProgress) -> StreamingProgress:
     """Convert to the format of ``StreamingQueryProgress.json``: the log quotes offsets and gives rows a schema."""
     return msgspec.structs.replace(
         progress,

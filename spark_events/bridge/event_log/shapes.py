@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from spark_events.bridge.progress import Progress
+from spark_events.bridge.progress import StreamingProgress
 
 __all__ = [
     "ApplicationEndLine",
@@ -248,4 +248,4 @@ class SqlExecutionEndLine(_Streaming):
 
 
 class QueryProgressLine(_Streaming):
-    progress: Progress
+    progress: StreamingProgress

@@ -77,7 +77,7 @@ class Edge(NamedTuple):
     failed: int
 
 
-class _Attempt:
+class _TaskAttempt:
     """One attempt of one stage.
 
     Attributes:
@@ -170,12 +170,12 @@ class TaskCounts:
     """The running stage attempts. Each method returns the edges that an event causes, mostly none."""
 
     def __init__(self) -> None:
-        self._attempts: dict[tuple[int, int], _Attempt] = {}
+        self._attempts: dict[tuple[int, int], _TaskAttempt] = {}
         self._removed: OrderedDict[str, int] = OrderedDict()
 
     def submitted(self, stage_id: int, number: int, tasks: int) -> None:
         """Begin a stage attempt."""
-        self._attempts[stage_id, number] = _Attempt(stage_id, number, tasks)
+        self._attempts[stage_id, number] = _TaskAttempt(stage_id, number, tasks)
 
     def task_started(self, stage_id: int, number: int, index: int, time: int) -> Sequence[Edge]:
         """Count the start of a task's attempt."""

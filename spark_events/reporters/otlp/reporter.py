@@ -31,7 +31,7 @@ class _Connection(Protocol):
 
 
 class _Batch:
-    """Progress of a batch over several attempts, so that no part is delivered again."""
+    """BatchProgress of a batch over several attempts, so that no part is delivered again."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._key = self._key_of(events)

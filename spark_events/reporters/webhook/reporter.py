@@ -10,7 +10,7 @@ from spark_events import _version
 from spark_events.config import Secret
 from spark_events.event import Event, without_surrogates
 from spark_events.reporters.extras import load_extra
-from spark_events.reporters.progress import Progress
+from spark_events.reporters.progress import BatchProgress
 from spark_events.reporters.reporter import REQUEST_LINGER, Reporter
 from spark_events.reporters.webhook.answers import RefusedError, TooLargeError, verdict
 from spark_events.reporters.webhook.config import WebhookConfig
@@ -69,7 +69,7 @@ class WebhookReporter(Reporter):
         self.max_batch_size = self._sizes.next
         # A format with one event a request gains nothing by waiting for a second one.
         self.linger = 0.0 if self._format.most == 1 else REQUEST_LINGER
-        self._progress = Progress()
+        self._progress = BatchProgress()
 
     async def report(self, events: Sequence[Event]) -> None:
         progress = self._progress

@@ -57,7 +57,7 @@ def test_a_redelivered_event_is_one_row(database: Database) -> None:
     for _ in range(2):
         with Running("database", database.settings) as running:
             running.deliver([*events, *events])
-            assert running.books.delivered == 10
+            assert running.counters.delivered == 10
     assert [body for (body,) in database.ask(BODIES)] == ["0", "1", "2", "3", "4"]
 
 
@@ -67,7 +67,7 @@ def test_every_character_arrives(database: Database) -> None:
     odd = awkward_event(attributes, name="N\0", event_id="id\0\ud800", observed_ts_millis=1)
     with Running("database", database.settings) as running:
         running.deliver([odd])
-        assert (running.books.delivered, running.books.failures) == (1, 0)
+        assert (running.counters.delivered, running.counters.failures) == (1, 0)
     ((name, body, identifier, stored),) = database.ask("SELECT name, body, event_id, attributes FROM spark_events")
     expected = AWKWARD.replace("\0", "␀")
     assert (name, body, identifier) == ("N␀", f"{expected}?", "id␀?")
@@ -92,7 +92,7 @@ def test_long_texts_and_extreme_times_are_stored(database: Database) -> None:
     ]
     with Running("database", database.settings) as running:
         running.deliver(odd)
-        assert (running.books.delivered, running.books.failures) == (2, 0)
+        assert (running.counters.delivered, running.counters.failures) == (2, 0)
     found = database.ask(
         "SELECT length(name), length(event_id), length(body), length(app_name), batch_id, observed_at IS NULL"
         " FROM spark_events ORDER BY observed_ts_millis"
@@ -116,8 +116,8 @@ def test_a_constraint_rejects_only_the_violating_events(database: Database, isol
                 " BEGIN SELECT raise(ABORT, 'no threes'); END"
             )
         running.deliver([event(n) for n in range(1, 30)])
-        assert running.books.dropped == {"rejected": 3}
-        assert running.books.delivered == 27
+        assert running.counters.dropped == {"rejected": 3}
+        assert running.counters.delivered == 27
     assert [int(body) for (body,) in database.ask(BODIES)] == [n for n in range(30) if n % 10 != 3]
 
 
@@ -129,7 +129,7 @@ def test_another_unique_index_rejects_only_the_violating_event(database: Databas
         known = event(1)
         running.deliver([known, event(2)])
         running.deliver([known, event(2), event(3)])
-        assert (running.books.delivered, running.books.dropped) == (5, {"rejected": 1})
+        assert (running.counters.delivered, running.counters.dropped) == (5, {"rejected": 1})
     assert [int(body) for (body,) in database.ask(BODIES)] == [0, 1, 2, 3]
 
 
@@ -143,7 +143,7 @@ def test_a_trigger_rejects_only_the_violating_event(in_postgresql: OfPostgreSQL)
         )
         in_postgresql.ask("CREATE TRIGGER mine BEFORE INSERT ON spark_events FOR EACH ROW EXECUTE FUNCTION no_ones()")
         running.deliver([event(1), event(2), event(3)])
-        assert (running.books.delivered, running.books.dropped) == (3, {"rejected": 1})
+        assert (running.counters.delivered, running.counters.dropped) == (3, {"rejected": 1})
     assert [int(body) for (body,) in in_postgresql.ask(BODIES)] == [0, 2, 3]
 
 
@@ -158,7 +158,7 @@ def test_characters_outside_the_database_s_encoding_are_rejected(
     made = [EventBuilder("tests", "Test").set_body(body).build() for body in bodies]
     with Running("database", {**OfPostgreSQL(postgresql, name).settings, **IMPATIENT}) as running:
         running.deliver(made)
-        assert running.books.delivered == taken
+        assert running.counters.delivered == taken
     found = postgresql.psql("SELECT convert_to(body, 'UTF8') FROM spark_events ORDER BY sequence, body", database=name)
     assert sorted(bytes(body) for (body,) in found) == sorted(body.encode() for body in bodies[:taken])
 
@@ -190,7 +190,7 @@ def test_delivery_works_without_a_usable_conflict_target(in_postgresql: OfPostgr
         known = event(1)
         running.deliver([known, event(2)])
         running.deliver([known])
-        assert (running.books.delivered, running.books.failures) == (3, 0)
+        assert (running.counters.delivered, running.counters.failures) == (3, 0)
     for leave in ("DROP OWNED BY writer", "DROP ROLE writer"):
         in_postgresql.ask(leave)
 
@@ -203,7 +203,7 @@ def test_concurrent_drivers_create_the_tables_once(database: Database) -> None:
             driver.put([event(n, **{"spark.app.name": f"d{number}"}) for n in range(50)])
         for driver in running:
             driver.deliver()
-            assert driver.books.failures == 0
+            assert driver.counters.failures == 0
     counted = database.ask("SELECT app_name, count(*) FROM spark_events GROUP BY app_name ORDER BY app_name")
     assert [tuple(row) for row in counted] == [(f"d{n}", 50) for n in range(8)]
     assert [tuple(row) for row in database.ask("SELECT version FROM spark_events_schema")] == [(1,)]

@@ -51,7 +51,7 @@ def test_a_restarted_server_gets_every_event_in_order(
         in_postgresql.server.start()
         running.put([event(n) for n in range(60, 70)])
         running.deliver()
-        assert running.books.delivered == 70
+        assert running.counters.delivered == 70
     assert bodies(in_postgresql) == list(range(70))
     assert [int(body) for (body,) in in_postgresql.ask("SELECT body FROM arrivals ORDER BY n")] == list(range(20, 70))
     assert "its events are held and tried again: TransientError: postgresql" in caplog.text
@@ -70,7 +70,7 @@ def test_a_connection_lost_during_a_batch_leaves_no_partial_batch(in_postgresql:
         )
         in_postgresql.ask("CREATE TRIGGER cut AFTER INSERT ON spark_events FOR EACH ROW EXECUTE FUNCTION cut()")
         running.deliver([event(n) for n in range(1, 10)])
-        assert running.books.failures == 1
+        assert running.counters.failures == 1
     assert bodies(in_postgresql) == list(range(10))
 
 
@@ -86,7 +86,7 @@ def test_a_frozen_server_costs_a_thread_but_no_event(
         running.await_failures()
         in_postgresql.server.thaw()
         running.deliver()
-        assert running.books.delivered == 5
+        assert running.counters.delivered == 5
     assert bodies(in_postgresql) == list(range(5))
     # The abandoned thread ends with an open connection; collect it within this test.
     eventually(lambda: not [thread for thread in threading.enumerate() if thread.name == "spark-events-peer"])
@@ -105,7 +105,7 @@ def test_a_locked_table_times_out_in_the_server(in_postgresql: OfPostgreSQL) -> 
             running.put([event(1)])
             running.await_failures()
         running.deliver()
-        assert running.books.hung == 0
+        assert running.counters.hung == 0
     assert bodies(in_postgresql) == [0, 1]
 
 
@@ -131,7 +131,7 @@ def test_a_reader_does_not_delay_writes(tmp_path: Path) -> None:
             other.execute("BEGIN")
             assert other.execute("SELECT count(*) FROM spark_events").fetchall() == [(1,)]
             running.deliver([event(1)])
-            assert running.books.failures == 0
+            assert running.counters.failures == 0
 
 
 def test_wrong_credentials_are_logged_once_and_events_wait(
@@ -164,7 +164,7 @@ def test_events_wait_while_rights_are_revoked(in_postgresql: OfPostgreSQL, caplo
     url = in_postgresql.server.url(in_postgresql.name, "eve")
     with Running("database", {"url": url, "password": "e", **IMPATIENT}) as running:
         running.deliver([event(0), event(0)])
-        assert running.books.failures == 0
+        assert running.counters.failures == 0
         in_postgresql.ask("REVOKE INSERT ON spark_events FROM eve")
         running.put([event(1)])
         running.await_failures()
@@ -216,7 +216,7 @@ def test_a_deleted_file_is_created_again(tmp_path: Path) -> None:
         for file in tmp_path.iterdir():
             file.unlink()
         running.deliver([event(1)])
-        assert running.books.delivered == 2
+        assert running.counters.delivered == 2
     assert bodies(database) == [1]
 
 
@@ -242,7 +242,7 @@ def test_a_dropped_table_is_created_again(database: Database) -> None:
             database.ask(f"DROP VIEW {view}")
         database.ask("DROP TABLE spark_events")
         running.deliver([event(1)])
-        assert running.books.delivered == 2
+        assert running.counters.delivered == 2
     assert bodies(database) == [1]
     assert database.ask("SELECT slow_commit_ms FROM spark_events_thresholds") == [(7,)]
     assert database.ask("SELECT count(*) FROM spark_events_uptime")[0][0] == 0
@@ -298,7 +298,7 @@ def test_an_unreachable_server_does_not_delay_shutdown(caplog: pytest.LogCapture
     running.put([event(1)])
     running.await_failures()
     assert witness.took(running.stop(within=1)) < 3
-    assert running.books.dropped == {"shutdown": 1}
+    assert running.counters.dropped == {"shutdown": 1}
     assert f"postgresql+psycopg://ada@127.0.0.1:{port}/events: OperationalError: connection" in caplog.text
     assert "refused" in caplog.text
 
@@ -392,7 +392,7 @@ def test_an_older_schema_is_upgraded_and_a_newer_one_rejected(database: Database
     engine.dispose()
     with Running("database", database.settings) as running:
         running.deliver([event(1)])
-        assert running.books.dropped == {"rejected": 1}
+        assert running.counters.dropped == {"rejected": 1}
     assert len(database.ask(BODIES)) == 1
 
 
@@ -412,7 +412,7 @@ def test_a_failed_upgrade_changes_nothing(database: Database) -> None:
             schema.prepare(connection, [*schema.STEPS, broken])
         engine.dispose()
         running.deliver([event(1)])
-        assert running.books.delivered == 2
+        assert running.counters.delivered == 2
     assert database.ask("SELECT version FROM spark_events_schema")[0][0] == 1
     assert database.ask("SELECT count(*) FROM spark_events_failures")[0][0] == 0
 

@@ -34,7 +34,7 @@ def written(database: Database, *events: Event) -> None:
     with Running("database", database.settings) as running:
         # Shuffled, because two drivers may write to one table.
         running.deliver(sorted(events, key=lambda event: event.event_id))
-        assert running.books.failures == 0
+        assert running.counters.failures == 0
 
 
 def asked(database: Database, query: str) -> list[tuple[Any, ...]]:

@@ -23,7 +23,7 @@ def test_an_event_is_a_message_with_a_key_and_headers(topic: Topic) -> None:
     ]
     with Running("kafka", topic.settings) as running:
         running.deliver(events)
-        assert (running.books.delivered, running.books.failures) == (3, 0)
+        assert (running.counters.delivered, running.counters.failures) == (3, 0)
     found = topic.messages(3)
     assert [message.value() for message in found] == [encode_event(one) for one in events]
     assert [message.key() for message in found] == [b"q-1", b"app-1", None]
@@ -61,7 +61,7 @@ def test_every_character_arrives(topic: Topic) -> None:
     odd = awkward_event({"spark.app.id": "a\udfff\n🦊", "text": AWKWARD}, event_id="i\ud800")
     with Running("kafka", topic.settings) as running:
         running.deliver([odd])
-        assert running.books.failures == 0
+        assert running.counters.failures == 0
     (message,) = topic.messages(1)
     assert message.key() == "a?\n🦊".encode()
     assert json.loads(message.value())["body"] == f"{AWKWARD}?"
@@ -73,7 +73,7 @@ def test_properties_reach_librdkafka(topic: Topic) -> None:
     settings = {**topic.settings, "properties": f"{QUICK['properties']}; message.max.bytes=1000"}
     with Running("kafka", settings) as running:
         running.deliver([event(n, text="x" * (2000 if n == 2 else 1)) for n in range(5)])
-        assert (running.books.delivered, running.books.dropped) == (4, {"rejected": 1})
+        assert (running.counters.delivered, running.counters.dropped) == (4, {"rejected": 1})
     assert topic.numbers(4) == [0, 1, 3, 4]
 
 
@@ -87,11 +87,11 @@ def test_sasl_login_and_tls(kafka: Kafka, topic: Topic) -> None:
         "kafka", {**topic.settings, "bootstrap.servers": kafka.with_login, **login, "sasl.password": PASSWORD}
     ) as running:
         running.deliver([event(0)])
-        assert running.books.failures == 0
+        assert running.counters.failures == 0
     tls = {"bootstrap.servers": kafka.with_tls, "security.protocol": "ssl", "ssl.ca.location": str(kafka.authority)}
     with Running("kafka", {**topic.settings, **tls}) as running:
         running.deliver([event(1)])
-        assert running.books.failures == 0
+        assert running.counters.failures == 0
     assert topic.numbers(2) == [0, 1]
 
 
@@ -100,5 +100,5 @@ def test_a_batch_larger_than_the_client_s_queue_is_sent_in_parts(topic: Topic) -
     small = f"{QUICK['properties']}; queue.buffering.max.messages=10"
     with Running("kafka", {**topic.settings, "properties": small}) as running:
         running.deliver([event(n) for n in range(300)])
-        assert running.books.failures == 0
+        assert running.counters.failures == 0
     assert topic.numbers(300) == list(range(300))

@@ -32,7 +32,7 @@ def test_a_restarted_broker_gets_every_event_once_and_in_order(
         running.await_failures(2)
         kafka.start()
         running.deliver([event(n) for n in range(60, 70)], within=60)
-        assert running.books.delivered == 70
+        assert running.counters.delivered == 70
     assert topic.numbers(70) == list(range(70))
     assert caplog.text.count("failed, its events are held and tried again") == 1
     assert caplog.text.count("works again") == 1
@@ -59,7 +59,7 @@ def test_only_the_event_that_is_too_large_is_rejected(kafka: Kafka) -> None:
     with Running("kafka", {**topic.settings, "compression.type": "none"}) as running:
         running.deliver(events[:1])
         running.deliver(events[1:])
-        assert (running.books.delivered, running.books.dropped) == (39, {"rejected": 1})
+        assert (running.counters.delivered, running.counters.dropped) == (39, {"rejected": 1})
         running.deliver([event(40)])
     assert topic.numbers(40) == [n for n in range(41) if n != 13]
 
@@ -71,7 +71,7 @@ def test_a_client_with_a_permanent_failure_is_replaced(kafka: Kafka) -> None:
     properties = f"{QUICK['properties']}; queue.buffering.max.messages=5"
     with Running("kafka", {**topic.settings, "compression.type": "none", "properties": properties}) as running:
         running.deliver(events, within=60)
-        assert (running.books.delivered, running.books.dropped) == (59, {"rejected": 1})
+        assert (running.counters.delivered, running.counters.dropped) == (59, {"rejected": 1})
     assert topic.numbers(59) == [n for n in range(60) if n != 3]
 
 
@@ -81,7 +81,7 @@ def test_a_topic_created_later_gets_every_event(kafka: Kafka, caplog: pytest.Log
     with Running("kafka", settings) as running:
         running.put([event(n) for n in range(5)])
         running.await_failures(2)
-        assert running.books.held == 5
+        assert running.counters.held == 5
         topic = Topic(kafka, "later")
         running.deliver([event(5)], within=60)
     assert topic.numbers(6) == list(range(6))
@@ -100,7 +100,7 @@ def test_events_wait_while_rights_are_revoked(kafka: Kafka, topic: Topic, caplog
         running.await_failures(2)
         kafka.allow_eve(topic.name)
         running.deliver([event(30)], within=60)
-        assert running.books.delivered == 31
+        assert running.counters.delivered == 31
     assert topic.numbers(31) == list(range(31))
     assert "uthorization failed" in caplog.text
 
@@ -113,7 +113,7 @@ def test_a_wrong_password_is_reported_but_not_logged(
     with Running("kafka", {**settings, "timeout": "1min"}) as running:
         running.put([event(1)])
         running.await_failures()
-        assert running.books.held == 1
+        assert running.counters.held == 1
         running.stop(within=0.5)
     assert "AUTHENTICATION" in caplog.text
     assert "wr0ng" not in caplog.text
@@ -139,7 +139,7 @@ def test_unreachable_brokers_do_not_delay_shutdown(caplog: pytest.LogCaptureFixt
     running.put([event(n) for n in range(100)])
     running.await_failures(2)
     assert witness.took(running.stop(within=1)) < 2
-    assert running.books.dropped == {"shutdown": 100}
+    assert running.counters.dropped == {"shutdown": 100}
     assert f"topic t of localhost:{port}: no broker reachable: localhost:{port}/bootstrap: " in caplog.text
     assert "Connection refused" in caplog.text
     assert caplog.text.count("Connection refused") == 1
@@ -152,7 +152,7 @@ def test_a_broker_restart_between_events_is_no_failure(kafka: Kafka, topic: Topi
         kafka.stop(signal.SIGKILL)
         kafka.start()
         running.deliver([event(1)], within=60)
-        assert running.books.failures == 0
+        assert running.counters.failures == 0
     assert topic.numbers(2) == [0, 1]
 
 

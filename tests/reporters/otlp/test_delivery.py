@@ -161,4 +161,4 @@ def test_events_reach_the_collector_through_a_spool(
     dispatcher.drain(time.monotonic() + 30)
     dispatcher.stop(time.monotonic() + 10)
     assert collector.await_bodies(already + 100)[already:] == [str(number) for number in range(100)]
-    assert dispatcher.books()["telemetry"].delivered == 100
+    assert dispatcher.counters()["telemetry"].delivered == 100

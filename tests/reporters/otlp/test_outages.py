@@ -29,14 +29,14 @@ def test_a_restarted_collector_gets_every_event_in_order(tmp_path: Path, protoco
         assert to.wait_until_settled(20)
         collector.stop()
         put(to, [event(number) for number in range(50, 200)])
-        eventually(lambda: to.books().failures >= 3, what="several attempts")
+        eventually(lambda: to.counters().failures >= 3, what="several attempts")
         collector.start()
         # gRPC's own reconnect back-off (1 s, 2 s, ...) would take longer.
         assert to.wait_until_settled(10)
         put(to, [event(number) for number in range(200, 250)])
         assert to.wait_until_settled(20)
         assert collector.await_bodies(250) == [str(number) for number in range(250)]
-        books = to.books()
+        books = to.counters()
     assert (books.delivered, books.lost) == (250, 0)
 
 
@@ -46,7 +46,7 @@ def test_a_collector_that_starts_late_gets_every_event(tmp_path: Path, protocol:
     collector = Collector(tmp_path)
     with delivery(config(protocol, collector.endpoint(protocol))) as to:
         put(to, [event(number) for number in range(30)])
-        eventually(lambda: to.books().failures >= 2, what="failed attempts")
+        eventually(lambda: to.counters().failures >= 2, what="failed attempts")
         with collector:
             assert to.wait_until_settled(20)
             assert collector.await_bodies(30) == [str(number) for number in range(30)]
@@ -58,12 +58,12 @@ def test_an_unreachable_collector_does_not_delay_shutdown(protocol: str, witness
     settings = config(protocol, "http://127.0.0.1:9")
     with delivery(settings, patience=0.0) as to:
         put(to, [event(number) for number in range(30)])
-        eventually(lambda: to.books().failures >= 1)
+        eventually(lambda: to.counters().failures >= 1)
         deadline = time.monotonic() + 0.5
         to.request_stop(deadline)
         to.join()
         assert witness.late(deadline) < 0.2
-        assert to.books().dropped == {"shutdown": 30}
+        assert to.counters().dropped == {"shutdown": 30}
 
 
 @pytest.mark.parametrize("protocol", BOTH)
@@ -80,7 +80,7 @@ def test_a_receiver_that_never_answers_does_not_delay_shutdown(protocol: str, wi
             to.request_stop(deadline)
             to.join()
             assert witness.late(deadline) < 0.2
-        assert to.books().dropped == {"shutdown": 1}
+        assert to.counters().dropped == {"shutdown": 1}
 
 
 @pytest.mark.parametrize("protocol", BOTH)
@@ -101,7 +101,7 @@ def test_a_cancelled_attempt_ends_its_call(protocol: str) -> None:
             put(to, [event(1)])
             try:
                 assert to.wait_until_settled(20)
-                assert to.books().failures == 1
+                assert to.counters().failures == 1
                 assert to.hung == 0
             finally:
                 released.set()
@@ -129,7 +129,7 @@ def test_events_delivered_before_a_failure_are_not_sent_again(protocol: str) -> 
         with delivery(settings, batch_size=64) as to:
             put(to, [event(number, text="x" * 1_000) for number in range(64)])
             assert to.wait_until_settled(20)
-            assert to.books().delivered == 64
+            assert to.counters().delivered == 64
         assert receiver.accepted == [str(number) for number in range(64)]
 
 
@@ -194,7 +194,7 @@ def test_a_sidecar_ends_in_time_and_writes_nothing_to_standard_error(
 
 
 def has_failed(to: Delivery) -> bool:
-    return to.books().failures >= 1
+    return to.counters().failures >= 1
 
 
 def is_failure(answer: dict[str, Any]) -> bool:

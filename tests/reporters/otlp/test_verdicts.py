@@ -164,7 +164,7 @@ def test_a_rejected_event_does_not_affect_others(protocol: str) -> None:
         with delivery(config(protocol, endpoint), batch_size=512) as to:
             put(to, [event(number) for number in range(100)])
             assert to.wait_until_settled(20)
-            books = to.books()
+            books = to.counters()
         assert receiver.accepted == [str(number) for number in range(100) if number != 17]
     assert (books.delivered, books.dropped) == (99, {"rejected": 1})
 
@@ -187,7 +187,7 @@ def test_a_partial_success_is_counted(protocol: str) -> None:
         with delivery(config(protocol, endpoint)) as to:
             put(to, [event(number) for number in range(10)])
             assert to.wait_until_settled(20)
-            books = to.books()
+            books = to.counters()
         assert len(receiver.requests) == 1
     assert (books.delivered, books.dropped) == (7, {"rejected": 3})
 
@@ -218,7 +218,7 @@ def test_a_receiver_with_a_smaller_limit_gets_smaller_requests(tmp_path: Path) -
         put(to, [event(number, text="x" * 30_000) for number in range(256)])
         assert to.wait_until_settled(20)
         assert collector.await_bodies(256) == [str(number) for number in range(256)]
-        assert to.books().lost == 0
+        assert to.counters().lost == 0
 
 
 def test_only_the_event_that_is_too_large_is_lost(tmp_path: Path) -> None:
@@ -271,14 +271,14 @@ def test_events_wait_while_credentials_are_revoked(tmp_path: Path, protocol: str
                 what="the old token to be refused",
             )
             put(to, [event(number) for number in range(10, 30)])
-            eventually(lambda: to.books().failures >= 3, what="refused attempts")
+            eventually(lambda: to.counters().failures >= 3, what="refused attempts")
             token.write_text("abc")
             assert to.wait_until_settled(20)
             # The received events include those of the probes above.
             eventually(lambda: "29" in [one.body for one in collector.received()], what="the last one")
             numbered = [int(one.body) for one in collector.received()]
             assert [number for number in numbered if number >= 10] == list(range(10, 30))
-            assert to.books().lost == 0
+            assert to.counters().lost == 0
 
 
 @pytest.mark.parametrize("protocol", BOTH)

@@ -26,7 +26,7 @@ def sent(*events: Event, **settings: str) -> list[Request]:
         Running("webhook", {"url": receiver.url, **IMPATIENT, **settings}) as running,
     ):
         running.deliver(events)
-        assert (running.books.delivered, running.books.failures) == (len(events), 0)
+        assert (running.counters.delivered, running.counters.failures) == (len(events), 0)
         return list(receiver.taken)
 
 

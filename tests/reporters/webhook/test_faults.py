@@ -46,7 +46,7 @@ def test_a_restarted_receiver_gets_every_event_once_and_in_order(format: str, ca
             running.await_failures(3)
             receiver.start()
             running.deliver([event(n) for n in range(60, 70)])
-            assert running.books.delivered == 70
+            assert running.counters.delivered == 70
         assert bodies(receiver) == list(range(70))
     assert "failed, its events are held and tried again: TransientError: localhost: " in caplog.text
 
@@ -56,7 +56,7 @@ def test_events_accepted_before_a_failure_are_not_sent_again() -> None:
     with Receiver([Answer(), Answer(500), Answer(cut=True), Answer(), Answer(502)]) as receiver:
         with Running("webhook", {"url": receiver.url, "format": "json-each", **IMPATIENT}) as running:
             running.deliver([event(n) for n in range(6)])
-            assert (running.books.delivered, running.books.failures) == (6, 3)
+            assert (running.counters.delivered, running.counters.failures) == (6, 3)
         assert bodies(receiver) == list(range(6))
 
 
@@ -71,7 +71,7 @@ def test_accepted_events_count_as_delivered_when_the_rest_is_dropped() -> None:
             running.put([event(n) for n in range(6)])
             running.await_failures()
             running.stop(within=0.3)
-            assert (running.books.delivered, running.books.dropped) == (3, {"shutdown": 3})
+            assert (running.counters.delivered, running.counters.dropped) == (3, {"shutdown": 3})
         assert bodies(receiver) == [0, 1, 2]
 
 
@@ -82,8 +82,8 @@ def test_a_timeout_closes_the_connection() -> None:
         with Running("webhook", {"url": receiver.url, "timeout": "2s", **IMPATIENT}) as running:
             running.deliver([event(1), event(2)])
             assert receiver.lost.wait(20)
-            assert running.books.hung == 0
-            assert running.books.failures == 1
+            assert running.counters.hung == 0
+            assert running.counters.failures == 1
         assert bodies(receiver) == [1, 2]
 
 
@@ -111,7 +111,7 @@ def test_a_hanging_receiver_does_not_delay_shutdown(witness: Witness) -> None:
         running = Running("webhook", {"url": receiver.url})
         running.put([event(1)])
         assert witness.took(running.stop(within=0.5)) < 2
-        assert running.books.dropped == {"shutdown": 1}
+        assert running.counters.dropped == {"shutdown": 1}
 
 
 def test_a_throttled_reporter_waits_for_the_requested_time() -> None:
@@ -184,7 +184,7 @@ def test_a_batch_that_is_too_large_is_split() -> None:
     with Receiver(decide=decide) as receiver:
         with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
             running.deliver(events)
-            assert (running.books.delivered, running.books.dropped) == (39, {"rejected": 1})
+            assert (running.counters.delivered, running.counters.dropped) == (39, {"rejected": 1})
         assert bodies(receiver) == [n for n in range(40) if n != 13]
 
 
@@ -198,7 +198,7 @@ def test_a_reporter_remembers_the_accepted_batch_size() -> None:
         with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
             running.deliver([event(n) for n in range(20)])
             running.deliver([event(n) for n in range(20, 30)])
-            assert (running.books.delivered, running.books.failures) == (30, 0)
+            assert (running.counters.delivered, running.counters.failures) == (30, 0)
         assert bodies(receiver) == list(range(30))
         # Three rejected requests of 20, 10 and 5 events, then requests of two events.
         assert len(receiver.requests) == 3 + 15
@@ -213,7 +213,7 @@ def test_a_rejected_event_does_not_affect_others(caplog: pytest.LogCaptureFixtur
     with Receiver(decide=decide) as receiver:
         with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
             running.deliver([event(n) for n in range(30)])
-            assert (running.books.delivered, running.books.dropped) == (27, {"rejected": 3})
+            assert (running.counters.delivered, running.counters.dropped) == (27, {"rejected": 3})
         assert bodies(receiver) == [n for n in range(30) if n % 10 != 3]
     assert "events refused: HTTP 422: no threes" in caplog.text
 
@@ -284,7 +284,7 @@ def test_credentials_are_sent_after_a_redirect(where: str) -> None:
         url = f"http://ada:s3cret@localhost:{receiver.port}/hook"
         with Running("webhook", {"url": url, **IMPATIENT}) as running:
             running.deliver([event(1)])
-            assert running.books.failures == 0
+            assert running.counters.failures == 0
         assert [request.path for request in receiver.taken] == ["/moved"]
 
 
@@ -345,7 +345,7 @@ def test_tls_with_a_private_authority(tmp_path: Path) -> None:
         settings = {"url": receiver.url, "tls.ca": written(authority, tmp_path), **IMPATIENT}
         with Running("webhook", settings) as running:
             running.deliver([event(1)])
-            assert running.books.failures == 0
+            assert running.counters.failures == 0
         assert bodies(receiver) == [1]
 
 
@@ -380,7 +380,7 @@ def test_a_certificate_that_does_not_match_is_rejected(
         with Running("webhook", {"url": receiver.url, **settings, **IMPATIENT}) as running:
             running.put([event(1)])
             running.await_failures()
-            assert running.books.held == 1
+            assert running.counters.held == 1
             running.stop(within=0.2)
         assert receiver.requests == []
     said = {"another host": "Hostname mismatch", "unknown authority": "unable to get local issuer certificate"}[wrong]
@@ -450,7 +450,7 @@ def test_an_incomplete_success_answer_is_a_success(answer: Answer) -> None:
         with Running("webhook", {"url": receiver.url, **IMPATIENT}) as running:
             running.deliver([event(1)])
             running.deliver([event(2)])
-            assert running.books.failures == 0
+            assert running.counters.failures == 0
         assert bodies(receiver) == [1, 2]
         assert receiver.connections == 2
 
@@ -462,7 +462,7 @@ def test_the_status_of_an_incomplete_error_answer_is_reported(caplog: pytest.Log
         Running("webhook", {"url": receiver.url, **IMPATIENT}) as running,
     ):
         running.deliver([event(1)])
-        assert running.books.dropped == {"rejected": 1}
+        assert running.counters.dropped == {"rejected": 1}
     assert "HTTP 400: no such topic" in caplog.text
 
 

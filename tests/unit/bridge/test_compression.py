@@ -14,7 +14,7 @@ import lz4.block
 import lz4.frame
 import pytest
 
-from spark_events.bridge.event_log.compression import CutOffError, DamagedError, pieces
+from spark_events.bridge.event_log.compression import CutOffError, DamagedLogError, pieces
 from spark_events.errors import MissingExtraError
 
 zstd = importlib.import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
@@ -76,7 +76,7 @@ class Unpacked:
             try:
                 for piece in pieces(file, self.complaints.append):
                     self.pieces.append(piece)
-            except (CutOffError, DamagedError, MissingExtraError) as error:
+            except (CutOffError, DamagedLogError, MissingExtraError) as error:
                 self.error = error
 
     @property

@@ -153,7 +153,7 @@ def test_tail_can_follow_new_events_only(
 ) -> None:
     """With `-f -n 0`, no present event is shown."""
     there, came = encode_event(event(1)), encode_event(event(2))
-    monkeypatch.setattr(tail, "growing", lambda _: iter([there, None, None, came, None, came]))
+    monkeypatch.setattr(tail, "follow", lambda _: iter([there, None, None, came, None, came]))
     main(["tail", "-f", "-n", "0", str(tmp_path)])
     assert bodies(capsys.readouterr().out) == ["2", "2"]
 

@@ -15,7 +15,7 @@ import pytest
 from fakes import event, eventually
 
 from spark_events.cli import main
-from spark_events.cli.outlets import JsonLines
+from spark_events.cli.sinks import JsonLines
 from spark_events.event import encode_lines
 
 FIXTURES = Path(__file__).parents[1] / "bridge" / "fixtures"
@@ -384,8 +384,8 @@ class _Narrow(io.RawIOBase):
 def test_unbuffered_output_gets_every_byte() -> None:
     """Standard output is such a stream if PYTHONUNBUFFERED is set."""
     stream = _Narrow()
-    outlet = JsonLines(cast(BinaryIO, stream))
+    sink = JsonLines(cast(BinaryIO, stream))
     events = [event(n) for n in range(5)]
-    outlet.take(events)
-    assert outlet.close() == 0
+    sink.take(events)
+    assert sink.close() == 0
     assert stream.taken == encode_lines(events)

@@ -40,7 +40,7 @@ class Kept(Mailbox):
 
 @pytest.fixture
 def tardy(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Attempts that did their work, but came back behind their timeout: each is a failure, by nobody's script.
+    """RetryLoop that did their work, but came back behind their timeout: each is a failure, by nobody's script.
 
     On a busy machine any may, where the timeout is short.
     """

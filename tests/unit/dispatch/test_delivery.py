@@ -33,12 +33,12 @@ from fakes import (
 from misbehaving import NoException, Untold
 
 from spark_events import Event, PermanentError, Reporter, Severity, ThrottledError
-from spark_events.dispatch import attempts as attempts_module
-from spark_events.dispatch.attempts import Attempts
+from spark_events.dispatch import retry_loop as retry_loop_module
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.retry_loop import RetryLoop
 from unit.dispatch.conftest import Begin, Kept
 
 NEVER = BreakerConfig(failures=1000)
@@ -76,7 +76,11 @@ def test_events_are_delivered_in_batches_and_in_order(start: Start) -> None:
     assert delivery.wait_until_settled(20)
     assert numbers(reporter.events) == list(range(8))
     assert max(map(len, reporter.attempts)) <= 3
-    assert (delivery.books().delivered, delivery.books().failures, delivery.books().dropped.get("rejected", 0)) == (
+    assert (
+        delivery.counters().delivered,
+        delivery.counters().failures,
+        delivery.counters().dropped.get("rejected", 0),
+    ) == (
         8,
         0,
         0,
@@ -122,7 +126,7 @@ def test_the_same_events_are_handed_over_until_they_are_taken(start: Start, faul
     assert delivery.wait_until_settled(20)
     assert numbers(reporter.events) == list(range(6))
     assert reporter.attempts[1] == reporter.attempts[2] == reporter.attempts[3]
-    assert (delivery.books().delivered, delivery.books().failures) == (6, 2)
+    assert (delivery.counters().delivered, delivery.counters().failures) == (6, 2)
 
 
 def test_a_throttled_reporter_is_left_alone_as_long_as_it_asks(start: Start) -> None:
@@ -150,7 +154,7 @@ def test_a_call_that_hangs_is_cut_off_and_repeated(start: Start, tardy: list[str
     delivery.put(entries(2))
     assert delivery.wait_until_settled(20)
     assert numbers(reporter.events) == [0, 1]
-    assert delivery.books().failures - len(tardy) == 1
+    assert delivery.counters().failures - len(tardy) == 1
 
 
 def test_what_a_reporter_takes_out_of_its_list_is_tried_again(start: Start) -> None:
@@ -172,7 +176,7 @@ def test_what_a_reporter_takes_out_of_its_list_is_tried_again(start: Start) -> N
     delivery.put(entries(5))
     assert delivery.wait_until_settled(20)
     assert numbers(sent) == list(range(5))
-    assert delivery.books().delivered == 5
+    assert delivery.counters().delivered == 5
 
 
 def test_a_permanent_failure_gives_up_these_events_only(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -182,7 +186,11 @@ def test_a_permanent_failure_gives_up_these_events_only(start: Start, caplog: py
     delivery.put(entries(4))
     assert delivery.wait_until_settled(20)
     assert reporter.attempts == [(0, 1), (2, 3)]
-    assert (delivery.books().delivered, delivery.books().dropped.get("rejected", 0), delivery.books().failures) == (
+    assert (
+        delivery.counters().delivered,
+        delivery.counters().dropped.get("rejected", 0),
+        delivery.counters().failures,
+    ) == (
         2,
         2,
         1,
@@ -196,12 +204,12 @@ def test_what_is_wrong_with_one_event_costs_that_event_alone(start: Start) -> No
     delivery = start(reporter, batch_size=4)
     delivery.put(entries(4))
     assert delivery.wait_until_settled(20)
-    assert (delivery.books().delivered, delivery.books().dropped) == (3, {"rejected": 1})
+    assert (delivery.counters().delivered, delivery.counters().dropped) == (3, {"rejected": 1})
     delivery.put(entries(4))
     assert delivery.wait_until_settled(20)
     # It cannot have lost more than it was given.
-    assert (delivery.books().delivered, delivery.books().dropped) == (3, {"rejected": 5})
-    assert delivery.books().balances
+    assert (delivery.counters().delivered, delivery.counters().dropped) == (3, {"rejected": 5})
+    assert delivery.counters().balances
 
 
 @pytest.mark.parametrize(("rejected", "expected"), [(0, 0), (1, 1), (3, 3), (99, 3), (-1, 0), (None, 3)])
@@ -219,7 +227,7 @@ def test_a_reporter_that_could_deliver_the_rest_says_how_many_it_could_not(
     delivery = start(FaultyReporter([Step(error=refusal), ok, permanent]), batch_size=3)
     delivery.put(entries(9))
     assert delivery.wait_until_settled(20)
-    books = delivery.books()
+    books = delivery.counters()
     assert (books.delivered, books.dropped.get("rejected", 0)) == (9 - expected - 3, expected + 3)
     assert books.balances
 
@@ -231,8 +239,8 @@ def test_how_many_were_rejected_says_nothing_of_the_next_batch(start: Start) -> 
     delivery.put(entries(6))
     eventually(lambda: len(reporter.attempts) > 1)
     delivery.request_stop(time.monotonic() + 0.2)
-    eventually(lambda: not delivery.books().held)
-    assert (delivery.books().delivered, delivery.books().dropped) == (2, {"rejected": 1, "shutdown": 3})
+    eventually(lambda: not delivery.counters().held)
+    assert (delivery.counters().delivered, delivery.counters().dropped) == (2, {"rejected": 1, "shutdown": 3})
 
 
 def test_every_kind_of_step_in_one_script(start: Start, tardy: list[str]) -> None:
@@ -243,7 +251,7 @@ def test_every_kind_of_step_in_one_script(start: Start, tardy: list[str]) -> Non
     assert delivery.wait_until_settled(20)
     assert numbers(reporter.events) == [0, 2, 3]
     assert reporter.attempts == [(0,), (1,), (1,), (1,), (1,), (2,), (3,)]
-    books = delivery.books()
+    books = delivery.counters()
     assert (books.delivered, books.dropped.get("rejected", 0), books.failures - len(tardy)) == (3, 1, 4)
 
 
@@ -290,7 +298,7 @@ def test_a_verdict_that_is_no_number_is_a_failure_that_passes(start: Start, verd
     delivery.put(entries(3))
     assert delivery.wait_until_settled(20)
     assert numbers(taken) == [0, 1, 2]
-    assert (delivery.books().delivered, delivery.books().failures) == (3, 1)
+    assert (delivery.counters().delivered, delivery.counters().failures) == (3, 1)
 
 
 @pytest.mark.parametrize("asked", [math.inf, 1.7e12, 10**400], ids=["for ever", "a moment", "more than a float"])
@@ -309,9 +317,9 @@ def test_a_pause_that_nobody_can_wait_for_ends_no_delivery(start: Start, asked: 
 
     delivery = start(Busy())
     delivery.put(entries(3))
-    eventually(lambda: delivery.books().failures == 1)
-    assert (delivery.books().held, delivery.books().dropped) == (3, {})
-    delivery.hurry()
+    eventually(lambda: delivery.counters().failures == 1)
+    assert (delivery.counters().held, delivery.counters().dropped) == (3, {})
+    delivery.begin_drain()
     assert delivery.wait_until_settled(20)
     assert numbers(taken) == [0, 1, 2]
 
@@ -331,18 +339,18 @@ def test_what_is_wrong_with_the_retries_does_not_end_the_delivery(
     """No memory left, say, just there: its thread is replaced, and nothing is given up."""
     reporter = FaultyReporter([transient])
     delivery = start(reporter)
-    backoff, defects = Attempts._backoff, [MemoryError()]
+    backoff, defects = RetryLoop._backoff, [MemoryError()]
 
-    def fails_once(attempts: Attempts, state: Any) -> float:
+    def fails_once(attempts: RetryLoop, state: Any) -> float:
         if defects:
             raise defects.pop()
         return backoff(attempts, state)
 
-    monkeypatch.setattr(Attempts, "_backoff", fails_once)
+    monkeypatch.setattr(RetryLoop, "_backoff", fails_once)
     delivery.put(entries(3))
-    eventually(lambda: delivery.books().delivered == 3, meanwhile=lambda: delivery.check(time.monotonic()))
+    eventually(lambda: delivery.counters().delivered == 3, meanwhile=lambda: delivery.check(time.monotonic()))
     assert numbers(reporter.events) == [0, 1, 2]
-    assert delivery.books().dropped == {}
+    assert delivery.counters().dropped == {}
 
 
 def test_a_rejection_of_no_number_rejects_all(start: Start) -> None:
@@ -355,7 +363,7 @@ def test_a_rejection_of_no_number_rejects_all(start: Start) -> None:
     delivery = start(Refuses())
     delivery.put(entries(3))
     assert delivery.wait_until_settled(20)
-    assert delivery.books().dropped == {"rejected": 3}
+    assert delivery.counters().dropped == {"rejected": 3}
 
 
 def test_verdicts_say_what_is_wrong_with_them() -> None:
@@ -373,7 +381,7 @@ def test_errors_of_a_strange_kind_do_not_end_the_delivery(start: Start, caplog: 
     delivery.put(entries(2))
     assert delivery.wait_until_settled(20)
     assert numbers(reporter.events) == [1]
-    books = delivery.books()
+    books = delivery.counters()
     assert (books.delivered, books.dropped, books.failures) == (1, {"rejected": 1}, 2)
     assert "RuntimeError: the reporter raised what is no Exception: NoException: odd" in caplog.text
     assert "not tried again: Untold: (not printable: its __str__ raises ValueError)" in caplog.text
@@ -388,7 +396,7 @@ def test_an_error_may_quote_any_name_of_a_file(
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
     rejected = verdict is PermanentError
-    books = delivery.books()
+    books = delivery.counters()
     assert (books.delivered, books.dropped, books.failures) == (1 - rejected, {"rejected": 1} if rejected else {}, 1)
     assert f"{verdict.__name__}: caf?.json" in caplog.text
 
@@ -430,7 +438,7 @@ def test_nobody_waits_for_a_reporter_that_can_never_be_opened(start: Start) -> N
     for first in (0, 3):
         delivery.put(entries(3, first))
         assert delivery.wait_until_settled(20)
-    assert (delivery.books().delivered, delivery.books().dropped.get("rejected", 0)) == (0, 6)
+    assert (delivery.counters().delivered, delivery.counters().dropped.get("rejected", 0)) == (0, 6)
     assert delivery.oldest_record() is None
     assert reporter.attempts == []
 
@@ -467,7 +475,7 @@ def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixt
     eventually(lambda: reporter.attempts)
     assert stop(delivery, within=0.2) < 10
     assert delivery.oldest_record() is None
-    assert (delivery.books().delivered, delivery.books().dropped) == (0, {"shutdown": 4})
+    assert (delivery.counters().delivered, delivery.counters().dropped) == (0, {"shutdown": 4})
     assert "4 events were not delivered in time and are lost" in caplog.text
 
 
@@ -476,11 +484,11 @@ def test_the_end_of_an_application_cuts_a_pause_short(start: Start) -> None:
     reporter = FaultyReporter([throttled(3600)])
     delivery = start(reporter)
     delivery.put(entries(3))
-    eventually(lambda: delivery.books().failures == 1)
+    eventually(lambda: delivery.counters().failures == 1)
     dispatcher = AsyncQueuedDispatcher([delivery], 10.0)
     dispatcher.drain(time.monotonic() + 0.3)
     assert len(reporter.attempts) == 1
-    dispatcher.hurry()
+    dispatcher.begin_drain()
     assert delivery.wait_until_settled(20)
     assert numbers(reporter.events) == [0, 1, 2]
 
@@ -515,7 +523,7 @@ def test_events_do_not_wait_for_others(start: Start, why: str) -> None:
     elif why == "a full batch":
         delivery.put(entries(1, 2))
     elif why == "the end":
-        delivery.hurry()
+        delivery.begin_drain()
     else:
         delivery.request_stop(time.monotonic() + 20)
     eventually(lambda: len(reporter.events) >= 2)
@@ -545,7 +553,7 @@ def test_a_reporter_says_how_long_its_events_may_wait(start: Start) -> None:
         delivery.put(entries(2))
     eventually(lambda: len(hasty.events) == len(odd.events) == 2)
     assert patient.attempts == []
-    waits.hurry()
+    waits.begin_drain()
     eventually(lambda: len(patient.events) == 2)
 
 
@@ -557,7 +565,7 @@ def end(delivery: Delivery) -> float:
     """Ends it as an application does; returns how long that took."""
     began = time.monotonic()
     dispatcher = AsyncQueuedDispatcher([delivery], 10.0)
-    dispatcher.hurry()
+    dispatcher.begin_drain()
     dispatcher.drain(began + 0.9 * _WHOLE_TIME)
     dispatcher.stop(began + _WHOLE_TIME)
     return time.monotonic() - began
@@ -572,10 +580,10 @@ def test_a_dead_destination_gets_one_last_attempt_at_the_end(guarantee: str) -> 
     delivery = Delivery("audit", lambda: reporter, config, 100, breaker=breaker, store=lambda wake, tell: store)
     delivery.start()
     delivery.put(entries(5))
-    eventually(lambda: delivery.books().breaker == "open")
+    eventually(lambda: delivery.counters().breaker == "open")
     assert end(delivery) < _WHOLE_TIME / 2
     assert reporter.attempts == [(0, 1)] * 4
-    assert (delivery.books().delivered, delivery.books().dropped) == (0, {"shutdown": 5})
+    assert (delivery.counters().delivered, delivery.counters().dropped) == (0, {"shutdown": 5})
     assert store.left > _WHOLE_TIME / 2
 
 
@@ -588,7 +596,7 @@ def test_a_dead_destination_that_hangs_costs_two_seconds_of_the_end(start: Start
     eventually(lambda: len(reporter.attempts) > len(script))
     took = end(delivery)
     assert took < _WHOLE_TIME / 2
-    assert delivery.books().dropped == {"shutdown": 3}
+    assert delivery.counters().dropped == {"shutdown": 3}
 
 
 @pytest.mark.parametrize("forever", [[transient] * 4, [throttled(0.001)] * 40], ids=["is back", "asks for pauses"])
@@ -623,7 +631,7 @@ def test_an_attempt_that_took_too_long_is_a_failure_though_it_did_its_work(
     changes: list[str] = []
     now = time.monotonic()
     # Its own clock: what else keeps the thread does not count.
-    monkeypatch.setattr(attempts_module, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(retry_loop_module, "time", SimpleNamespace(monotonic=lambda: now))
 
     class Naps(Reporter):
         def report(self, events: Sequence[Event]) -> None:
@@ -638,11 +646,11 @@ def test_an_attempt_that_took_too_long_is_a_failure_though_it_did_its_work(
     delivery.start()
     delivery.put(entries(3))
     delivered = 2 if later == "slow" else 3
-    eventually(lambda: delivery.books().delivered == delivered)
-    books = delivery.books()
+    eventually(lambda: delivery.counters().delivered == delivered)
+    books = delivery.counters()
     assert (books.failures, books.breaker) == ((2, "open") if later == "slow" else (1, "closed"))
     stop(delivery, 200.0)
-    assert delivery.books().delivered == 3
+    assert delivery.counters().delivered == 3
     assert changes == (["open", "closed"] if later == "slow" else [])
 
 
@@ -686,11 +694,11 @@ def test_a_reporter_that_ends_its_thread_gets_another_one(begin: Begin, caplog: 
     eventually(lambda: not reporters, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
-    books = delivery.books()
+    books = delivery.counters()
     assert (books.delivered, books.failures, books.hung, books.balances) == (3, 2, 0, True)
     told = (
-        "reporter audit: it has ended its thread; the thread is given up, its events are tried again"
-        " (RuntimeError: Event loop stopped before Future completed.;"
+        "reporter audit: ended its thread (RuntimeError: Event loop stopped before Future completed.); another thread"
+        " retries its events;"
     )
     assert caplog.text.count(told) == 2
 
@@ -742,7 +750,7 @@ def test_events_beyond_the_capacity_are_dropped_and_said(start: Start, caplog: p
     reporter.gate.set()
     stop(delivery, within=20)
     assert numbers(reporter.events) == [0, 7, 8, 9]
-    assert delivery.books().delivered == 4
+    assert delivery.counters().delivered == 4
     assert "reporter audit: 6 events were dropped, its mailbox was full" in caplog.text
 
 
@@ -756,7 +764,7 @@ def test_not_all_that_a_mailbox_holds_is_handed_over_at_once(start: Start) -> No
     reporter.gate.set()
     stop(delivery, within=20)
     assert numbers(reporter.events)[-1] == 9
-    assert delivery.books().dropped == {"mailbox-full": 1}
+    assert delivery.counters().dropped == {"mailbox-full": 1}
 
 
 def kept(reporter: Reporter, store: Kept, **config: Any) -> Delivery:
@@ -798,7 +806,7 @@ def test_one_that_fails_is_not_waited_for() -> None:
     store = Kept(2, is_durable=False)
     delivery = kept(FaultyReporter(forever=transient), store)
     delivery.put(entries(2))
-    eventually(lambda: delivery.books().failures)
+    eventually(lambda: delivery.counters().failures)
     delivery.wait_for_room(1)
     assert store.waits == 0
     stop(delivery, within=0.1)
@@ -813,7 +821,7 @@ def test_what_nobody_has_time_for_stays_where_it_is_safe(is_durable: bool, held:
     worker = delivery._worker
     assert numbers(delivery.take(worker, 10)) == [0, 1, 2]
     delivery.settle(worker, "shutdown", 0.1)
-    assert (delivery.books().held, delivery.books().dropped) == (held, dropped)
+    assert (delivery.counters().held, delivery.counters().dropped) == (held, dropped)
 
 
 @pytest.mark.parametrize(
@@ -834,9 +842,9 @@ def test_what_is_safe_stays_where_the_reporter_can_never_be_opened() -> None:
     store, reporter = Kept(), FaultyReporter(opening=[permanent])
     delivery = kept(reporter, store)
     delivery.put(entries(3))
-    eventually(lambda: delivery.books().failures)
+    eventually(lambda: delivery.counters().failures)
     delivery._worker.join(20)
-    assert (delivery.books().held, delivery.books().dropped) == (3, {})
+    assert (delivery.counters().held, delivery.counters().dropped) == (3, {})
     stop(delivery, within=20)
 
 

@@ -12,11 +12,11 @@ from fakes import FaultyReporter, GatedReporter, event, eventually, hang, number
 from lateness import Witness
 
 from spark_events import Reporter
-from spark_events.dispatch.awaited import Awaited
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher, DispatcherConfig, SyncDispatcher, create
 from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.sync_reporters import SyncReporters
 from unit.dispatch.conftest import Kept
 
 NEVER = BreakerConfig(failures=1000)
@@ -90,8 +90,8 @@ def test_one_that_is_late_is_not_waited_for_until_it_has_caught_up(
     dispatcher.dispatch(entries(2, 2), 2)
     eventually(lambda: dispatcher.progress().answered == 2)
     assert (dispatcher.progress().completed, numbers(other.events)) == (0, [1, 2])
-    assert dispatcher.books()["r0"].timeouts == 1
-    assert dispatcher.books()["r1"].timeouts == 0
+    assert dispatcher.counters()["r0"].timeouts == 1
+    assert dispatcher.counters()["r1"].timeouts == 0
     gated.gate.set()
     eventually(lambda: dispatcher.progress().completed == 2)
     eventually(lambda: not dispatcher._awaited._late)
@@ -104,7 +104,7 @@ def test_one_that_is_late_is_not_waited_for_until_it_has_caught_up(
     assert dispatcher.progress().answered == 2
     ages["r0"] = timeout + 1
     eventually(lambda: dispatcher.progress().answered == 3)
-    assert dispatcher.books()["r0"].timeouts == 2
+    assert dispatcher.counters()["r0"].timeouts == 2
     assert caplog.text.count("reporter r0: has not answered within events.dispatcher.sync.timeout") == 1
     gated.gate.set()
     dispatcher.stop(time.monotonic() + 20)
@@ -124,7 +124,7 @@ def test_one_whose_breaker_is_open_is_not_waited_for() -> None:
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 1)
     eventually(lambda: dispatcher.progress().answered == 1)
-    assert (dispatcher.progress().completed, dead.books().timeouts) == (0, 0)
+    assert (dispatcher.progress().completed, dead.counters().timeouts) == (0, 0)
     dispatcher.stop(time.monotonic())
 
 
@@ -141,14 +141,14 @@ def test_the_time_that_a_breaker_holds_events_is_no_timeout(
     dead.start()
     dead.put(entries(1, 1))
     assert held.wait(20)
-    awaited = Awaited([dead], 10)
+    awaited = SyncReporters([dead], 10)
     awaited.look()
-    assert dead.books().timeouts == 0
+    assert dead.counters().timeouts == 0
     assert "events.dispatcher.sync.timeout" not in caplog.text
     monkeypatch.setattr(Delivery, "is_held_back", False)
     awaited.look()
     assert dead not in awaited
-    assert dead.books().timeouts == 0
+    assert dead.counters().timeouts == 0
     dead.request_stop(time.monotonic())
     dead.join()
 

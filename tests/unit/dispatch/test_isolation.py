@@ -11,8 +11,8 @@ import pytest
 from fakes import FaultyReporter, event, eventually, numbers, permanent, transient
 
 from spark_events import Event, PermanentError, Reporter
-from spark_events.dispatch import attempts as attempts_module
 from spark_events.dispatch import delivery as delivery_module
+from spark_events.dispatch import retry_loop as retry_loop_module
 from spark_events.dispatch.breaker import BreakerConfig, BreakerState
 from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
@@ -85,7 +85,7 @@ def test_a_blocked_thread_is_given_up_and_another_delivers(gate: threading.Event
     eventually(lambda: delivery.hung == 1, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
     assert numbers(taken.events) == [0, 1, 2]
-    books = delivery.books()
+    books = delivery.counters()
     assert (books.hung, books.delivered, books.balances) == (1, 3, True)
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
@@ -105,7 +105,7 @@ def test_a_thread_that_comes_back_late_changes_nothing(gate: threading.Event) ->
     eventually(lambda: not abandoned.is_alive)
     delivery.put(entries(1, 2))
     assert delivery.wait_until_settled(20)
-    books = delivery.books()
+    books = delivery.counters()
     assert (books.accepted, books.delivered, books.held, books.balances) == (3, 3, 0, True)
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
@@ -118,7 +118,7 @@ def test_the_number_of_blocked_threads_is_bounded(gate: threading.Event) -> None
     eventually(lambda: delivery.hung == 4, within=60, meanwhile=lambda: delivery.check(time.monotonic()))
     until = time.monotonic() + 1
     eventually(lambda: time.monotonic() > until, meanwhile=lambda: delivery.check(time.monotonic()))
-    assert (delivery.hung, delivery.books().held) == (4, 1)
+    assert (delivery.hung, delivery.counters().held) == (4, 1)
     delivery.request_stop(time.monotonic())
     delivery.join()
 
@@ -175,7 +175,7 @@ def test_one_that_takes_the_place_of_another_at_the_end_hurries_as_well(gate: th
     config, hour = DeliveryConfig(timeout=0.05, retry_initial=0.001), BreakerConfig(failures=1, open_initial=300.0)
     delivery = Delivery("r", lambda: reporters.pop(0), config, 100, breaker=hour)
     delivery.start()
-    delivery.hurry()
+    delivery.begin_drain()
     delivery.put(entries(3))
     eventually(lambda: delivery.hung == 1, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
@@ -188,7 +188,7 @@ def test_a_destination_that_refuses_an_event_is_not_away() -> None:
     delivery = started(lambda: FaultyReporter([transient, transient, permanent]), timeout=20.0)
     delivery.put(entries(1))
     assert delivery.wait_until_settled(20)
-    assert delivery.books().dropped == {"rejected": 1}
+    assert delivery.counters().dropped == {"rejected": 1}
     assert not delivery.is_held_back
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
@@ -232,7 +232,7 @@ def test_a_thread_that_spins_is_abandoned_and_replaced(tardy: list[str]) -> None
     assert given_up.is_alive
     spinning.released = True
     eventually(lambda: not given_up.is_alive)
-    books = delivery.books()
+    books = delivery.counters()
     assert (books.hung, books.delivered, books.failures - len(tardy), books.balances) == (1, 3, 1, True)
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
@@ -294,7 +294,7 @@ def test_that_no_thread_is_left_is_said_each_time_anew(
     reporters: list[Reporter] = [*blocked, FaultyReporter()]
     delivery = started(lambda: reporters.pop(0))
     delivery.put(entries(3))
-    said = "it blocks its thread, and cannot be made anew: RuntimeError: can't start new thread"
+    said = "blocks its thread, which is abandoned, and cannot be made anew: RuntimeError: can't start new thread"
     for hung, one in enumerate(blocked, 1):
         assert one.entered.wait(20)
         overdue(delivery)
@@ -324,7 +324,7 @@ def test_a_thread_that_came_back_by_itself_is_a_failure_when_it_is_blocked_anew(
         assert blocked.entered.wait(20)
         overdue(delivery)
         delivery.check(time.monotonic())
-        assert "it blocks its thread, and cannot be made anew" in caplog.text
+        assert "blocks its thread, which is abandoned, and cannot be made anew" in caplog.text
         gate.set()
         assert delivery.wait_until_settled(20)
         delivery.check(time.monotonic())
@@ -360,7 +360,7 @@ def test_one_blocked_thread_is_one_failure_however_often_no_other_can_be_started
     assert [loop.is_closed() for loop in loops] == [False, True, True]
     thread_limit(False)
     delivery.check(time.monotonic())
-    assert (delivery.hung, delivery.books().failures) == (1, 1)
+    assert (delivery.hung, delivery.counters().failures) == (1, 1)
     assert delivery.wait_until_settled(20)
     assert changes == []
     delivery.request_stop(time.monotonic() + 5)
@@ -369,7 +369,7 @@ def test_one_blocked_thread_is_one_failure_however_often_no_other_can_be_started
 
 def test_a_constructor_that_blocks_stalls_nobody_else(gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     """Made anew, it connects, say, to a host that has gone: neither the watch over all nor the end waits for it."""
-    monkeypatch.setattr(attempts_module, "_MAKING_SECONDS", 0.1)
+    monkeypatch.setattr(retry_loop_module, "_MAKING_SECONDS", 0.1)
     blocked, taken, connecting = Blocking(gate, []), FaultyReporter(), threading.Event()
     made: list[int] = []
 
@@ -385,7 +385,7 @@ def test_a_constructor_that_blocks_stalls_nobody_else(gate: threading.Event, mon
     assert blocked.entered.wait(20)
     eventually(lambda: delivery.hung == 1, meanwhile=lambda: delivery.check(time.monotonic()))
     assert connecting.wait(20)
-    delivery.hurry()
+    delivery.begin_drain()
     # It is a call like any other: one that does not come back is given up, and the next has its turn.
     eventually(lambda: delivery.hung == 2, meanwhile=lambda: delivery.check(time.monotonic()))
     assert delivery.wait_until_settled(20)
@@ -409,8 +409,8 @@ def test_a_reporter_is_made_anew_as_it_was_made(gate: threading.Event) -> None:
     delivery = started(make, timeout=0.05)
     delivery.put(entries(3))
     assert blocked.entered.wait(20)
-    eventually(lambda: delivery.books().delivered == 3, meanwhile=lambda: delivery.check(time.monotonic()))
-    assert (len(made), delivery.hung, delivery.books().dropped) == (3, 1, {})
+    eventually(lambda: delivery.counters().delivered == 3, meanwhile=lambda: delivery.check(time.monotonic()))
+    assert (len(made), delivery.hung, delivery.counters().dropped) == (3, 1, {})
     assert numbers(taken.events) == [0, 1, 2]
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()
@@ -469,10 +469,10 @@ def test_other_reporters_go_on_while_one_blocks(gate: threading.Event) -> None:
         dispatcher.dispatch(entries(5, first), first + 5)
     assert other.wait_until_settled(20)
     assert numbers(healthy.events) == list(range(500))
-    books = one.books()
+    books = one.counters()
     assert (books.accepted, books.held, books.dropped["mailbox-full"]) == (500, 10, 490)
     dispatcher.stop(time.monotonic() + 0.05)
-    assert one.books().dropped["shutdown"] == 10
+    assert one.counters().dropped["shutdown"] == 10
 
 
 def test_a_destination_that_is_away_opens_the_breaker_and_loses_nothing() -> None:
@@ -488,6 +488,6 @@ def test_a_destination_that_is_away_opens_the_breaker_and_loses_nothing() -> Non
     # Two failures open it; each of the three others is one of a batch that was let through to see.
     failed = [(opened, trying), (trying, opened)]
     assert changes == [(closed, opened), *failed * 3, (opened, trying), (trying, closed)]
-    assert delivery.books().breaker == "closed"
+    assert delivery.counters().breaker == "closed"
     delivery.request_stop(time.monotonic() + 5)
     delivery.join()

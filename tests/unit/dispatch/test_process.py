@@ -91,7 +91,7 @@ def test_events_arrive_as_they_were(start: Start, path: Path) -> None:
     delivery.put(entries(*events))
     assert delivery.wait_until_settled(20)
     assert path.read_bytes() == msgspec.json.Encoder().encode_lines(events)
-    assert delivery.books().delivered == 700
+    assert delivery.counters().delivered == 700
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_what_goes_wrong_is_said_counted_and_tried_again(
     delivery.put(entries(event(0), event(1), event(2, do=order), event(3), event(4)))
     assert delivery.wait_until_settled(30)
     assert delivered(path) == ["0", "1", "2", "3", "4"]
-    books = delivery.books()
+    books = delivery.counters()
     assert (books.delivered, books.failures, books.hung, books.balances) == (5, 1, 0, True)
     said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     # The threads of other tests, whose reporters hang, may have something to say until their timeout.
@@ -136,7 +136,7 @@ def test_a_permanent_failure_gives_up_these_events_only(
     delivery.put(entries(event(0), event(1, do="permanent"), event(2)))
     assert delivery.wait_until_settled(20)
     assert delivered(path) == ["0", "2"]
-    assert delivery.books().dropped == {"rejected": 1}
+    assert delivery.counters().dropped == {"rejected": 1}
     assert "reporter isolated: failed, not tried again: PermanentError: no such table" in caplog.text
 
 
@@ -175,7 +175,7 @@ def test_a_process_that_dies_between_two_batches_costs_one_attempt(
     eventually(lambda: not victim.is_running(), what="it to be reaped")
     delivery.put(entries(event(1)))
     assert delivery.wait_until_settled(20)
-    assert (delivered(path), delivery.books().failures) == (["0", "1"], 1)
+    assert (delivered(path), delivery.counters().failures) == (["0", "1"], 1)
     assert "its process was killed by signal 9 (SIGKILL)" in caplog.text
 
 
@@ -192,7 +192,7 @@ def test_it_may_print(start: Start, path: Path, capfd: pytest.CaptureFixture[str
     delivery = start()
     delivery.put(entries(event(0, do="print")))
     assert delivery.wait_until_settled(20)
-    assert (delivered(path), delivery.books().failures) == (["0"], 0)
+    assert (delivered(path), delivery.counters().failures) == (["0"], 0)
     assert "printed" in capfd.readouterr().err
 
 
@@ -227,7 +227,7 @@ def test_it_gets_as_many_events_at_once_as_it_takes(start: Start, path: Path) ->
     delivery.put(entries(*(event(n) for n in range(7))))
     assert delivery.wait_until_settled(20)
     assert delivered(path) == [str(n) for n in range(7)]
-    assert delivery.books().failures == 0
+    assert delivery.counters().failures == 0
 
 
 def test_a_module_of_the_user_s_beside_the_driver_is_not_meant_for_it(
@@ -241,7 +241,7 @@ def test_a_module_of_the_user_s_beside_the_driver_is_not_meant_for_it(
     delivery.put(entries(event(1)))
     assert delivery.wait_until_settled(20)
     assert delivered(path) == ["1"]
-    assert delivery.books().failures == 0
+    assert delivery.counters().failures == 0
 
 
 def test_it_leaves_the_driver_s_signals_alone(start: Start, path: Path) -> None:
@@ -255,7 +255,7 @@ def test_it_leaves_the_driver_s_signals_alone(start: Start, path: Path) -> None:
     delivery.put(entries(event(1)))
     assert delivery.wait_until_settled(20)
     assert (child().pid, os.getpgid(process.pid)) == (process.pid, process.pid)
-    assert (delivered(path), delivery.books().failures) == (["0", "1"], 0)
+    assert (delivered(path), delivery.counters().failures) == (["0", "1"], 0)
 
 
 @pytest.mark.parametrize("ending", ["block", "exit"])
@@ -273,7 +273,7 @@ def test_a_start_may_take_longer_than_an_attempt(start: Start, path: Path) -> No
     delivery = start("misbehaving:MadeLater", timeout=1.0)
     delivery.put(entries(event(0)))
     process = child()
-    eventually(lambda: delivery.books().failures >= 2)
+    eventually(lambda: delivery.counters().failures >= 2)
     path.with_suffix(".go").touch()
     assert delivery.wait_until_settled(20)
     assert child() == process
@@ -297,9 +297,9 @@ def test_one_that_cannot_be_made_or_opened_is_tried_again(
     """Its events are held like those of any reporter that cannot be opened yet."""
     delivery = start(kind)
     delivery.put(entries(event(0)))
-    eventually(lambda: delivery.books().failures >= 2)
+    eventually(lambda: delivery.counters().failures >= 2)
     assert what in caplog.text
-    assert delivery.books().held == 1
+    assert delivery.counters().held == 1
 
 
 def test_a_close_that_dies_is_said_and_leaves_no_process(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -308,7 +308,7 @@ def test_a_close_that_dies_is_said_and_leaves_no_process(start: Start, caplog: p
     delivery.put(entries(event(0)))
     delivery.request_stop(time.monotonic() + 20)
     delivery.join()
-    assert delivery.books().delivered == 1
+    assert delivery.counters().delivered == 1
     assert (
         "reporter isolated: could not be closed: ReporterProcessError: RuntimeError: the reporter called" in caplog.text
     )

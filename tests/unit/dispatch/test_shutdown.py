@@ -50,7 +50,7 @@ def stop(dispatcher: EventDispatcher, patience: float, witness: Witness) -> floa
 
 
 def check(path: Path, dispatcher: EventDispatcher, ran: float) -> None:
-    books = dispatcher.books()
+    books = dispatcher.counters()
     written = [int(one["body"]) for one in read_events(path)]
     # Who was not let run before the deadline cannot have everything.
     if ran >= _LEAST:
@@ -76,7 +76,7 @@ def test_a_stop_ends_at_its_deadline_whatever_a_reporter_does(kind: str, tmp_pat
 
 def at_work(dispatcher: EventDispatcher) -> bool:
     """It has failed, it has taken something, or it holds on to something in an attempt."""
-    books = dispatcher.books()["bad0"]
+    books = dispatcher.counters()["bad0"]
     return bool(books.failures or books.delivered or books.oldest_age > 0.3)
 
 
@@ -96,4 +96,4 @@ def test_without_any_time_left_a_stop_returns_at_once(tmp_path: Path, witness: W
     dispatcher.start()
     fill(dispatcher, 0, 5)
     stop(dispatcher, 0, witness)
-    assert all(one.balances and one.held == 0 for one in dispatcher.books().values())
+    assert all(one.balances and one.held == 0 for one in dispatcher.counters().values())

@@ -6,13 +6,13 @@ import pytest
 from fakes import event
 
 from spark_events import PermanentError
-from spark_events.reporters.progress import Progress
+from spark_events.reporters.progress import BatchProgress
 
 
 def test_a_batch_resumes_after_a_failure() -> None:
     """The same events are the same batch; other events start a new one."""
     events = [event(n) for n in range(5)]
-    progress = Progress()
+    progress = BatchProgress()
     progress.begin(events)
     progress.take(2)
     progress.begin(list(events))
@@ -24,7 +24,7 @@ def test_a_batch_resumes_after_a_failure() -> None:
 def test_rejected_events_are_reported_at_the_end_of_the_batch() -> None:
     """The error has both counts and the last reason; the next batch starts from zero."""
     events = [event(n) for n in range(5)]
-    progress = Progress()
+    progress = BatchProgress()
     progress.begin(events)
     progress.refuse(1, "HTTP 400")
     progress.begin(events)

@@ -19,23 +19,25 @@ from spark_events.dispatch.dispatcher import EventDispatcher
 from spark_events.dispatch.entries import Entry
 from spark_events.pipeline import build
 from spark_events.session.callbacks import Callback, delivery_of, name_of
-from spark_events.session.choice import Choice
-from spark_events.session.journal import Journal
+from spark_events.session.event_history import EventHistory
+from spark_events.session.event_matcher import EventMatcher
 
-ANY = Choice.of(())
+ANY = EventMatcher.of(())
 
 
 @pytest.fixture
 def dispatcher() -> Iterator[EventDispatcher]:
     """Running, with a history as its only reporter."""
-    pipeline = build(Settings(), own={"history": lambda: Journal(100)})
+    pipeline = build(Settings(), own={"history": lambda: EventHistory(100)})
     pipeline.dispatcher.start()
     yield pipeline.dispatcher
     pipeline.dispatcher.stop(time.monotonic() + 1)
 
 
 def subscribe(dispatcher: EventDispatcher, function: Callback, timeout: float = 5, **choice: Any) -> Any:
-    delivery = delivery_of(name_of(function), function, Choice.of((), **choice), timeout, 100, lambda: None)(Hooks())
+    delivery = delivery_of(name_of(function), function, EventMatcher.of((), **choice), timeout, 100, lambda: None)(
+        Hooks()
+    )
     dispatcher.attach(delivery)
     return delivery
 
@@ -76,7 +78,7 @@ def test_what_it_raises_is_logged_with_its_line_and_the_next_event_comes(
     tell(dispatcher, 3)
     assert delivery.wait_until_settled(20)
     assert called == ["0", "1", "2"]
-    assert delivery.books().dropped == {"rejected": 3}
+    assert delivery.counters().dropped == {"rejected": 3}
     assert 'raise TimeoutError("its own")' in caplog.text
     assert "callbacks.py" not in caplog.text.replace("test_callbacks.py", "")
 
@@ -103,7 +105,7 @@ def test_what_is_no_exception_is_told_as_one(
     tell(dispatcher, 3)
     assert delivery.wait_until_settled(20)
     assert called == ["0", "1", "2"]
-    books = delivery.books()
+    books = delivery.counters()
     assert (books.delivered, books.dropped, books.hung) == (0, {"rejected": 3}, 0)
     assert "Test: it raised\nTraceback (most recent call last):\n  File" in caplog.text
     assert type(error).__name__ in caplog.text
@@ -138,7 +140,7 @@ def test_an_async_one_that_takes_too_long_is_cancelled(dispatcher: EventDispatch
     tell(dispatcher, 2)
     assert delivery.wait_until_settled(20)
     assert told == ["0 begins", "0 ends", "1 begins", "1 ends"]
-    assert delivery.books().dropped == {"rejected": 2}
+    assert delivery.counters().dropped == {"rejected": 2}
 
 
 def test_a_plain_one_that_blocks_is_not_called_again_with_the_same_event(dispatcher: EventDispatcher) -> None:
@@ -172,7 +174,7 @@ def test_only_what_was_chosen(dispatcher: EventDispatcher) -> None:
     assert every.wait_until_settled(20)
     dispatcher.detach(every)
     tell(dispatcher, 1, first=1)
-    assert delivery.books().accepted == 0
+    assert delivery.counters().accepted == 0
     assert called == ["every"]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from spark_events.bridge.driver import DriverBridge
 from spark_events.errors import SessionError
-from spark_events.session import starting
+from spark_events.session import start as start_module
 
 
 class Gone:
@@ -25,11 +25,11 @@ class Gone:
 def test_a_driver_that_ends_while_it_starts_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """By one error, with its reason; the stream is not there."""
     shim = Gone()
-    monkeypatch.setattr(starting, "session_of", lambda spark: spark)
-    monkeypatch.setattr(starting, "_application_of", lambda session: "gone")
-    monkeypatch.setattr(starting, "_open", lambda *_: DriverBridge(shim))
+    monkeypatch.setattr(start_module, "session_of", lambda spark: spark)
+    monkeypatch.setattr(start_module, "_application_of", lambda session: "gone")
+    monkeypatch.setattr(start_module, "_open", lambda *_: DriverBridge(shim))
     with pytest.raises(SessionError, match="the driver ended, or could not be asked") as caught:
-        starting.start(object())
+        start_module.start(object())
     assert isinstance(caught.value.__cause__, ConnectionError)
-    assert "gone" not in starting._running
+    assert "gone" not in start_module._running
     assert "listen" not in shim.calls

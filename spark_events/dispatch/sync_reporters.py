@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from spark_events.dispatch.delivery import Delivery
 from spark_events.event import Severity
 
-__all__ = ["Awaited"]
+__all__ = ["SyncReporters"]
 
 _LOG = logging.getLogger(__name__)
 
 
-class Awaited:
+class SyncReporters:
     """One that is late, or that its circuit breaker holds back, is not waited for until it has caught up.
 
     So a destination that is away costs the driver one timeout, or less, and not one a record; and the others are

@@ -1,4 +1,4 @@
-"""Tests of the sidecar's conversation with a driver, without a process: the answers and their time."""
+"""Tests of the sidecar's session with a driver, without a process: the answers and their time."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from fakes import (
 from spark_events import Event, Reporter, Severity
 from spark_events.bridge.answers import Answers
 from spark_events.bridge.records import QueryStarted
-from spark_events.conversation import Conversation
 from spark_events.dispatch import dispatcher
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.entries import Entry
+from spark_events.driver_session import DriverSession
 from spark_events.translate.translator import Translator
 
 SCOPE = "spark_events.dispatch"
@@ -68,14 +68,14 @@ def test_a_hanging_reporter_does_not_delay_the_answer(monkeypatch: pytest.Monkey
     }
     gated, promised, said = GatedReporter(), FaultyReporter(), []
     lines = Lines(hello(settings), {**application_start(), "seq": 1})
-    conversation = Conversation(
+    session = DriverSession(
         lines,
         Answers(lambda line: said.append(json.loads(line))),
         lambda: False,
         own={"hanging": lambda: gated, "promised": lambda: promised},
     )
-    assert conversation.begin()
-    running = threading.Thread(target=conversation.run)
+    assert session.begin()
+    running = threading.Thread(target=session.run)
     running.start()
     try:
         assert gated.entered.wait(20)
@@ -120,7 +120,7 @@ class Waits(Reporter):
 def conversing(
     reporter: Reporter, settings: dict[str, str], *records: dict[str, Any] | bytes, reads: int = 2
 ) -> Iterator[Said]:
-    """Run a conversation and yield its answers, once all records have been dispatched.
+    """Run a session and yield its answers, once all records have been dispatched.
 
     ``reads``: wait for this many reads, to include events that the clock produces.
     """
@@ -129,11 +129,11 @@ def conversing(
         hello({"events.dispatcher.type": "async-queued", **settings}),
         *(one if isinstance(one, bytes) else {**one, "seq": number} for number, one in enumerate(records, 1)),
     )
-    conversation = Conversation(
+    session = DriverSession(
         lines, Answers(lambda line: said.append(json.loads(line))), lambda: False, own={"own": lambda: reporter}
     )
-    assert conversation.begin()
-    running = threading.Thread(target=conversation.run)
+    assert session.begin()
+    running = threading.Thread(target=session.run)
     running.start()
     try:
         eventually(lambda: lines.reads >= reads)
@@ -206,19 +206,19 @@ def test_commits_reported_by_the_clock_are_acknowledged_with_their_records() -> 
 
 def test_a_record_is_held_before_it_can_be_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reporter may settle all dispatched events first; record 4 must still count as held back."""
-    dispatch, conversations = AsyncQueuedDispatcher.dispatch, list[Conversation]()
-    begin = Conversation.begin
+    dispatch, conversations = AsyncQueuedDispatcher.dispatch, list[DriverSession]()
+    begin = DriverSession.begin
 
-    def noted(conversation: Conversation) -> bool:
-        conversations.append(conversation)
-        return begin(conversation)
+    def noted(session: DriverSession) -> bool:
+        conversations.append(session)
+        return begin(session)
 
     def dispatched(of: AsyncQueuedDispatcher, entries: Sequence[Entry], through: int) -> None:
         dispatch(of, entries, through)
         assert of.drain(time.monotonic() + 20) == ["own"]
         conversations[0]._acknowledge()
 
-    monkeypatch.setattr(Conversation, "begin", noted)
+    monkeypatch.setattr(DriverSession, "begin", noted)
     monkeypatch.setattr(AsyncQueuedDispatcher, "dispatch", dispatched)
     settings = {"events.batch-commit.min-interval": "36500d"}
     batches = (query_progress(number) for number in range(2))
@@ -276,9 +276,9 @@ def test_a_closed_pipe_is_logged_if_events_are_missing(is_over: bool, caplog: py
     takes, end = Takes(), [{**application_end(), "seq": 2}] if is_over else []
     lines = Lines(hello({}), {**application_start(), "seq": 1}, *end)
     lines.closed = True
-    conversation = Conversation(lines, Answers(lambda line: None), lambda: False, own={"own": lambda: takes})
-    assert conversation.begin()
-    conversation.run()
+    session = DriverSession(lines, Answers(lambda line: None), lambda: False, own={"own": lambda: takes})
+    assert session.begin()
+    session.run()
     assert ("its further events are not reported" in caplog.text) is not is_over
     assert "LOST" not in [event.attributes.get("status.new") for event in takes.events]
 
@@ -287,11 +287,11 @@ def test_a_closed_pipe_is_logged_if_events_are_missing(is_over: bool, caplog: py
 def test_numbers_continue_from_the_highest_known_one(said: int, known: int, first: int) -> None:
     """The higher one of the previous stream's number and the dead sidecar's number applies."""
     lines = Lines(hello({"events.reporter.m.type": "memory"}, sequence=said))
-    conversation = Conversation(lines, Answers(lambda line: None), lambda: False, first_sequence=known)
-    assert conversation.begin()
-    assert conversation.next_sequence == first
+    session = DriverSession(lines, Answers(lambda line: None), lambda: False, first_sequence=known)
+    assert session.begin()
+    assert session.next_sequence == first
     lines.over.set()
-    conversation.run()
+    session.run()
 
 
 LARGE = "x" * 2_000_000

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from spark_events.errors import StreamStoppedError, WaitTimeoutError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
-from spark_events.session.choice import Choice
+from spark_events.session.event_matcher import EventMatcher
 
-__all__ = ["Journal"]
+__all__ = ["EventHistory"]
 
 #: So many of those that did arrive are named by a wait that was in vain.
 _NAMED = 5
@@ -27,7 +27,7 @@ class _Waiter:
         self.unseen = deque(events)
         self.notify = notify
 
-    def find(self, choice: Choice, last: int) -> Event | None:
+    def find(self, choice: EventMatcher, last: int) -> Event | None:
         """The first that is wanted, of those that have a higher number than ``last``."""
         while self.unseen:
             event = self.unseen.popleft()
@@ -36,7 +36,7 @@ class _Waiter:
         return None
 
 
-class Journal(Reporter):
+class EventHistory(Reporter):
     """Keeps events and tells those who wait of new ones. Safe to use from every thread.
 
     Args:
@@ -70,7 +70,7 @@ class Journal(Reporter):
             for waiter in self._waiting:
                 waiter.notify()
 
-    def wait_for(self, choice: Choice, after: Event | None, timeout: float) -> Event:
+    def wait_for(self, choice: EventMatcher, after: Event | None, timeout: float) -> Event:
         """The first event of a choice, of those that are kept or still come.
 
         Args:
@@ -91,7 +91,7 @@ class Journal(Reporter):
                 changed.clear()
         return found
 
-    async def wait_for_async(self, choice: Choice, after: Event | None, timeout: float) -> Event:
+    async def wait_for_async(self, choice: EventMatcher, after: Event | None, timeout: float) -> Event:
         """The same, for a coroutine; its loop goes on meanwhile."""
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
@@ -116,7 +116,7 @@ class Journal(Reporter):
             with self._lock:
                 self._waiting.discard(waiter)
 
-    def _look(self, waiter: _Waiter, choice: Choice, after: Event | None) -> Event | None:
+    def _look(self, waiter: _Waiter, choice: EventMatcher, after: Event | None) -> Event | None:
         # Before it is looked: what comes behind this moment notifies.
         is_over = self._is_over
         found = waiter.find(choice, -1 if after is None else after.sequence)
@@ -124,7 +124,7 @@ class Journal(Reporter):
             raise StreamStoppedError(f"the events have ended, and {choice} has not come; {self._arrived()}")
         return found
 
-    def _in_vain(self, choice: Choice, timeout: float) -> WaitTimeoutError:
+    def _in_vain(self, choice: EventMatcher, timeout: float) -> WaitTimeoutError:
         return WaitTimeoutError(f"{choice} has not come within {timeout:g} s; {self._arrived()}")
 
     def _arrived(self) -> str:

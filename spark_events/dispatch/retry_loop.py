@@ -10,14 +10,14 @@ from collections.abc import Callable
 
 import tenacity
 
-from spark_events.dispatch.bell import Bell
 from spark_events.dispatch.breaker import Breaker, BreakerState
 from spark_events.dispatch.calls import Call, Original, asked_pause, begin, end, made
 from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.notifier import WorkerNotifier
 from spark_events.errors import PermanentError
 from spark_events.reporters.reporter import Reporter
 
-__all__ = ["SHUTDOWN", "Attempts"]
+__all__ = ["SHUTDOWN", "RetryLoop"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,11 +27,11 @@ SHUTDOWN = "shutdown"
 _MAKING_SECONDS = 30.0
 #: So many attempts in a row without an answer: one alone may be a connection that was just lost.
 _DEAD_AFTER = 2
-#: Between two attempts of one that is to hurry, in seconds, at most.
+#: Between two attempts of one that is to begin_drain, in seconds, at most.
 _HURRIED_PAUSE = 1.0
 
 
-class Attempts:
+class RetryLoop:
     """Makes the attempts of one worker, one after the other; for its thread, where nothing else is said.
 
     Retries are tenacity's, with jitter, and entered only after a first failure. The three verdicts: a
@@ -60,7 +60,7 @@ class Attempts:
         name: str,
         config: DeliveryConfig,
         breaker: Breaker,
-        work: Bell,
+        work: WorkerNotifier,
         describe: Callable[[BaseException], str],
         on_failure: Callable[[], None],
     ) -> None:
@@ -78,7 +78,7 @@ class Attempts:
         self._original = Original()
         self._deadline = float("inf")
         self._slow = False
-        self._hurried = False
+        self._draining = False
         # Failed attempts in a row that the destination did not answer; an answer that asks for a pause is one.
         self._unanswered = 0
         self._asks_for_pause = False
@@ -106,22 +106,22 @@ class Attempts:
     def end_with_next_failure(self) -> None:
         """Allow one more failed attempt, which may be under way; for another thread."""
         self._failures_left = 1
-        self._work.ring()
+        self._work.notify()
 
     @property
-    def is_hurried(self) -> bool:
+    def is_draining(self) -> bool:
         """Return whether the end is near."""
-        return self._hurried
+        return self._draining
 
-    def hurry(self) -> None:
+    def begin_drain(self) -> None:
         """From whatever thread: pauses are cut short, for every moment until the end is for trying."""
-        self._hurried = True
-        self._work.ring()
+        self._draining = True
+        self._work.notify()
 
     def end_by(self, deadline: float) -> None:
         """From whatever thread: nothing is tried again once ``deadline`` (of ``time.monotonic``) has come."""
         self._deadline = deadline
-        self.hurry()
+        self.begin_drain()
 
     def abandon(self) -> None:
         """Stop waiting for this thread; for another thread."""
@@ -160,7 +160,7 @@ class Attempts:
             self.busy_since = None
             self.patience = self._config.timeout
 
-    async def persist(self, call: Call, verb: str, *, proves: bool) -> str | None:
+    async def call_with_retry(self, call: Call, verb: str, *, proves: bool) -> str | None:
         """Calls until it works; otherwise why it never did: ``rejected``, or ``shutdown``.
 
         That it works ends a failing spell of this very call; where it ``proves`` something, any.
@@ -205,7 +205,7 @@ class Attempts:
         """One attempt; a failure that may pass is noted before it is raised."""
         self._breaker.attempt()
         try:
-            await self.once(call)
+            await self.call_once(call)
         except PermanentError:
             raise
         except Exception as error:
@@ -232,7 +232,7 @@ class Attempts:
             reraise=True,
         )(again)
 
-    async def once(self, call: Call) -> None:
+    async def call_once(self, call: Call) -> None:
         """One attempt, whatever becomes of it."""
         self.busy_since = time.monotonic()
         self._slow = False
@@ -275,14 +275,14 @@ class Attempts:
         return self._wait(state) + self._random.uniform(0, self._jitter)
 
     async def _pause(self, seconds: float) -> None:
-        """A pause, cut short where it is to hurry."""
+        """A pause, cut short where it is to begin_drain."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            # Before it is looked whether to hurry: who says so afterwards is heard.
-            self._work.silence()
-            if self._hurried:
+            # Before it is looked whether to begin_drain: who says so afterwards is heard.
+            self._work.clear()
+            if self._draining:
                 break
             await self._work.wait(left)
-        if self._hurried and seconds > 0:
+        if self._draining and seconds > 0:
             left = self._deadline - time.monotonic()
             await asyncio.sleep(max(0.0, min(seconds, self._config.retry_initial, _HURRIED_PAUSE, left)))

@@ -10,19 +10,19 @@ import pytest
 from fakes import event
 
 from spark_events import StreamStoppedError, WaitTimeoutError
-from spark_events.session.choice import Choice
-from spark_events.session.journal import Journal
+from spark_events.session.event_history import EventHistory
+from spark_events.session.event_matcher import EventMatcher
 
-ANY = Choice.of(())
+ANY = EventMatcher.of(())
 
 
-def body(text: str) -> Choice:
-    return Choice.of((), where=lambda one: one.body == text)
+def body(text: str) -> EventMatcher:
+    return EventMatcher.of((), where=lambda one: one.body == text)
 
 
 def test_an_event_that_has_come_already_is_found() -> None:
     """The first of them, oldest first."""
-    journal = Journal(10)
+    journal = EventHistory(10)
     journal.report([event(1), event(2)])
     assert journal.wait_for(ANY, None, 0).body == "1"
     assert journal.wait_for(body("2"), None, 0).body == "2"
@@ -30,7 +30,7 @@ def test_an_event_that_has_come_already_is_found() -> None:
 
 def test_only_later_ones_where_that_is_asked_for() -> None:
     """By their sequence: what was told before does not count."""
-    journal = Journal(10)
+    journal = EventHistory(10)
     journal.report([msgspec.structs.replace(event(n), sequence=n + 1) for n in range(4)])
     second = journal.events[1]
     assert journal.wait_for(ANY, second, 0).body == "2"
@@ -40,7 +40,7 @@ def test_only_later_ones_where_that_is_asked_for() -> None:
 
 def test_only_the_newest_are_kept_but_none_is_missed_while_waiting() -> None:
     """Who waits sees all that comes, however little is kept."""
-    journal = Journal(2)
+    journal = EventHistory(2)
 
     async def waits() -> str:
         task = asyncio.ensure_future(journal.wait_for_async(body("3"), None, 20))
@@ -56,7 +56,7 @@ def test_only_the_newest_are_kept_but_none_is_missed_while_waiting() -> None:
 
 def test_everybody_who_waits_is_woken() -> None:
     """Threads and coroutines."""
-    journal = Journal(10)
+    journal = EventHistory(10)
     found: list[str] = []
     threads = [threading.Thread(target=lambda: found.append(journal.wait_for(ANY, None, 20).body)) for _ in range(3)]
     for thread in threads:
@@ -77,21 +77,21 @@ def test_everybody_who_waits_is_woken() -> None:
 
 def test_in_vain_it_says_what_came() -> None:
     """How many of each kind, and the last of them; or that nothing came."""
-    journal = Journal(10)
+    journal = EventHistory(10)
     with pytest.raises(WaitTimeoutError, match="any event has not come within 0 s; no event came at all"):
         journal.wait_for(ANY, None, 0)
     journal.report([event(n) for n in range(7)])
     with pytest.raises(
         WaitTimeoutError, match=r"X of ERROR or worse has not come within 0.01 s; what did come: 7 "
     ) as told:
-        asyncio.run(journal.wait_for_async(Choice.of(("X",), "*", "ERROR"), None, 0.01))
+        asyncio.run(journal.wait_for_async(EventMatcher.of(("X",), "*", "ERROR"), None, 0.01))
     assert str(told.value).count(event(1).name + ":") == 5
     assert isinstance(told.value, TimeoutError)
 
 
 def test_the_end_is_told_at_once() -> None:
     """Nobody waits for what never comes; what has come is still found."""
-    journal = Journal(10)
+    journal = EventHistory(10)
     caught: list[BaseException] = []
 
     def waits() -> None:
@@ -113,8 +113,8 @@ def test_the_end_is_told_at_once() -> None:
 
 def test_what_a_test_raises_is_the_waiter_s() -> None:
     """And nobody else's."""
-    journal = Journal(10)
+    journal = EventHistory(10)
     journal.report([event(1)])
     with pytest.raises(KeyError, match="nothing"):
-        journal.wait_for(Choice.of((), where=lambda one: one.attributes["nothing"]), None, 0)
+        journal.wait_for(EventMatcher.of((), where=lambda one: one.attributes["nothing"]), None, 0)
     assert not journal._waiting

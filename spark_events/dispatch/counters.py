@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-__all__ = ["Books", "account", "statistics", "with_those_before"]
+__all__ = ["DeliveryCounters", "account", "statistics", "with_those_before"]
 
 
 _DROPPED = "dropped."
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Books:
+class DeliveryCounters:
     """A moment's account of one reporter.
 
     ``accepted = delivered + sum(dropped) + spooled + held`` at every moment; a test holds that law.
@@ -55,7 +55,7 @@ class Books:
         return sum(self.dropped.values())
 
 
-def account(books: Mapping[str, Books]) -> dict[str, dict[str, int]]:
+def account(books: Mapping[str, DeliveryCounters]) -> dict[str, dict[str, int]]:
     """The books as the final report has them: plain numbers, by reporter."""
     return {
         name: {
@@ -95,7 +95,7 @@ def with_those_before(
     return total
 
 
-def statistics(one: Books) -> dict[str, int | float | str]:
+def statistics(one: DeliveryCounters) -> dict[str, int | float | str]:
     """The books as the driver's metrics have them."""
     return {
         "accepted": one.accepted,
@@ -113,5 +113,5 @@ def statistics(one: Books) -> dict[str, int | float | str]:
     }
 
 
-def _by_reason(one: Books) -> dict[str, int]:
+def _by_reason(one: DeliveryCounters) -> dict[str, int]:
     return {f"{_DROPPED}{reason}": count for reason, count in one.dropped.items()}

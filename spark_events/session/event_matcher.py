@@ -9,11 +9,11 @@ from spark_events.dispatch.selection import Filter, SelectionConfig
 from spark_events.errors import InvalidChoiceError
 from spark_events.event import Event, Severity
 
-__all__ = ["Choice"]
+__all__ = ["EventMatcher"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Choice:
+class EventMatcher:
     """Events of certain names and scopes (with ``*``), as severe as a severity at least, for which a test holds."""
 
     names: tuple[str, ...]
@@ -28,7 +28,7 @@ class Choice:
         class_scope: object = "*",
         min_severity: object = Severity.TRACE,
         where: Callable[[Event], object] | None = None,
-    ) -> Choice:
+    ) -> EventMatcher:
         """Checks what a caller gave.
 
         Raises:

@@ -14,12 +14,12 @@ from typing import Any
 from spark_events.bridge.client import ClientBridge
 from spark_events.bridge.driver import DriverBridge
 from spark_events.config import Setting, Settings
-from spark_events.conversation import Conversation
+from spark_events.driver_session import DriverSession
 from spark_events.errors import ConfigError, SessionError
 from spark_events.pipeline import read
 from spark_events.session import exit_hooks
-from spark_events.session.configuring import own_settings
-from spark_events.session.journal import Journal
+from spark_events.session.configure import own_settings
+from spark_events.session.event_history import EventHistory
 from spark_events.session.reporters import Given, Reporters, given
 from spark_events.session.shim import driver_of, is_connect, session_of
 from spark_events.session.stream import EventStream, Subscription
@@ -74,7 +74,7 @@ def start(
     session = session_of(spark)
     found = given(() if reporters is None else reporters)
     values = _settings(found, dispatcher, settings)
-    journal = Journal(_size(history))
+    journal = EventHistory(_size(history))
     own = {**found.own, _JOURNAL: lambda: journal}
     # Before anything is stopped or started.
     plans = read(Settings(Setting(key, value, _ORIGIN) for key, value in values.items()), own)
@@ -84,7 +84,7 @@ def start(
         before = _make_room(application, _replaces() if replace is None else replace)
         bridge = _open(session, values, patience)
         try:
-            conversation = Conversation(
+            session = DriverSession(
                 bridge.records,
                 bridge.answers,
                 bridge.is_driver_gone,
@@ -94,14 +94,14 @@ def start(
                 # Mistakes in arguments are the caller's to see; those of a configuration disable one reporter.
                 strict=reporters is not None,
             )
-            if not conversation.begin():
+            if not session.begin():
                 failure = getattr(bridge.records, "failure", None)
                 raise SessionError("the driver ended, or could not be asked, before its events began") from failure
             bridge.listen()
         except BaseException:
             bridge.give_up()
             raise
-        stream = EventStream(conversation, bridge, journal, patience, _caller(), _replaces(), _forget)
+        stream = EventStream(session, bridge, journal, patience, _caller(), _replaces(), _forget)
         _running[application] = stream
         stream.begin()
     for subscription in before:

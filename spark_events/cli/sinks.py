@@ -15,7 +15,7 @@ from spark_events.errors import SparkEventsError
 from spark_events.event import Event
 from spark_events.pipeline import Pipeline
 
-__all__ = ["JsonLines", "Outlet", "Reporters"]
+__all__ = ["JsonLines", "Reporters", "Sink"]
 
 #: Events in flight at once; fewer than a mailbox holds, so no mailbox sheds an event.
 _SLICE = 512
@@ -23,7 +23,7 @@ _BUFFER = 256
 _LOOK_SECONDS = 0.5
 
 
-class Outlet(Protocol):
+class Sink(Protocol):
     """Destination of events that blocks while it has no room."""
 
     def take(self, events: Sequence[Event]) -> None:
@@ -90,7 +90,7 @@ class Reporters:
         with contextlib.suppress(SparkEventsError):
             self._hand(self._waiting)
         self._pipeline.dispatcher.stop(time.monotonic() + self._pipeline.config.shutdown_timeout)
-        return sum(books.lost for books in self._pipeline.dispatcher.books().values())
+        return sum(books.lost for books in self._pipeline.dispatcher.counters().values())
 
     def _hand(self, events: Sequence[Event]) -> None:
         dispatcher = self._pipeline.dispatcher
@@ -108,4 +108,4 @@ class Reporters:
                 raise SparkEventsError(f"replay aborted: no delivery for {patience:.0f} s by reporter {stuck}")
 
     def _held(self) -> dict[str, int]:
-        return {name: books.held for name, books in self._pipeline.dispatcher.books().items() if books.held}
+        return {name: books.held for name, books in self._pipeline.dispatcher.counters().items() if books.held}

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from fakes import event
 
-from spark_events.cli import growing as module
-from spark_events.cli.growing import growing
+from spark_events.cli import follow as module
+from spark_events.cli.follow import follow
 from spark_events.event import decode_event, encode_lines
 
 
@@ -59,7 +59,7 @@ def seen(lines: Iterator[bytes | None], looks: int = 2) -> list[int]:
 
 def test_rotation_continues_at_the_beginning_of_the_new_file(path: Path) -> None:
     """Lines written before the rotation are read first; each event is read once."""
-    lines = growing(path)
+    lines = follow(path)
     assert seen(lines) == [0]
     add(path, 1, 2)
     put_aside(path, 1)
@@ -71,7 +71,7 @@ def test_rotation_continues_at_the_beginning_of_the_new_file(path: Path) -> None
 
 def test_missing_file_is_awaited(path: Path) -> None:
     """While no file has the path, the renamed file is still followed."""
-    lines = growing(path)
+    lines = follow(path)
     assert seen(lines) == [0]
     aside = path.with_name("events.jsonl.1")
     path.rename(aside)
@@ -86,7 +86,7 @@ def test_recreated_file_is_read_as_a_new_file(path: Path) -> None:
     """Older archived files are not read again."""
     put_aside(path, 1)
     add(path, 1)
-    lines = growing(path)
+    lines = follow(path)
     assert seen(lines) == [1]
     path.unlink()
     assert seen(lines) == []
@@ -97,7 +97,7 @@ def test_recreated_file_is_read_as_a_new_file(path: Path) -> None:
 @pytest.mark.parametrize("compress", [(), (1,), (2,), (1, 2, 3)])
 def test_files_rotated_between_two_polls_are_read(path: Path, compress: tuple[int, ...]) -> None:
     """Between two polls, the file may be rotated several times and its archives compressed."""
-    lines = growing(path)
+    lines = follow(path)
     assert seen(lines) == [0]
     for number in (1, 2, 3):
         aside = put_aside(path, number)
@@ -113,7 +113,7 @@ def test_files_rotated_between_two_polls_are_read(path: Path, compress: tuple[in
 def test_unfinished_line_is_held_back(path: Path) -> None:
     """A line without an end is yielded once it ends, or once its file has been rotated away."""
     line = encode_lines([event(1)])
-    lines = growing(path)
+    lines = follow(path)
     with path.open("ab", buffering=0) as file:
         file.write(line[:40])
         assert seen(lines) == [0]
@@ -129,7 +129,7 @@ def test_unfinished_line_is_held_back(path: Path) -> None:
 def test_truncated_file_is_read_from_its_beginning(path: Path, events: tuple[int, ...]) -> None:
     """copytruncate empties the file; it may have grown beyond the old size by the next poll."""
     add(path, 1)
-    lines = growing(path)
+    lines = follow(path)
     assert seen(lines) == [0, 1]
     os.truncate(path, 0)
     add(path, *events)
@@ -138,7 +138,7 @@ def test_truncated_file_is_read_from_its_beginning(path: Path, events: tuple[int
 
 def test_truncated_line_repeats_no_event(path: Path) -> None:
     """A reporter truncates a write that did not fit on the disk."""
-    lines = growing(path)
+    lines = follow(path)
     size = path.stat().st_size
     with path.open("ab") as file:
         file.write(encode_lines([event(1)])[:100])

@@ -1,4 +1,4 @@
-"""One conversation with one driver: records come in, their events are dispatched, and what became of them is answered.
+"""One session with one driver: records come in, their events are dispatched, and what became of them is answered.
 
 It starts, in this order: the reporters (so that nothing is translated that cannot be taken), the reading
 of records. It ends in the other order: no record is read any more, the reporters deliver what they hold,
@@ -28,19 +28,19 @@ from spark_events.bridge.records import (
     Unknown,
 )
 from spark_events.config import Setting, Settings
-from spark_events.dispatch.books import account, with_those_before
 from spark_events.dispatch.breaker import BreakerState
+from spark_events.dispatch.counters import account, with_those_before
 from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.entries import PLACE_BYTES, Entry, places_for
-from spark_events.dispatch.observation import Observation
 from spark_events.dispatch.process.log_lines import LogLines
+from spark_events.dispatch.telemetry import DispatcherTelemetry
 from spark_events.errors import ProtocolError
 from spark_events.pipeline import Pipeline, build
 from spark_events.reporters.reporter import Reporter
 from spark_events.translate.dispatch_reports import final_report, reporter_status
 from spark_events.translate.translator import Translator
 
-__all__ = ["Conversation", "Source"]
+__all__ = ["DriverSession", "RecordSource"]
 
 #: So many events are dispatched at once: less than a mailbox holds, so that a burst can be taken as it comes.
 _SLICE = 128
@@ -60,7 +60,7 @@ _SPECIAL = frozenset({ApplicationEnd, Goodbye, Restored, JvmShutdown, Unknown})
 _LOG = logging.getLogger(__name__)
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """Where records come from, as lines."""
 
     @property
@@ -74,7 +74,7 @@ class Source(Protocol):
         """Lets :meth:`read` return soon, from whatever thread."""
 
 
-class Conversation:
+class DriverSession:
     """From the driver's first line to its goodbye.
 
     Args:
@@ -94,7 +94,7 @@ class Conversation:
 
     def __init__(
         self,
-        source: Source,
+        source: RecordSource,
         answers: Answers,
         is_driver_gone: Callable[[], bool],
         *,
@@ -130,7 +130,7 @@ class Conversation:
         self._unknown: Counter[str] = Counter()
         self._acknowledgements = Acknowledgements(answers, 1, 1)
         self._most_places = 1
-        self._observation = Observation(source.wake, lambda numbers: answers.send("stats", reporters=numbers))
+        self._telemetry = DispatcherTelemetry(source.wake, lambda numbers: answers.send("stats", reporters=numbers))
 
     def begin(self) -> bool:
         """Reads the first line, and starts what it asks for; False when there was none.
@@ -211,7 +211,7 @@ class Conversation:
         self._pipeline.dispatcher.detach(delivery)
 
     def _hooks(self) -> Hooks:
-        return Hooks(self._acknowledge, self._observation.breaker_changed)
+        return Hooks(self._acknowledge, self._telemetry.breaker_changed)
 
     def _patience(self) -> float | None:
         """How long the pipe may be silent before time itself makes an event."""
@@ -320,7 +320,7 @@ class Conversation:
         # One that is late is not waited for any longer: nobody else would say so.
         self._acknowledge()
         self._tell_read()
-        self._observation.numbers(self._pipeline.dispatcher.books)
+        self._telemetry.numbers(self._pipeline.dispatcher.counters)
 
     def _tell_read(self) -> None:
         """Shows the driver that this process still reads, though a reporter may be away and nothing is acknowledged."""
@@ -337,17 +337,17 @@ class Conversation:
         deadline = time.monotonic() + patience
         dispatcher = self._pipeline.dispatcher
         # Those that can be delivered are; the report on that is the last thing the others are given.
-        dispatcher.hurry()
+        dispatcher.begin_drain()
         settled = dispatcher.drain(deadline - patience * _REPORT_SHARE)
         if self._tell_of_breakers():
             # Whoever had nothing left is not to be told of as if it had not taken this in time.
             dispatcher.drain(deadline - patience * _REPORT_SHARE / 2, settled)
-        books = with_those_before(account(dispatcher.books()), self._before)
+        books = with_those_before(account(dispatcher.counters()), self._before)
         report = final_report(books, self._doubtful(), time.time_ns() // 1_000_000)
         dispatcher.dispatch([Entry(self._last_record, self._translator.emit(report))], self._last_record)
         dispatcher.stop(deadline)
         self._acknowledge()
-        self._observation.numbers(dispatcher.books, at_once=True)
+        self._telemetry.numbers(dispatcher.counters, at_once=True)
 
     def _doubtful(self) -> dict[str, int]:
         return {
@@ -369,7 +369,7 @@ class Conversation:
                 name,
                 why,
             )
-            self._observation.disabled(name, why)
+            self._telemetry.disabled(name, why)
         for problem in self._pipeline.remarks:
             _LOG.warning("a reporter that is not active has a mistake in its settings: %s", problem)
 
@@ -378,14 +378,14 @@ class Conversation:
         for name in self.reporters:
             state = _STATES[self._before.get(name, {}).get("breaker", 0)]
             if state is not BreakerState.CLOSED:
-                self._observation.breaker_changed(name, state, BreakerState.CLOSED, "the sidecar was started anew")
+                self._telemetry.breaker_changed(name, state, BreakerState.CLOSED, "the sidecar was started anew")
 
     def _tell_of_breakers(self) -> bool:
         """Whether there was something to tell."""
         if not self._translator.knows_application and self._goodbye is None and not self._source.closed:
             # An event without its application says little: the first records are about to come.
             return False
-        changes = self._observation.take_changes()
+        changes = self._telemetry.take_changes()
         for change in changes:
             self._dispatch([Entry(self._last_record, self._translator.emit(reporter_status(*change)))])
         return bool(changes)

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from spark_events.dispatch.books import Books, statistics
 from spark_events.dispatch.breaker import BreakerState
+from spark_events.dispatch.counters import DeliveryCounters, statistics
 
-__all__ = ["Observation", "ReporterChange"]
+__all__ = ["DispatcherTelemetry", "ReporterChange"]
 
 #: As often as anybody looks: what was counted since then is forgotten with a process that is killed.
 _STATS_SECONDS = 0.25
@@ -30,7 +30,7 @@ class ReporterChange(NamedTuple):
     at: int
 
 
-class Observation:
+class DispatcherTelemetry:
     """Collects, from whatever thread, what the main one makes events of, and passes numbers on.
 
     Args:
@@ -62,14 +62,14 @@ class Observation:
         """What has changed since the last call."""
         return [self._changes.popleft() for _ in range(len(self._changes))]
 
-    def numbers(self, books: Callable[[], dict[str, Books]], *, at_once: bool = False) -> None:
+    def numbers(self, counters: Callable[[], dict[str, DeliveryCounters]], *, at_once: bool = False) -> None:
         """Passes the numbers on, four times a second while they change."""
         # Looked at and passed on in one: else what was counted before would come behind the last.
         with self._sending:
             now = time.monotonic()
             if at_once or now - self._last_sent >= _STATS_SECONDS:
                 self._last_sent = now
-                current = {name: statistics(one) for name, one in books().items()}
+                current = {name: statistics(one) for name, one in counters().items()}
                 if current != self._last:
                     self._last = current
                     self._send(current)

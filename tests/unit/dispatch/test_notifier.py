@@ -1,4 +1,4 @@
-"""The bell: rung from any thread, heard by one, and never missed."""
+"""The notifier: rung from any thread, heard by one, and never missed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_events.dispatch.bell import Bell
+from spark_events.dispatch.notifier import WorkerNotifier
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @pytest.fixture(params=[False, True], ids=["lock", "loop"])
-def bell(request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop) -> Bell:
-    made = Bell(loop)
+def notifier(request: pytest.FixtureRequest, loop: asyncio.AbstractEventLoop) -> WorkerNotifier:
+    made = WorkerNotifier(loop)
     if request.param:
         made.wait_in_loop()
     return made
@@ -41,45 +41,45 @@ def in_time(loop: asyncio.AbstractEventLoop, hear: Callable[[], Coroutine[Any, A
     return bool(heard)
 
 
-def test_what_was_rung_before_is_heard(bell: Bell, loop: asyncio.AbstractEventLoop) -> None:
+def test_what_was_rung_before_is_heard(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
     """It does not matter who comes first; twice before it is heard is once."""
-    bell.ring()
-    bell.ring()
-    assert in_time(loop, bell.wait)
+    notifier.notify()
+    notifier.notify()
+    assert in_time(loop, notifier.wait)
 
 
-def test_it_wakes_another_thread(bell: Bell, loop: asyncio.AbstractEventLoop) -> None:
+def test_it_wakes_another_thread(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
     """Again and again, each time once it has been silenced."""
     heard = threading.Semaphore(0)
 
     async def hear() -> None:
         for _ in range(3):
-            bell.silence()
+            notifier.clear()
             heard.release()
-            await bell.wait()
+            await notifier.wait()
 
-    def ring() -> None:
+    def notify() -> None:
         for _ in range(3):
             assert heard.acquire(timeout=20)
-            bell.ring()
+            notifier.notify()
 
-    ringing = threading.Thread(target=ring)
+    ringing = threading.Thread(target=notify)
     ringing.start()
     assert in_time(loop, hear)
     ringing.join(20)
 
 
-def test_silence_forgets_and_patience_ends(bell: Bell, loop: asyncio.AbstractEventLoop) -> None:
+def test_silence_forgets_and_patience_ends(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
     """A ring that was silenced wakes nobody: the wait ends with its time."""
     times: list[float] = []
 
     async def wait() -> None:
-        bell.ring()
+        notifier.notify()
         # A ring for the loop is heard in its next round.
         await asyncio.sleep(0)
-        bell.silence()
+        notifier.clear()
         before = loop.time()
-        await bell.wait(0.05)
+        await notifier.wait(0.05)
         times.append(loop.time() - before)
 
     assert in_time(loop, wait)
@@ -88,22 +88,22 @@ def test_silence_forgets_and_patience_ends(bell: Bell, loop: asyncio.AbstractEve
 
 def test_the_loop_goes_on_where_something_lives_in_it(loop: asyncio.AbstractEventLoop) -> None:
     """What waits in the loop lets others have their turn, and can be woken by one of them."""
-    bell = Bell(loop)
-    bell.wait_in_loop()
+    notifier = WorkerNotifier(loop)
+    notifier.wait_in_loop()
 
     async def hear() -> None:
         other = loop.create_task(asyncio.sleep(0))
-        other.add_done_callback(lambda _: bell.ring())
-        await bell.wait()
+        other.add_done_callback(lambda _: notifier.notify())
+        await notifier.wait()
         assert other.done()
 
     assert in_time(loop, hear)
 
 
-def test_a_loop_that_is_over_is_no_error(bell: Bell, loop: asyncio.AbstractEventLoop) -> None:
+def test_a_loop_that_is_over_is_no_error(notifier: WorkerNotifier, loop: asyncio.AbstractEventLoop) -> None:
     """Who rings does not know whether anybody is left to hear it."""
-    bell.wait_in_loop()
+    notifier.wait_in_loop()
     loop.close()
-    bell.ring()
-    bell.ring()
+    notifier.notify()
+    notifier.notify()
     assert loop.is_closed()

@@ -1,4 +1,4 @@
-"""Follow a growing file through rotation and truncation, as ``tail -F`` does."""
+"""Follow a follow file through rotation and truncation, as ``tail -F`` does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 from spark_events.errors import SparkEventsError
 from spark_events.reporters.file.rotation import Archive
 
-__all__ = ["GZIP", "growing"]
+__all__ = ["GZIP", "follow"]
 
 #: First bytes of a gzip file.
 GZIP = b"\x1f\x8b"
@@ -26,7 +26,7 @@ _PIECE = 1 << 18
 _HEAD = 4096
 
 
-def growing(path: Path) -> Iterator[bytes | None]:
+def follow(path: Path) -> Iterator[bytes | None]:
     """Yield complete lines without line ends, forever; None each time all present lines have been yielded.
 
     An unfinished line is held back until its end is written. A missing file is polled for until it exists again.

@@ -1,0 +1,124 @@
+"""Queues of a mailbox: first in, first out, or one queue for each priority.
+
+While there is room, priorities do not matter, and a :class:`FifoQueue` moves whole batches. A mailbox that is full
+continues with a :class:`PriorityQueue`, which finds the event to shed at once, however many wait.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from spark_events.dispatch.entries import Entries, Entry, worth_of
+
+__all__ = ["FifoQueue", "PriorityQueue"]
+
+
+class FifoQueue:
+    """First in, first out."""
+
+    def __init__(self) -> None:
+        self._entries: deque[Entry] = deque()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def extend(self, entries: Entries) -> None:
+        """Append entries."""
+        self._entries.extend(entries)
+
+    def take(self, count: int) -> list[Entry]:
+        """Remove and return the ``count`` oldest entries; the caller knows that there are so many."""
+        return _popped(self._entries, count)
+
+    def put_back(self, entries: Sequence[Entry]) -> None:
+        """Insert entries before all others."""
+        self._entries.extendleft(reversed(entries))
+
+    def heads(self) -> list[Entry]:
+        """Return entries among which is the oldest."""
+        return [self._entries[0]] if self._entries else []
+
+    def by_priority(self) -> PriorityQueue:
+        """Return a queue of the same entries from which entries can be shed."""
+        return PriorityQueue(self._entries)
+
+    def emptied(self) -> FifoQueue:
+        """Return the queue to continue with when no entry is left."""
+        return self
+
+
+class PriorityQueue:
+    """One queue for each priority; the oldest entry of all is at the head of one of them."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._queues: dict[int, deque[Entry]] = {}
+        self._count = 0
+        self.extend(Entries(entries))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def extend(self, entries: Entries) -> None:
+        """Append entries."""
+        # While a reporter hangs, every event of a flood passes here.
+        for priority, same in entries.by_worth.items():
+            self._queue(priority).extend(same)
+        self._count += len(entries)
+
+    def take(self, count: int) -> list[Entry]:
+        """Remove and return the ``count`` oldest entries; the caller knows that there are so many."""
+        self._count -= count
+        queues = [queue for queue in self._queues.values() if queue]
+        if len(queues) == 1:
+            return _popped(queues[0], count)
+        return [min([q for q in queues if q], key=lambda queue: queue[0].order).popleft() for _ in range(count)]
+
+    def put_back(self, entries: Sequence[Entry]) -> None:
+        """Insert entries before all others."""
+        for entry in reversed(entries):
+            self._queue(worth_of(entry.event)).appendleft(entry)
+        self._count += len(entries)
+
+    def heads(self) -> list[Entry]:
+        """Return entries among which is the oldest."""
+        return [queue[0] for queue in self._queues.values() if queue]
+
+    def by_priority(self) -> PriorityQueue:
+        """Return this queue."""
+        return self
+
+    def emptied(self) -> FifoQueue:
+        """Return the queue to continue with when no entry is left."""
+        return FifoQueue()
+
+    def shed(self, weight: int, has_large: bool) -> list[Entry]:
+        """Remove entries of the lowest priority, oldest first, until so much weight is free.
+
+        Args:
+            weight: how much.
+            has_large: whether an entry may weigh more than one; otherwise no entry is asked for its weight.
+        """
+        shed: list[Entry] = []
+        for priority in sorted(self._queues):
+            queue = self._queues[priority]
+            if has_large:
+                while weight > 0 and queue:
+                    shed.append(queue.popleft())
+                    weight -= shed[-1].places
+            else:
+                shed += (some := _popped(queue, min(weight, len(queue))))
+                weight -= len(some)
+        self._count -= len(shed)
+        return shed
+
+    def _queue(self, priority: int) -> deque[Entry]:
+        queue = self._queues.get(priority)
+        if queue is None:
+            queue = self._queues[priority] = deque()
+        return queue
+
+
+def _popped(queue: deque[Entry], count: int) -> list[Entry]:
+    popleft = queue.popleft
+    return [popleft() for _ in range(count)]
