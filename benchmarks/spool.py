@@ -19,7 +19,7 @@ from typing import NamedTuple
 from spark_events import Event, EventBuilder
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery
-from spark_events.dispatch.entries import Entries, Entry, worth_of
+from spark_events.dispatch.entries import Entries, Entry, priority_of
 from spark_events.dispatch.spool.database import SpoolDatabase
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.spool.writer import SpoolConfig, SpoolWriter
@@ -72,7 +72,7 @@ def _entries() -> list[Entry]:
 
 def _plain(folder: Path, entries: list[Entry]) -> tuple[_Took, _Took]:
     """Return the time to write all rows, and to write, read and delete them."""
-    rows = [(e.record, e.event.event_id, worth_of(e.event), 0.0, encode_event(e.event)) for e in entries]
+    rows = [(e.record, e.event.event_id, priority_of(e.event), 0.0, encode_event(e.event)) for e in entries]
     database = SpoolDatabase(folder / "plain.db", False, 1 << 30)
     db = database._db
     began = _Took.now()

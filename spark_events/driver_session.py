@@ -31,7 +31,7 @@ from spark_events.config import Setting, Settings
 from spark_events.dispatch.breaker import BreakerState
 from spark_events.dispatch.counters import account, with_those_before
 from spark_events.dispatch.delivery import Delivery, Hooks
-from spark_events.dispatch.entries import PLACE_BYTES, Entry, places_for
+from spark_events.dispatch.entries import WEIGHT_BYTES, Entry, weight_for
 from spark_events.dispatch.process.log_lines import LogLines
 from spark_events.dispatch.telemetry import DispatcherTelemetry
 from spark_events.errors import ProtocolError
@@ -44,9 +44,9 @@ __all__ = ["DriverSession", "RecordSource"]
 
 #: So many events are dispatched at once: less than a mailbox holds, so that a burst can be taken as it comes.
 _SLICE = 128
-#: However large its record, an event takes no more than so many places, and no more than half of a mailbox: what is
-#: worth more must find something to displace.
-_MOST_PLACES = 1024
+#: The most an event weighs, and never more than half of a mailbox: a later event of higher priority must find events
+#: to displace.
+_MAX_WEIGHT = 1024
 #: Of the time for the end, the part that is kept for the report on it.
 _REPORT_SHARE = 0.1
 #: Of the time the driver waits at its end, this much is kept for what comes behind the last answer.
@@ -129,7 +129,7 @@ class DriverSession:
         self._goodbye: Goodbye | None = None
         self._unknown: Counter[str] = Counter()
         self._acknowledgements = Acknowledgements(answers, 1, 1)
-        self._most_places = 1
+        self._max_weight = 1
         self._telemetry = DispatcherTelemetry(source.wake, lambda numbers: answers.send("stats", reporters=numbers))
 
     def begin(self) -> bool:
@@ -172,7 +172,7 @@ class DriverSession:
         first = max(hello.sequence, self._first_sequence)
         self._translator = Translator(self._pipeline.translation, first)
         self._acknowledgements = Acknowledgements(self._answers, first, self._pipeline.queue_size)
-        self._most_places = max(1, min(_MOST_PLACES, self._pipeline.queue_size // 2))
+        self._max_weight = max(1, min(_MAX_WEIGHT, self._pipeline.queue_size // 2))
         self._pipeline.dispatcher.start()
         self._note_disabled()
         self._tell_of_breakers_before()
@@ -248,10 +248,10 @@ class DriverSession:
                 record = special
             number = record.seq
             oldest = translator.held_record or number
-            places = 1 if len(line) < PLACE_BYTES else min(places_for(len(line)), self._most_places)
+            weight = 1 if len(line) < WEIGHT_BYTES else min(weight_for(len(line)), self._max_weight)
             try:
                 for event in translator.translate(record):
-                    entries.append(Entry(oldest if oldest < number else number, event, places))
+                    entries.append(Entry(oldest if oldest < number else number, event, weight))
             except Exception:
                 # A defect of ours must cost one record, not the events of the whole application.
                 self._defect(record)

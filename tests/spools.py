@@ -117,10 +117,10 @@ class Owner:
         # Which of two started first must be known.
         eventually(lambda: self.spool.files or self.spool.is_failing)
 
-    def put(self, *which: int, severity: Severity = Severity.INFO, places: int = 1, **attributes: Any) -> None:
+    def put(self, *which: int, severity: Severity = Severity.INFO, weight: int = 1, **attributes: Any) -> None:
         """Put events of these numbers, each from a record of its own."""
         made = [event(n, severity, **attributes) for n in which]
-        self.spool.put(Entries([Entry(self._record + n, one, places) for n, one in enumerate(made, 1)]))
+        self.spool.put(Entries([Entry(self._record + n, one, weight) for n, one in enumerate(made, 1)]))
         self._record += len(which)
 
     def write(self, *which: int, **about: Any) -> None:
@@ -130,12 +130,12 @@ class Owner:
             assert self.spool.wait_until_answered(PATIENCE)
 
     def deliver(self, count: int) -> list[int]:
-        """Take and settle so many events."""
+        """Take and ack so many events."""
         told: list[int] = []
         while len(told) < count:
             take = partial(self.spool.take, min(5, count - len(told)))
             told += numbers(eventually(take, what=f"{count} events, there were {told}"))
-            self.spool.settle()
+            self.spool.ack()
         return told
 
     def counts(self) -> Counts:

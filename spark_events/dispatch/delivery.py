@@ -137,16 +137,16 @@ class Delivery:
         self._is_pressing = True
         return True
 
-    def wait_for_room(self, places: int) -> None:
+    def wait_for_room(self, weight: int) -> None:
         """A moment's patience with a reporter that is quick, so that a burst is not shed for nothing.
 
         A reporter that is slow, or fails, is not waited for: that would make the others as slow. One that has been
         waited for in vain is not waited for again before it has shown that it is quick.
         """
         if self._store.is_durable:
-            self._store.wait_for_room(places, _QUICK_SECONDS)
+            self._store.wait_for_room(weight, _QUICK_SECONDS)
         elif self._quick and not self._worker.in_failure:
-            self._quick = self._store.wait_for_room(places, _QUICK_SECONDS)
+            self._quick = self._store.wait_for_room(weight, _QUICK_SECONDS)
 
     def may_get(self, scope: str | None, name: str | None, severity: Severity) -> bool:
         """Whether an event of that kind, as severe as it can be, would be for this reporter."""
@@ -233,7 +233,7 @@ class Delivery:
             self._hung = [*alive, worker]
             self.hung += worker.death is None
             self._failures += 1
-            self._store.put_back()
+            self._store.requeue()
             self._worker.wake()
         what, how = trouble
         _LOG.error(
@@ -366,17 +366,17 @@ class Delivery:
         """For the worker: whether nothing is left for it."""
         return worker is not self._worker or self._closed or self._store.is_exhausted()
 
-    def settle(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
+    def ack(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
         """For the worker: what was taken has come to its end."""
         with self._lock:
-            if worker is not self._worker or self._closed:
+            if worker is not self._worker or worker.is_abandoned or self._closed:
                 return
             self._latency = seconds
             self._quick = seconds < _QUICK_SECONDS
             if dropped == SHUTDOWN and self._store.is_durable:
-                self._store.put_back()
+                self._store.requeue()
             else:
-                self._store.settle(dropped, count)
+                self._store.ack(dropped, count)
             if dropped == SHUTDOWN:
                 self._drop_rest()
             else:

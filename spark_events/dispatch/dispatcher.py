@@ -196,7 +196,7 @@ class AsyncQueuedDispatcher:
     def dispatch(self, entries: Sequence[Entry], through: int) -> None:
         together = Entries(entries)
         for delivery in self._deliveries if together else ():
-            delivery.wait_for_room(together.places)
+            delivery.wait_for_room(together.weight)
         # Under the lock, so that progress() never sees records as dispatched whose events have not reached every
         # mailbox yet.
         with self._lock:

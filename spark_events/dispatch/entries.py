@@ -1,4 +1,4 @@
-"""Events on their way to the reporters, and what every mailbox on that way would otherwise find out anew."""
+"""Events on their way to the reporters, with what all mailboxes on that way need to know of them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ import msgspec
 
 from spark_events.event import Event
 
-__all__ = ["PLACE_BYTES", "Entries", "Entry", "places_for", "places_of", "worth_of"]
+__all__ = ["WEIGHT_BYTES", "Entries", "Entry", "priority_of", "weight_for", "weight_of"]
 
-#: What is held is bounded by its number and by its size at once: it takes a place, and another one for each of so many
-#: bytes. A thousand events that are large are not to take all the memory that there is.
-PLACE_BYTES = 32 * 1024
-#: The last to go, whatever their severity: how things stand, what failed, and what was lost.
+#: A mailbox is bounded by number and by size at once: an event weighs one, and one more for each so many bytes.
+WEIGHT_BYTES = 32 * 1024
+#: Shed last, whatever their severity: status, failures, and reports of loss.
 _LAST_TO_GO = frozenset({"JobStatusChangeEvent", "JobFailureEvent", "EventsDroppedEvent", "DispatcherReportEvent"})
 _LIFECYCLE = 100
-_PLACES = attrgetter("places")
+_WEIGHT = attrgetter("weight")
 _NEXT = count(1).__next__
 
 
@@ -30,14 +29,14 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         record: the number of the record that it came from; 0: from none.
         event: the event.
-        places: how many it takes of those that a mailbox has: more than one, if it is large.
+        weight: its share of a mailbox's capacity: more than one, if it is large.
         at: when it set out, in nanoseconds of ``time.monotonic_ns``.
         order: more than that of every entry before it.
     """
 
     record: int
     event: Event
-    places: int = 1
+    weight: int = 1
     at: int = msgspec.field(default_factory=time.monotonic_ns)
     order: int = msgspec.field(default_factory=_NEXT)
 
@@ -49,9 +48,9 @@ class Entries(tuple[Entry, ...]):
     """
 
     @cached_property
-    def places(self) -> int:
-        """How many they take, all together."""
-        return places_of(self)
+    def weight(self) -> int:
+        """Total weight."""
+        return weight_of(self)
 
     @cached_property
     def is_by_record(self) -> bool:
@@ -64,24 +63,24 @@ class Entries(tuple[Entry, ...]):
         return True
 
     @cached_property
-    def by_worth(self) -> Mapping[int, list[Entry]]:
-        """Those of each worth, in their order."""
+    def by_priority(self) -> Mapping[int, list[Entry]]:
+        """Entries of each priority, in their order."""
         ranks: dict[int, list[Entry]] = {}
         for entry in self:
-            ranks.setdefault(worth_of(entry.event), []).append(entry)
+            ranks.setdefault(priority_of(entry.event), []).append(entry)
         return ranks
 
 
-def worth_of(event: Event) -> int:
-    """What is worth least is shed first."""
+def priority_of(event: Event) -> int:
+    """Return the priority of an event: the lowest is shed first."""
     return event.severity.number + (_LIFECYCLE if event.name in _LAST_TO_GO else 0)
 
 
-def places_for(size: int) -> int:
-    """How many places something takes that has so many bytes, encoded."""
-    return 1 + size // PLACE_BYTES
+def weight_for(size: int) -> int:
+    """Return the weight of an event whose record has ``size`` bytes."""
+    return 1 + size // WEIGHT_BYTES
 
 
-def places_of(entries: Iterable[Entry]) -> int:
-    """How many places they take, all together."""
-    return sum(map(_PLACES, entries))
+def weight_of(entries: Iterable[Entry]) -> int:
+    """Return the total weight of entries."""
+    return sum(map(_WEIGHT, entries))

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 
-from spark_events.dispatch.entries import Entries, Entry, places_of
+from spark_events.dispatch.entries import Entries, Entry, weight_of
 from spark_events.dispatch.queues import FifoQueue, PriorityQueue
 from spark_events.dispatch.store import Counts, dropped_of
 from spark_events.event import Event
@@ -17,12 +17,11 @@ __all__ = ["Mailbox"]
 
 
 class Mailbox:
-    """First in, first out; a full one sheds what is worth least, the oldest of that first.
+    """First in, first out; a full one sheds the events of the lowest priority, oldest first.
 
     Args:
-        capacity: how many places it has, those of events that a delivery is working on included: an event takes one,
-            or more, if it is large.
-        lock: guards the account; another's, where this mailbox is a part of it.
+        capacity: the most weight it holds, events in flight included.
+        lock: guards the counters; shared with an owner that this mailbox is a part of.
     """
 
     def __init__(self, capacity: int, lock: threading.RLock | None = None) -> None:
@@ -31,8 +30,8 @@ class Mailbox:
         self._settled = threading.Condition(self._lock)
         self._waiting: FifoQueue | PriorityQueue = FifoQueue()
         self._in_flight: list[Entry] = []
-        # Taken by all of these.
-        self._places = 0
+        # Of all of these.
+        self._weight = 0
         self._last_record = 0
         # Entries whose record is older than that of an entry before them: what time makes of records that were
         # held back.
@@ -53,27 +52,27 @@ class Mailbox:
         """Depends on nothing."""
 
     def put(self, entries: Entries) -> bool:
-        """Takes entries in without ever waiting; whether there is something to take after there was nothing."""
+        """Append entries without waiting; return whether the mailbox was empty before."""
         if not entries:
             return False
         with self._lock:
             was_empty = not self._waiting
             self._accepted += len(entries)
             self._note_early(entries)
-            self._places += entries.places
-            if self._places > self._capacity:
+            self._weight += entries.weight
+            if self._weight > self._capacity:
                 self._squeeze(entries)
             else:
                 self._waiting.extend(entries)
             return was_empty and len(self._waiting) > 0
 
     def _squeeze(self, entries: Entries) -> None:
-        """Takes entries in for which room is missing."""
-        ranks = self._waiting = self._waiting.by_priority()
-        ranks.extend(entries)
+        """Append entries, and shed what exceeds the capacity."""
+        queue = self._waiting = self._waiting.by_priority()
+        queue.extend(entries)
         has_large = self._has_large
-        shed = ranks.shed(self._places - self._capacity, has_large)
-        self._places -= places_of(shed) if has_large else len(shed)
+        shed = queue.shed(self._weight - self._capacity, has_large)
+        self._weight -= weight_of(shed) if has_large else len(shed)
         self._dropped["mailbox-full"] += len(shed)
         if self._early:
             self._forget_early(shed)
@@ -95,25 +94,25 @@ class Mailbox:
         self._early = [entry for entry in self._early if id(entry) not in these]
 
     def take(self, most: int) -> list[Event]:
-        """The oldest events, of at most so many places, but one; they stay in the books until :meth:`settle`."""
+        """Return the oldest events, of at most so much weight but at least one; in flight until :meth:`ack`."""
         return [entry.event for entry in self.take_entries(most)]
 
     def take_entries(self, most: int) -> list[Entry]:
-        """The same, with the records that the events came from."""
+        """Return the same as entries."""
         with self._lock:
             has_large = self._has_large
             taken = self._waiting.take(min(most, len(self._waiting)))
             if has_large:
                 fitting = _fitting(taken, most)
-                self._waiting.put_back(taken[fitting:])
+                self._waiting.requeue(taken[fitting:])
                 taken = taken[:fitting]
             self._in_flight = taken
             if not self._waiting:
                 self._waiting = self._waiting.emptied()
             return self._in_flight
 
-    def settle(self, dropped: str | None = None, count: int | None = None) -> None:
-        """What was taken has come to its end: delivered, or dropped for a reason, all of it or ``count`` events."""
+    def ack(self, dropped: str | None = None, count: int | None = None) -> None:
+        """End what is in flight: delivered, or dropped for a reason, all of it or ``count`` events."""
         with self._lock:
             lost = dropped_of(len(self._in_flight), dropped, count)
             self._delivered += len(self._in_flight) - lost
@@ -121,20 +120,20 @@ class Mailbox:
                 self._dropped[dropped] += lost
             if self._early:
                 self._forget_early(self._in_flight)
-            self._places -= places_of(self._in_flight) if self._has_large else len(self._in_flight)
+            self._weight -= weight_of(self._in_flight) if self._has_large else len(self._in_flight)
             self._in_flight = []
             self._settled.notify_all()
 
-    def put_back(self) -> None:
-        """What was taken is to be taken again, by another: it goes back to its place."""
+    def requeue(self) -> None:
+        """Return what is in flight to the front of the queue."""
         with self._lock:
-            self._waiting.put_back(self._in_flight)
+            self._waiting.requeue(self._in_flight)
             self._in_flight = []
 
     @property
     def _has_large(self) -> bool:
         """Whether some of what it holds takes more than one place; most of the time nobody need add them up."""
-        return self._places > len(self._waiting) + len(self._in_flight)
+        return self._weight > len(self._waiting) + len(self._in_flight)
 
     @property
     def holds_any(self) -> bool:
@@ -153,7 +152,7 @@ class Mailbox:
             self._waiting = FifoQueue()
             self._early = []
             self._in_flight = []
-            self._places = 0
+            self._weight = 0
             self._settled.notify_all()
             return left
 
@@ -197,13 +196,13 @@ class Mailbox:
         with self._lock:
             return self._settled.wait_for(lambda: not self.holds_any, timeout)
 
-    def wait_for_room(self, places: int, timeout: float) -> bool:
-        """Waits, at most ``timeout`` seconds, until events of so many places would fit without shedding."""
+    def wait_for_room(self, weight: int, timeout: float) -> bool:
+        """Wait, at most ``timeout`` seconds, until so much weight fits without shedding."""
         with self._lock:
-            return self._fits(places) or self._settled.wait_for(lambda: self._fits(places), timeout)
+            return self._fits(weight) or self._settled.wait_for(lambda: self._fits(weight), timeout)
 
-    def _fits(self, places: int) -> bool:
-        return self._places + places <= self._capacity
+    def _fits(self, weight: int) -> bool:
+        return self._weight + weight <= self._capacity
 
     def close(self, deadline: float) -> None:
         """Drops what is left: there is no time for it any more."""
@@ -211,8 +210,8 @@ class Mailbox:
 
 
 def _fitting(entries: Sequence[Entry], most: int) -> int:
-    """How many of the first take at most so many places; one, if not even that does."""
-    for count, places in enumerate(accumulate(entry.places for entry in entries)):
-        if places > most:
+    """Return how many of the first weigh at most so much together; at least one."""
+    for count, weight in enumerate(accumulate(entry.weight for entry in entries)):
+        if weight > most:
             return max(1, count)
     return len(entries)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from spark_events.dispatch.entries import Entries, Entry, worth_of
+from spark_events.dispatch.entries import Entries, Entry, priority_of
 
 __all__ = ["FifoQueue", "PriorityQueue"]
 
@@ -31,7 +31,7 @@ class FifoQueue:
         """Remove and return the ``count`` oldest entries; the caller knows that there are so many."""
         return _popped(self._entries, count)
 
-    def put_back(self, entries: Sequence[Entry]) -> None:
+    def requeue(self, entries: Sequence[Entry]) -> None:
         """Insert entries before all others."""
         self._entries.extendleft(reversed(entries))
 
@@ -62,7 +62,7 @@ class PriorityQueue:
     def extend(self, entries: Entries) -> None:
         """Append entries."""
         # While a reporter hangs, every event of a flood passes here.
-        for priority, same in entries.by_worth.items():
+        for priority, same in entries.by_priority.items():
             self._queue(priority).extend(same)
         self._count += len(entries)
 
@@ -74,10 +74,10 @@ class PriorityQueue:
             return _popped(queues[0], count)
         return [min([q for q in queues if q], key=lambda queue: queue[0].order).popleft() for _ in range(count)]
 
-    def put_back(self, entries: Sequence[Entry]) -> None:
+    def requeue(self, entries: Sequence[Entry]) -> None:
         """Insert entries before all others."""
         for entry in reversed(entries):
-            self._queue(worth_of(entry.event)).appendleft(entry)
+            self._queue(priority_of(entry.event)).appendleft(entry)
         self._count += len(entries)
 
     def heads(self) -> list[Entry]:
@@ -105,7 +105,7 @@ class PriorityQueue:
             if has_large:
                 while weight > 0 and queue:
                     shed.append(queue.popleft())
-                    weight -= shed[-1].places
+                    weight -= shed[-1].weight
             else:
                 shed += (some := _popped(queue, min(weight, len(queue))))
                 weight -= len(some)

@@ -54,11 +54,11 @@ class Store(Protocol):
     def take(self, most: int) -> list[Event]:
         """The oldest events."""
 
-    def settle(self, dropped: str | None = None, count: int | None = None) -> None:
-        """What was taken has come to its end: delivered, or dropped for a reason, all of it or ``count`` events."""
+    def ack(self, dropped: str | None = None, count: int | None = None) -> None:
+        """End what is in flight: delivered, or dropped for a reason, all of it or ``count`` events."""
 
-    def put_back(self) -> None:
-        """What was taken is to be taken again."""
+    def requeue(self) -> None:
+        """Return what is in flight to the front."""
 
     def is_exhausted(self) -> bool:
         """Whether nothing is left to be taken, now or once it has been fetched."""
@@ -78,15 +78,15 @@ class Store(Protocol):
     def wait_until_empty(self, timeout: float) -> bool:
         """Waits, at most ``timeout`` seconds, until everything put in has been settled."""
 
-    def wait_for_room(self, places: int, timeout: float) -> bool:
-        """Waits, at most ``timeout`` seconds, until events of so many places would fit without shedding."""
+    def wait_for_room(self, weight: int, timeout: float) -> bool:
+        """Wait, at most ``timeout`` seconds, until so much weight fits without shedding."""
 
     def close(self, deadline: float) -> None:
         """Keeps what it can, by ``deadline`` (of ``time.monotonic``), and drops the rest as ``shutdown``."""
 
 
 def dropped_of(taken: int, dropped: str | None, count: int | None) -> int:
-    """How many of the events taken were dropped, of what :meth:`Store.settle` is told."""
+    """Return how many of the events in flight an :meth:`Store.ack` drops."""
     if dropped is None:
         return 0
     return taken if count is None else max(0, min(count, taken))

@@ -42,7 +42,7 @@ class EventSource(Protocol):
     def is_exhausted(self, worker: Worker) -> bool:
         """Whether nothing is left; otherwise the worker is woken when there is more to take."""
 
-    def settle(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
+    def ack(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
         """What was taken is delivered, or dropped for a reason, all of it or ``count`` events."""
 
     def note_failure(self, worker: Worker) -> None:
@@ -92,6 +92,11 @@ class Worker:
     def is_alive(self) -> bool:
         """Whether its thread is still there."""
         return self._thread.is_alive()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Return whether its results no longer count."""
+        return self._retry_loop.abandoned
 
     @property
     def in_failure(self) -> bool:
@@ -183,11 +188,9 @@ class Worker:
             began = time.monotonic()
             # One that can never be opened gives up at once, so that nobody waits for it.
             dropped = await self._report(reporter, events) if opened is None else opened
-            if retry_loop.abandoned:
-                break
             # Of one that cannot be opened, no event was delivered, whatever it says.
             rejected = retry_loop.rejected if opened is None else None
-            self._source.settle(self, dropped, time.monotonic() - began, rejected)
+            self._source.ack(self, dropped, time.monotonic() - began, rejected)
             if dropped == SHUTDOWN:
                 break
         if not retry_loop.abandoned:

@@ -21,11 +21,11 @@ class Held(NamedTuple):
     number: int
     severity: Severity
     record: int
-    places: int
+    weight: int
 
 
-def _places(all_of: Sequence[Held]) -> int:
-    return sum(held.places for held in all_of)
+def _weight(all_of: Sequence[Held]) -> int:
+    return sum(held.weight for held in all_of)
 
 
 class MailboxBooks(RuleBasedStateMachine):
@@ -50,13 +50,13 @@ class MailboxBooks(RuleBasedStateMachine):
     def put(self, events: list[tuple[Severity, int, int]]) -> None:
         """Records go up, but for some that were held back; some events are large."""
         entries = []
-        for severity, step, places in events:
+        for severity, step, weight in events:
             self.number += 1
             record = max(1, self.record + step)
             self.record = max(self.record, record)
-            entries.append(Entry(record, event(self.number, severity), places))
-            self.waiting.append(Held(self.number, severity, record, places))
-        while _places([*self.waiting, *self.in_flight]) > self.capacity and self.waiting:
+            entries.append(Entry(record, event(self.number, severity), weight))
+            self.waiting.append(Held(self.number, severity, record, weight))
+        while _weight([*self.waiting, *self.in_flight]) > self.capacity and self.waiting:
             # The oldest of the least severe; min() finds the first.
             self.waiting.remove(min(self.waiting, key=lambda held: held.severity.number))
             self.shed += 1
@@ -65,22 +65,22 @@ class MailboxBooks(RuleBasedStateMachine):
     @precondition(lambda self: not self.in_flight)
     @rule(most=st.integers(1, 4))
     def take(self, most: int) -> None:
-        """As many as there are places for, but one at least."""
-        count = max(n for n in range(len(self.waiting) + 1) if n <= 1 or _places(self.waiting[:n]) <= most)
+        """As many as there are weight for, but one at least."""
+        count = max(n for n in range(len(self.waiting) + 1) if n <= 1 or _weight(self.waiting[:n]) <= most)
         self.in_flight, self.waiting = self.waiting[:count], self.waiting[count:]
         assert numbers(self.box.take(most)) == [held.number for held in self.in_flight]
 
     @precondition(lambda self: self.in_flight)
     @rule()
-    def settle(self) -> None:
-        self.box.settle()
+    def ack(self) -> None:
+        self.box.ack()
         self.delivered += len(self.in_flight)
         self.in_flight = []
 
     @precondition(lambda self: self.in_flight)
     @rule()
-    def put_back(self) -> None:
-        self.box.put_back()
+    def requeue(self) -> None:
+        self.box.requeue()
         self.waiting, self.in_flight = self.in_flight + self.waiting, []
 
     @rule()
@@ -106,7 +106,7 @@ class MailboxBooks(RuleBasedStateMachine):
 
     @invariant()
     def what_fits_is_known(self) -> None:
-        free = self.capacity - _places([*self.in_flight, *self.waiting])
+        free = self.capacity - _weight([*self.in_flight, *self.waiting])
         assert free >= 0
         assert self.box.wait_for_room(free, 0)
         assert not self.box.wait_for_room(free + 1, 0)

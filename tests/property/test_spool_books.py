@@ -120,20 +120,20 @@ class SpoolMachine(RuleBasedStateMachine):
     @rule()
     def deliver(self) -> None:
         self.delivered += self.taken
-        self.spool.settle()
+        self.spool.ack()
         self.taken = []
 
     @precondition(lambda self: self.taken)
     @rule()
     def refuse(self) -> None:
         self.dropped.update(self.taken)
-        self.spool.settle("rejected")
+        self.spool.ack("rejected")
         self.taken = []
 
     @precondition(lambda self: self.taken)
     @rule()
     def requeue(self) -> None:
-        self.spool.put_back()
+        self.spool.requeue()
         self.taken = []
 
     # --- the disk ---------------------------------------------------------------------------------

@@ -205,7 +205,7 @@ def test_commits_reported_by_the_clock_are_acknowledged_with_their_records() -> 
 
 
 def test_a_record_is_held_before_it_can_be_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reporter may settle all dispatched events first; record 4 must still count as held back."""
+    """The reporter may ack all dispatched events first; record 4 must still count as held back."""
     dispatch, conversations = AsyncQueuedDispatcher.dispatch, list[DriverSession]()
     begin = DriverSession.begin
 

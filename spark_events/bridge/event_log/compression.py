@@ -71,7 +71,9 @@ def _gzip(file: BinaryIO, _: Complain) -> Iterator[bytes]:
         except EOFError:
             raise CutOffError("the file ends in the middle of a compressed block") from None
         except (zlib.error, gzip.BadGzipFile) as error:
-            raise DamagedLogError(f"the rest, from about byte {file.tell()}, cannot be decompressed ({error})") from None
+            raise DamagedLogError(
+                f"the rest, from about byte {file.tell()}, cannot be decompressed ({error})"
+            ) from None
         if not piece:
             return
         yield piece

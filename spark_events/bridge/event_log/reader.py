@@ -17,7 +17,7 @@ from spark_events.bridge.event_log.compression import CutOffError, DamagedLogErr
 from spark_events.bridge.event_log.files import EventLog
 from spark_events.bridge.event_log.lines import Lines
 from spark_events.bridge.event_log.records import LogRecord, LogRecords
-from spark_events.bridge.event_log.shapes import Kind
+from spark_events.bridge.event_log.shapes import EventKind
 from spark_events.bridge.event_log.sql import SQL_START
 from spark_events.bridge.records import QueryTerminated
 from spark_events.errors import MissingExtraError
@@ -190,7 +190,7 @@ class EventLogReader:
 
     def _unusual(self, line: bytes) -> Sequence[LogRecord]:
         """Handle a line whose kind is new, or is not at Spark's usual position in the line."""
-        name = msgspec.json.decode(line, type=Kind).name
+        name = msgspec.json.decode(line, type=EventKind).name
         handler = self._handlers.get(name.encode())
         if handler is not None:
             return handler(line)

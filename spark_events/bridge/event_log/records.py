@@ -13,7 +13,7 @@ from spark_events.bridge.event_log import shapes
 from spark_events.bridge.event_log.failures import LIMIT, JobFailures, cut
 from spark_events.bridge.event_log.sql import SQL_END, SQL_START, SqlLines
 from spark_events.bridge.event_log.tasks import Edge, Outcome, TaskCounts, TaskFailures
-from spark_events.bridge.progress import StreamingProgress, SourceProgress
+from spark_events.bridge.progress import SourceProgress, StreamingProgress
 from spark_events.bridge.records import (
     MOST_FAILURES,
     ApplicationEnd,

@@ -17,12 +17,12 @@ __all__ = [
     "EndedTask",
     "EndedTaskOfAnyVersion",
     "EnvironmentLine",
+    "EventKind",
     "ExceptionJson",
     "ExecutorRemovedLine",
     "FrameJson",
     "JobEndLine",
     "JobStartLine",
-    "Kind",
     "LogStartLine",
     "OriginProperties",
     "QueryIdleLine",
@@ -55,7 +55,7 @@ class _Streaming(msgspec.Struct, gc=False, rename="camel"):
     """Base of streaming and SQL events, which Jackson writes: field ``run_id`` is ``runId`` in the log."""
 
 
-class Kind(msgspec.Struct, gc=False):
+class EventKind(msgspec.Struct, gc=False):
     """The name of an event, at any position in the line."""
 
     name: str = msgspec.field(name="Event")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from spark_events.dispatch.entries import places_for
+from spark_events.dispatch.entries import weight_for
 
 __all__ = ["Appended", "CorruptFileError", "SpoolDatabase", "is_corruption"]
 
@@ -140,7 +140,7 @@ class SpoolDatabase:
         try:
             for number, accepted, event, size in self._db.execute(query, (after, most)):
                 rows.append((number, accepted, event))
-                if (most := most - places_for(size)) <= 0:
+                if (most := most - weight_for(size)) <= 0:
                     break
         except sqlite3.OperationalError as error:
             raise CorruptFileError(str(error)) from error

@@ -118,11 +118,11 @@ class Spool:
         with self._lock:
             return self._progress.wait_for(lambda: not self._taken and self._is_empty(self._unread()), timeout)
 
-    def wait_for_room(self, places: int, timeout: float) -> bool:
+    def wait_for_room(self, weight: int, timeout: float) -> bool:
         """Wait a moment for a disk that keeps up, so that a burst is not shed; never for one that hangs or fails."""
         if self.is_failing or self._hangs or self._is_slow:
             return False
-        fits = self._mailbox.wait_for_room(min(places, self._capacity), max(timeout, _PATIENCE_SECONDS))
+        fits = self._mailbox.wait_for_room(min(weight, self._capacity), max(timeout, _PATIENCE_SECONDS))
         self._is_slow = not fits
         return fits
 
@@ -144,7 +144,7 @@ class Spool:
         with self._lock:
             if not self._ready and self._bypasses_disk():
                 # A write of these that hangs finds out when it returns.
-                self._mailbox.put_back()
+                self._mailbox.requeue()
                 self._batch = self._mailbox.take_entries(most) or None
                 self._worker_has_batch = self._batch is not None
                 return [entry.event for entry in self._batch or ()]
@@ -154,7 +154,7 @@ class Spool:
             self._work.notify()
             return [one.event for one in self._taken]
 
-    def settle(self, dropped: str | None = None, count: int | None = None) -> None:
+    def ack(self, dropped: str | None = None, count: int | None = None) -> None:
         with self._lock:
             taken = len(self._batch or ()) if self._worker_has_batch else len(self._taken)
             lost = dropped_of(taken, dropped, count)
@@ -162,16 +162,16 @@ class Spool:
             if dropped is not None:
                 self._dropped[dropped] += lost
             if self._worker_has_batch:
-                self._mailbox.settle()
+                self._mailbox.ack()
                 self._batch, self._worker_has_batch = None, False
             self._taken = []
             self._work.notify()
             self._progress.notify_all()
 
-    def put_back(self) -> None:
+    def requeue(self) -> None:
         with self._lock:
             if self._worker_has_batch:
-                self._mailbox.put_back()
+                self._mailbox.requeue()
                 self._batch, self._worker_has_batch = None, False
             self._ready.extendleft(reversed(self._taken))
             self._taken = []
@@ -268,13 +268,13 @@ class Spool:
         """Keep events in the mailbox whose write failed."""
         with self._lock:
             if batch is self._batch and not self._worker_has_batch:
-                self._mailbox.put_back()
+                self._mailbox.requeue()
                 self._batch = None
 
     def written(self, file: SpoolFile, batch: list[Entry], appended: Appended) -> None:
         """Account for a write to the own file."""
         now, numbered = time.time(), zip(appended.ids, batch, strict=True)
-        stored = [StoredEvent(file, number, entry.event, now, entry.places) for number, entry in numbered if number]
+        stored = [StoredEvent(file, number, entry.event, now, entry.weight) for number, entry in numbered if number]
         shed = len(batch) - len(stored) - appended.duplicates
         with self._lock:
             if self._closed:
@@ -294,7 +294,7 @@ class Spool:
                     stored = []
                 else:
                     self._ready.extend(stored)
-                self._mailbox.settle()
+                self._mailbox.ack()
                 self._batch, self._worker_has_batch = None, False
             # If the worker took these events out of a write that hung, their rows count as settled.
             file.read_through = stored[-1].id if stored else file.read_through
@@ -326,7 +326,7 @@ class Spool:
 
     def close(self, deadline: float) -> None:
         with self._lock:
-            self.put_back()
+            self.requeue()
             self._closing = True
             self._work.notify_all()
         left = max(0.0, deadline - time.monotonic())

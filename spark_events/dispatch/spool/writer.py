@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from spark_events.config import boolean, option, path, size
-from spark_events.dispatch.entries import places_for, worth_of
+from spark_events.dispatch.entries import priority_of, weight_for
 from spark_events.dispatch.spool.database import CorruptFileError, SpoolDatabase, is_corruption
 from spark_events.dispatch.spool.ownership import SpoolFolders
 from spark_events.dispatch.spool.spool import Spool, SpoolFile, StoredEvent
@@ -201,7 +201,7 @@ class SpoolWriter(threading.Thread):
         batch, through, now = self._spool.to_write(self._batch), self._spool.settled_through(own), time.time()
         if batch or through > own.deleted_through:
             try:
-                rows = [(e.event.event_id, worth_of(e.event), now, encode_event(e.event)) for e in batch]
+                rows = [(e.event.event_id, priority_of(e.event), now, encode_event(e.event)) for e in batch]
                 appended = own.database.append(rows, through, own.read_through)
             except BaseException:
                 self._spool.not_written(batch)
@@ -223,5 +223,5 @@ class SpoolWriter(threading.Thread):
         found = []
         for number, accepted, data in rows:
             with contextlib.suppress(msgspec.MsgspecError, TypeError, ValueError):
-                found.append(StoredEvent(file, number, decode_event(data), accepted, places_for(len(data))))
+                found.append(StoredEvent(file, number, decode_event(data), accepted, weight_for(len(data))))
         self._spool.was_read(file, found, len(rows) - len(found), rows[-1][0])

@@ -29,9 +29,9 @@ class Kept(Mailbox):
     def is_durable(self) -> bool:
         return self._is_durable
 
-    def wait_for_room(self, places: int, timeout: float) -> bool:
+    def wait_for_room(self, weight: int, timeout: float) -> bool:
         self.waits += 1
-        return super().wait_for_room(places, timeout)
+        return super().wait_for_room(weight, timeout)
 
     def close(self, deadline: float) -> None:
         self.left = deadline - time.monotonic()

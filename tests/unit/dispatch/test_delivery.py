@@ -820,7 +820,7 @@ def test_what_nobody_has_time_for_stays_where_it_is_safe(is_durable: bool, held:
     delivery.put(entries(3))
     worker = delivery._worker
     assert numbers(delivery.take(worker, 10)) == [0, 1, 2]
-    delivery.settle(worker, "shutdown", 0.1)
+    delivery.ack(worker, "shutdown", 0.1)
     assert (delivery.counters().held, delivery.counters().dropped) == (held, dropped)
 
 

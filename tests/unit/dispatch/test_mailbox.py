@@ -31,7 +31,7 @@ def test_events_come_out_in_the_order_in_which_they_went_in() -> None:
     seen = []
     for most in (2, 1, 5):
         seen += numbers(box.take(most))
-        box.settle()
+        box.ack()
     assert seen == [0, 1, 2, 3, 4]
     assert box.take(5) == []
 
@@ -84,9 +84,9 @@ def test_how_things_stand_and_what_was_lost_goes_last(name: str, first: str) -> 
     assert [one.name for one in box.take(10)] == [name]
 
 
-def large(places: int, *severities: str) -> Entries:
-    """Entries that take so many places each, numbered from 100."""
-    return Entries([Entry(n, event(n, LEVELS[letter]), places) for n, letter in enumerate(severities, 100)])
+def large(weight: int, *severities: str) -> Entries:
+    """Entries that take so many weight each, numbered from 100."""
+    return Entries([Entry(n, event(n, LEVELS[letter]), weight) for n, letter in enumerate(severities, 100)])
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_large_events_are_handed_over_a_few_at_a_time() -> None:
     seen = []
     while events := box.take(8):
         seen.append(numbers(events))
-        box.settle()
+        box.ack()
     assert seen == [[0, 1, 2, 100], [101], [100], [0]]
     assert box.wait_for_room(100, 0)
 
@@ -128,7 +128,7 @@ def test_what_is_being_delivered_is_not_shed() -> None:
     box.put(entries("TT"))
     assert numbers(box.take(1)) == [0]
     box.put(Entries(entries("III")[2:]))
-    box.settle()
+    box.ack()
     assert numbers(box.take(10)) == [2]
     assert sum(box.counts().dropped.values()) == 1
 
@@ -139,7 +139,7 @@ def test_no_room_at_all_leaves_the_newcomer_out() -> None:
     box.put(entries("I"))
     box.take(1)
     box.put(entries("EE"))
-    box.settle()
+    box.ack()
     assert box.take(10) == []
     assert (box.counts().accepted, sum(box.counts().dropped.values())) == (3, 2)
 
@@ -152,10 +152,10 @@ def test_the_oldest_record_is_known_until_it_is_settled() -> None:
     assert box.oldest_record() == 1
     box.take(1)
     assert box.oldest_record() == 1
-    box.settle()
+    box.ack()
     assert box.oldest_record() == 2
     box.take(1)
-    box.settle()
+    box.ack()
     assert box.oldest_record() is None
 
 
@@ -191,7 +191,7 @@ def test_waiting_ends_when_everything_is_settled() -> None:
     assert not box.wait_until_empty(0.01)
     waiting = threading.Thread(target=box.wait_until_empty, args=(20,))
     waiting.start()
-    box.settle()
+    box.ack()
     waiting.join(20)
     assert not waiting.is_alive()
 
@@ -205,5 +205,5 @@ def test_only_the_first_event_wakes() -> None:
     assert not box.put(entries("E"))
     box.take(2)
     assert not box.put(entries("I"))
-    box.settle()
+    box.ack()
     assert box.put(entries("I"))

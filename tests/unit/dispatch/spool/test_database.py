@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from spools import spoil
 
-from spark_events.dispatch.entries import places_for
+from spark_events.dispatch.entries import weight_for
 from spark_events.dispatch.spool.database import CorruptFileError, SpoolDatabase, is_corruption
 
 MANY = 1 << 30
@@ -44,7 +44,7 @@ def test_rows_are_read_in_order_and_deleted_once_settled(database: SpoolDatabase
 
 def test_of_large_rows_fewer_are_read(database: SpoolDatabase) -> None:
     database.append(rows(1, 2, 3, size=100_000), 0, 0)
-    weight = places_for(100_000)
+    weight = weight_for(100_000)
     assert weight > 1
     assert len(database.read(0, 2 * weight)) == 2
 

@@ -13,7 +13,7 @@ from fakes import PATIENCE, event, eventually, numbers
 from spools import CORRUPT, FAILS, FULL, Gate, rows_of, spoil
 
 from spark_events import Severity
-from spark_events.dispatch.entries import Entries, Entry, worth_of
+from spark_events.dispatch.entries import Entries, Entry, priority_of
 from spark_events.dispatch.spool.ownership import SpoolFolders
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.spool.writer import SpoolConfig, SpoolWriter
@@ -96,7 +96,7 @@ def test_a_spool_of_the_former_version_is_delivered(owner: Open, tmp_path: Path)
     )
     for number in range(5):
         made = event(number)
-        row = (number + 7, made.event_id, worth_of(made), 0.0, encode_event(made))
+        row = (number + 7, made.event_id, priority_of(made), 0.0, encode_event(made))
         db.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?)", row)
     db.commit()
     db.close()
@@ -117,7 +117,7 @@ def test_more_than_fits_into_memory_comes_in_order(owner: Open) -> None:
 def test_of_large_events_fewer_are_in_memory(owner: Open) -> None:
     first = owner(max_size=16 << 20)
     for n in range(300):
-        first.write(n, places=16, text="x" * 20_000)
+        first.write(n, weight=16, text="x" * 20_000)
     assert len(first.spool._ready) <= 128 + 1
     assert first.deliver(300) == list(range(300))
 
@@ -139,7 +139,7 @@ def test_what_is_put_back_comes_again_before_the_rest(owner: Open) -> None:
     one = owner()
     one.write(*range(6))
     assert numbers(one.spool.take(2)) == [0, 1]
-    one.spool.put_back()
+    one.spool.requeue()
     assert one.deliver(6) == list(range(6))
 
 
@@ -147,7 +147,7 @@ def test_an_event_that_is_sent_again_is_one_event(owner: Open) -> None:
     one = owner()
     one.write(0, 1, 2)
     again = one.spool.take(10)
-    one.spool.put_back()
+    one.spool.requeue()
     one.spool.put(Entries([Entry(n + 10, made) for n, made in enumerate(again)]))
     assert one.spool.wait_until_answered(PATIENCE)
     assert one.counts().accepted == 3
@@ -227,7 +227,7 @@ def test_what_the_worker_has_without_a_disk_is_written_while_the_worker_has_it(o
     one.disk.writing = None
     assert one.spool.wait_until_answered(PATIENCE)
     assert (one.counts().held, one.counts().spooled) == (0, 5)
-    one.spool.put_back()
+    one.spool.requeue()
     assert one.deliver(5) == list(range(5))
 
 
@@ -269,7 +269,7 @@ def test_newer_events_do_not_overtake_those_that_are_only_on_disk(owner: Open) -
     in_memory = one.deliver(64)
     while events := one.spool.take(100):
         in_memory += numbers(events)
-        one.spool.settle()
+        one.spool.ack()
     assert in_memory == list(range(len(in_memory)))
     assert len(in_memory) < 1_000
     gate.open()
@@ -333,7 +333,7 @@ def test_without_a_home_events_are_delivered_from_memory(
     spool.put(Entries([Entry(1, event(1))]))
     assert numbers(eventually(lambda: spool.take(1))) == [1]
     assert "Could not determine home directory" in caplog.text
-    spool.settle()
+    spool.ack()
     spool.close(time.monotonic() + PATIENCE)
 
 
@@ -379,12 +379,12 @@ def test_a_file_that_goes_bad_while_it_is_used_keeps_the_account(
         one.put(-1)
 
     def deliver_more() -> None:
-        one.spool.settle()
+        one.spool.ack()
         one.spool.take(5)
 
     eventually(lambda: one.counts().dropped, meanwhile=deliver_more)
     one.disk.reading = None
-    one.spool.settle()
+    one.spool.ack()
     one.write(2_000, 2_001)
     last = one.deliver(2 if how else 3)
     assert last[-2:] == [2_000, 2_001]
