@@ -245,8 +245,9 @@ def test_a_retry_after_of_no_time_leaves_the_back_off_as_it_is(said: str) -> Non
 
     (failure,) = Run(fn, retry=Retry(attempts=3, initial=0.2, jitter=0)).of([0])
     assert failure.kind == "throttled"
-    assert times[1] - times[0] >= 0.2
-    assert times[2] - times[1] >= 0.4
+    # Timers of an event loop may fire early, by the resolution of its clock.
+    assert times[1] - times[0] >= 0.19
+    assert times[2] - times[1] >= 0.39
 
 
 def test_calls_that_are_refused_together_close_the_gate_once() -> None:
