@@ -7,17 +7,17 @@ import scala.Option;
 import scala.Product;
 
 /**
- * The evidence of how an application ended: Spark's event, the threads of the JVM, the exit code, the exception.
+ * Evidence of how an application ended: Spark's event, the threads of the JVM, the exit code, the exception.
  *
- * <p>Code that stops its SparkContext may still fail afterwards. Such an end is provisional until the JVM exits, and is
- * then observed again. {@code docs/decisions/0006} has the whole table.
+ * <p>A program that stops its SparkContext may still fail afterwards. Such an end is provisional until the JVM exits,
+ * and is then observed again. {@code docs/decisions/0006} lists all endings.
  */
 public final class ApplicationEnd {
   private final long time;
-  /** What Spark says, or null. Spark says 0 where it does not know. */
+  /** Exit code in Spark's event, or null; Spark reports 0 if it does not know the code. */
   private final Integer sparkExitCode;
   private final ApplicationOutcome ending;
-  /** The program's exit code where it is known, or null. */
+  /** The program's exit code, or null if it is unknown. */
   private final Integer programExitCode;
   private final boolean stoppedBefore;
   private final Throwable failure;
@@ -45,12 +45,12 @@ public final class ApplicationEnd {
     return observe(event.time(), sparkExitCode(event), false);
   }
 
-  /** Nothing could be observed. */
+  /** Returns an end without any evidence. */
   public static ApplicationEnd unknown() {
     return new ApplicationEnd(System.currentTimeMillis(), null, ApplicationOutcome.UNKNOWN, null, false, null, null);
   }
 
-  /** The program that drives this JVM says how it ends, while its SparkContext still runs. */
+  /** Returns the end that the Python program reported while its SparkContext still runs. */
   public static ApplicationEnd of(PythonProgram python) {
     Integer code = python.exitCode();
     return new ApplicationEnd(System.currentTimeMillis(), null, python.ending(), code, false, null, python);
@@ -70,7 +70,7 @@ public final class ApplicationEnd {
     }
     PythonProgram python = PythonProgram.ended();
     if (ending == ApplicationOutcome.GATEWAY_CLOSED) {
-      // The gateway exits with 0, however its Python ended.
+      // The gateway exits with 0 even if Python failed.
       code = python == null ? null : python.exitCode();
       ending = python != null ? python.ending() : PythonProgram.isExpectedToTell() ? ApplicationOutcome.PYTHON_DIED : ending;
     } else if (ending != ApplicationOutcome.PROGRAM_FAILED || python == null || python.ending() != ending) {
@@ -81,7 +81,7 @@ public final class ApplicationEnd {
     return new ApplicationEnd(time, sparkExitCode, ending, code, stoppedBefore, failure, python);
   }
 
-  /** The ApplicationMaster exits with the code that it reports to YARN. */
+  /** Returns the outcome by the exit code that the ApplicationMaster also reports to YARN. */
   private static ApplicationOutcome ofYarn(Integer code, Throwable failure) {
     if (code != null) {
       return code == 0 ? ApplicationOutcome.RETURNED : ApplicationOutcome.PROGRAM_FAILED;
@@ -89,7 +89,7 @@ public final class ApplicationEnd {
     return failure == null ? ApplicationOutcome.UNKNOWN : ApplicationOutcome.PROGRAM_FAILED;
   }
 
-  /** Whether the argument of {@code System.exit} is the program's exit code. */
+  /** Returns whether the argument of {@code System.exit} is the program's exit code. */
   private static boolean isExit(ApplicationOutcome ending) {
     switch (ending) {
       case EXITED:
@@ -104,7 +104,7 @@ public final class ApplicationEnd {
     }
   }
 
-  /** Since 4.0 the event has an exit code; 3.5's has one field only. */
+  /** Returns the exit code in Spark's event, or null; the event of Spark 3.5 has no exit code. */
   private static Integer sparkExitCode(Product event) {
     Object code = event.productArity() > 1 ? event.productElement(1) : null;
     if (code instanceof Option && ((Option<?>) code).isDefined()) {
@@ -115,15 +115,16 @@ public final class ApplicationEnd {
   }
 
   /**
-   * Whether the program goes on behind {@code SparkContext.stop} and its outcome will show in this JVM. A plain {@code
-   * python app.py} does not wait for its JVM, so there its hooks must tell the outcome.
+   * Returns whether the program continues after {@code SparkContext.stop} and this JVM will see its outcome.
+   *
+   * <p>A plain {@code python app.py} does not wait for its JVM, so there Python's exit hooks must report the outcome.
    */
   public boolean isProvisional() {
     boolean isStopped = ending == ApplicationOutcome.STOPPED || ending == ApplicationOutcome.SUBMIT_STOPPED;
     return isStopped && (PythonProgram.isExpectedToTell() || !ApplicationOutcome.isDrivenByPython());
   }
 
-  /** The same end, observed again while the JVM exits: a failure replaces what {@code stop} seemed to say. */
+  /** Observes this end again while the JVM exits; a failure replaces the outcome that {@code stop} implied. */
   public ApplicationEnd atExit() {
     ApplicationEnd last = observe(System.currentTimeMillis(), sparkExitCode, true);
     if (last.ending.isFailure() || last.hasFailed()) {
@@ -134,7 +135,7 @@ public final class ApplicationEnd {
         time, sparkExitCode, isReturned ? ApplicationOutcome.RETURNED : ending, last.programExitCode, false, null, null);
   }
 
-  /** The same end, of a Python program that tells its outcome. */
+  /** Returns this end with the outcome that the Python program reported, if the program failed. */
   public ApplicationEnd with(PythonProgram told) {
     return told.ending() == ApplicationOutcome.PROGRAM_FAILED
         ? new ApplicationEnd(

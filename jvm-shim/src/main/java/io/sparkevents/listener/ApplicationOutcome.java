@@ -4,64 +4,64 @@ import java.util.Map;
 import java.util.regex.Pattern;
 
 /**
- * Why the application is ending, as far as the threads of the driver tell.
+ * Why the application is ending, as observed in the threads of the driver.
  *
- * <p>Spark's own {@code ApplicationEnd} says exit code 0 also for {@code sys.exit(3)} and for an
- * exception at top level. What does tell is who is ending it at this moment. The same frames were seen
- * on 3.5, 4.0 and 4.3; {@code docs/decisions} has the table.
+ * <p>Spark's own {@code ApplicationEnd} has exit code 0 even after {@code sys.exit(3)} or an exception at top level.
+ * The stack of the thread that ends the application shows the reason. The frames are the same in Spark 3.5, 4.0 and
+ * 4.3; {@code docs/decisions/0006} lists all endings.
  */
 public enum ApplicationOutcome {
   /** User code called {@code SparkContext.stop}, directly or through {@code SparkSession.stop}. */
   STOPPED,
-  /** The main method returned and nobody had called stop: the JVM is going down by itself. */
+  /** The main method returned without a call of stop: the JVM shuts down by itself. */
   RETURNED,
   /** The main method of a Scala or Java program threw an exception. */
   UNCAUGHT_EXCEPTION,
-  /** spark-submit exits because the program it ran has failed. */
+  /** spark-submit exits because its program failed. */
   PROGRAM_FAILED,
-  /** spark-submit itself stops the context behind the program, as it does on Kubernetes. */
+  /** spark-submit itself stops the context after the program, as on Kubernetes. */
   SUBMIT_STOPPED,
-  /** Spark could not go on: a thread of its own has failed, or the cluster manager has given the application up. */
+  /** Spark stopped itself: one of its threads failed, or the cluster manager gave the application up. */
   SPARK_STOPPED,
-  /** The context could not be made: its constructor stops what it has started. */
+  /** The SparkContext could not be created: its constructor stops the parts that it has started. */
   START_FAILED,
-  /** A Python that had started this JVM as its gateway closed the connection. */
+  /** The Python process that started this JVM as its gateway closed the connection. */
   GATEWAY_CLOSED,
-  /** The same, and its exit hooks, which are installed, did not run: a signal has killed it, or {@code os._exit}. */
+  /** The same, but its installed exit hooks did not run: a signal or {@code os._exit} ended Python. */
   PYTHON_DIED,
-  /** The spark-sql shell is done; it is the one that gives its exit code to Spark (since 4.0). */
+  /** The spark-sql shell exited; since 4.0 only this shell passes its exit code to Spark. */
   SPARK_SQL,
-  /** SIGTERM, as a resource manager sends it. */
+  /** SIGTERM, for example from a resource manager. */
   SIGTERM,
-  /** SIGINT, as Ctrl-C sends it. */
+  /** SIGINT, for example from Ctrl-C. */
   SIGINT,
-  /** SIGHUP, as a terminal sends it that is closed. */
+  /** SIGHUP, for example from a closed terminal. */
   SIGHUP,
   /** User code called {@code System.exit}. */
   EXITED,
-  /** The same below YARN's ApplicationMaster, which counts it as a failure, whatever the code. */
+  /** The same below YARN's ApplicationMaster, which counts it as a failure with any exit code. */
   EXITED_ON_YARN,
   /** Spark exits the driver: an exception that no thread caught, a lost worker, a timeout. */
   SPARK_EXITED,
-  /** YARN's ApplicationMaster exits behind the program; {@link ApplicationEnd} replaces it by the outcome. */
+  /** YARN's ApplicationMaster exits after the program; {@link ApplicationEnd} replaces this by the outcome. */
   YARN_MASTER,
-  /** None of these could be told. */
+  /** None of these was observed. */
   UNKNOWN;
 
   private static final String SUBMIT = "org.apache.spark.deploy.SparkSubmit";
   private static final String APPLICATION = "org.apache.spark.deploy.JavaMainApplication";
   private static final String CONTEXT = "org.apache.spark.SparkContext";
   private static final String GATEWAY = "org.apache.spark.api.python.PythonGatewayServer";
-  /** The thread in which Spark stops itself. */
+  /** Name of the thread in which Spark stops itself. */
   private static final String STOPPER = "stop-spark-context";
-  /** What speaks with a cluster manager: some of them stop the context in threads of their own. */
+  /** Package of the cluster managers' backends; some of them stop the context in their own threads. */
   private static final String BACKENDS = "org.apache.spark.scheduler.cluster.";
 
   private static final String MASTER = "org.apache.spark.deploy.yarn.ApplicationMaster";
 
   private static final Pattern LANGUAGE = Pattern.compile("(java|jdk|sun|scala)\\.");
 
-  /** Looks at every thread of this JVM; to be called while the application ends. */
+  /** Inspects every thread of this JVM; call it while the application ends. */
   static ApplicationOutcome observe(boolean mainThrew) {
     try {
       return of(Thread.getAllStackTraces(), mainThrew);
@@ -70,7 +70,7 @@ public enum ApplicationOutcome {
     }
   }
 
-  /** Whether a Python has started this JVM as its gateway, as a plain {@code python app.py} does. */
+  /** Returns whether a Python process started this JVM as its gateway, as a plain {@code python app.py} does. */
   public static boolean isDrivenByPython() {
     for (StackTraceElement[] stack : Thread.getAllStackTraces().values()) {
       if (has(stack, GATEWAY)) {
@@ -80,7 +80,7 @@ public enum ApplicationOutcome {
     return false;
   }
 
-  /** Whether the program is known to have failed. */
+  /** Returns whether the program is known to have failed. */
   boolean isFailure() {
     return this == UNCAUGHT_EXCEPTION
         || this == PROGRAM_FAILED
@@ -96,7 +96,7 @@ public enum ApplicationOutcome {
       String thread = entry.getKey().getName();
       StackTraceElement[] stack = entry.getValue();
       if (has(stack, "java.lang.Shutdown", "exit") && has(stack, "misc.Signal")) {
-        // First of all: a signal to the whole group ends the Python, too, and then main exits as well.
+        // Signals take precedence: a signal to the process group also ends Python, and then main exits too.
         return signal(thread);
       }
       onYarn |= has(stack, MASTER);
@@ -106,11 +106,11 @@ public enum ApplicationOutcome {
         stop = stop(thread, stack);
       }
     }
-    // Main may well return, or exit, because the context has been stopped; what it throws says more.
+    // Main may return or exit because Spark stopped the context; an exception from main is better evidence.
     if (isBySpark(stop) && shutdown != UNCAUGHT_EXCEPTION) {
       return stop;
     }
-    // Whatever ends the JVM: a hook of the program's that stops the context does not know of it.
+    // The reason for the shutdown outranks a stop of the context in the program's own shutdown hook.
     if (shutdown != null) {
       return shutdown == EXITED && onYarn ? EXITED_ON_YARN : shutdown;
     }
@@ -121,7 +121,7 @@ public enum ApplicationOutcome {
     return stop == SPARK_STOPPED || stop == START_FAILED;
   }
 
-  /** Who has called {@code SparkContext.stop}: told by the frames below it, for above it Spark's own parts are stopped. */
+  /** Returns the caller of {@code SparkContext.stop} by the frames below it; the frames above it are Spark's own. */
   private static ApplicationOutcome stop(String thread, StackTraceElement[] stack) {
     if (thread.equals(STOPPER)) {
       return SPARK_STOPPED;
@@ -151,7 +151,7 @@ public enum ApplicationOutcome {
     return UNKNOWN;
   }
 
-  /** The stack is that of the thread which runs the JVM's shutdown hooks: the one that began it. */
+  /** Returns the reason for the shutdown by the stack of the thread that started it and runs the hooks. */
   private static ApplicationOutcome shutdown(StackTraceElement[] stack, boolean mainThrew) {
     if (has(stack, "java.lang.Shutdown", "shutdown")) {
       return mainThrew ? UNCAUGHT_EXCEPTION : RETURNED;
@@ -162,7 +162,7 @@ public enum ApplicationOutcome {
     if (has(stack, "SparkSQLCLIDriver")) {
       return SPARK_SQL;
     }
-    // Below the application's own frames, exit was called by user code.
+    // With frames of the application on the stack, user code called exit.
     if (has(stack, SUBMIT) && !has(stack, APPLICATION) && !runsMain(stack)) {
       return PROGRAM_FAILED;
     }

@@ -8,21 +8,23 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * The exit code that {@code System.exit} is called with. Since Java 21 the JDK logs each call (the implementation note of
- * {@code Runtime.exit}), before the shutdown hooks run; older ones do not, so there the code stays unknown.
+ * Reads the exit code of {@code System.exit} from the JDK's log.
+ *
+ * <p>Since Java 21 the JDK logs each call before the shutdown hooks run (see the implementation note of {@code
+ * Runtime.exit}). In older versions the exit code stays unknown.
  */
 public final class ExitCode extends Handler {
   private static final Pattern STATUS = Pattern.compile("Runtime\\.exit\\(\\) called with status: (-?\\d+)");
-  /** What a process passes on of it. */
+  /** The bits of the status that the operating system keeps. */
   private static final int MASK = 0xff;
-  /** The log manager itself holds a logger only weakly. */
+  /** Strong reference, because the log manager holds loggers only weakly. */
   private static final Logger EXITS = Logger.getLogger("java.lang.Runtime");
 
   private static volatile Integer known;
 
   private ExitCode() {}
 
-  /** Listens from now on; changes nothing that is logged. */
+  /** Starts to listen, without a change to the log output. */
   public static synchronized void watch() {
     for (Handler handler : EXITS.getHandlers()) {
       if (handler instanceof ExitCode) {
@@ -36,12 +38,12 @@ public final class ExitCode extends Handler {
     EXITS.addHandler(new ExitCode());
   }
 
-  /** As the process ends with it, or null. */
+  /** Returns the exit code of the process, or null if it is unknown. */
   static Integer known() {
     return known;
   }
 
-  /** What becomes of the argument of {@code System.exit}. */
+  /** Returns the exit code of the process for an argument of {@code System.exit}. */
   static int asProcess(int status) {
     return status & MASK;
   }

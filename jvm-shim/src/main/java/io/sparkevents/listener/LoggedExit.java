@@ -15,8 +15,10 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * What Spark logs before it exits the driver: the exception that no thread caught, or how the program of YARN's
- * ApplicationMaster ended. Spark passes neither to its listeners. Without log4j2 both stay unknown.
+ * Reads the reason from Spark's log before Spark exits the driver.
+ *
+ * <p>The reason is the exception that no thread caught, or how the program of YARN's ApplicationMaster ended. Spark
+ * passes neither to its listeners. Without log4j2 both stay unknown.
  */
 public final class LoggedExit {
   private static final Logger LOG = LoggerFactory.getLogger(EventsListener.class);
@@ -44,23 +46,23 @@ public final class LoggedExit {
     }
   }
 
-  /** The last exception that Spark logged as the reason to exit, or null. */
+  /** Returns the last exception that Spark logged as the reason for its exit, or null. */
   static Throwable failure() {
     return failure;
   }
 
-  /** The exit code that the ApplicationMaster logged, or null. */
+  /** Returns the exit code that the ApplicationMaster logged, or null. */
   static Integer exitCode() {
     return exitCode;
   }
 
-  /** Apart, because log4j2 may be missing. */
+  /** Separate class, because log4j2 may be missing. */
   private static final class Watch extends AbstractAppender {
     private Watch() {
       super("spark-events-exit", null, null, true, Property.EMPTY_ARRAY);
     }
 
-    /** Each logger keeps its level and its appenders. */
+    /** Adds this appender to both loggers; they keep their levels and appenders. */
     static void attach() {
       LoggerContext context = (LoggerContext) LogManager.getContext(false);
       Configuration configuration = context.getConfiguration();
@@ -69,7 +71,7 @@ public final class LoggedExit {
       for (String name : new String[] {HANDLER, MASTER}) {
         LoggerConfig logger = configuration.getLoggers().get(name);
         if (logger == null) {
-          // No level of its own: it goes on to follow its parent's.
+          // A null level is inherited from the parent.
           logger = new LoggerConfig(name, null, true);
           configuration.addLogger(name, logger);
         }
@@ -81,7 +83,7 @@ public final class LoggedExit {
     @Override
     public void append(LogEvent event) {
       String message = event.getMessage().getFormattedMessage();
-      // The ApplicationMaster logs other exceptions, too.
+      // The ApplicationMaster also logs other exceptions.
       if (event.getThrown() != null && REASON.matcher(message).lookingAt()) {
         failure = event.getThrown();
       }

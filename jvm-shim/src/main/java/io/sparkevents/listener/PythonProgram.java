@@ -8,11 +8,12 @@ import java.io.IOException;
 import org.apache.spark.SparkConf;
 
 /**
- * How the Python program that drives this JVM ended, as its own exit hooks tell. {@code spark_events.configure} and
- * {@code spark_events.start} install them; without them there is no such account.
+ * How the Python program that drives this JVM ended, as reported by its exit hooks.
+ *
+ * <p>{@code spark_events.configure} and {@code spark_events.start} install the hooks; without them nothing is reported.
  */
 public final class PythonProgram {
-  /** Set by {@code spark_events.configure}. Not below spark.events, where the sidecar would check it. */
+  /** Set by {@code spark_events.configure}; not below spark.events, because the sidecar validates those keys. */
   private static final String TELLS = "spark.sparkEventsPythonTellsItsEnd";
   private static final ObjectMapper JSON = new ObjectMapper();
 
@@ -33,7 +34,7 @@ public final class PythonProgram {
     tells |= conf.getBoolean(TELLS, false);
   }
 
-  /** Python: its exit hooks are installed, and will call {@link #ends}. */
+  /** Called by Python when it has installed its exit hooks, which will call {@link #ends}. */
   public static void willTell() {
     tells = true;
   }
@@ -42,17 +43,18 @@ public final class PythonProgram {
     return tells;
   }
 
-  /** What the program has told, or null. */
+  /** Returns the end that the program reported, or null. */
   static PythonProgram ended() {
     return ended;
   }
 
   /**
-   * Python: the interpreter exits. Returns when the application's last event is delivered, where that event waited for
-   * this call.
+   * Called by Python's exit hooks when the interpreter exits.
    *
-   * @param told a JSON object with {@code exit_code} and {@code failure} as in a record, or {@code signal}; each only
-   *     where it is known
+   * <p>If the application's last event is held for this call, returns when that event is delivered.
+   *
+   * @param told a JSON object with {@code exit_code} and {@code failure} as in a record, or {@code signal}; unknown
+   *     values are left out
    */
   public static void ends(String told) throws IOException {
     JsonNode object = JSON.readTree(told);
@@ -77,12 +79,12 @@ public final class PythonProgram {
     return ending;
   }
 
-  /** Null where the program does not know it. */
+  /** Returns the exit code, or null if the program does not know it. */
   Integer exitCode() {
     return exitCode;
   }
 
-  /** The exception as a record carries it, or null. */
+  /** Returns the exception in the JSON format of a record, or null. */
   String failure() {
     return failure;
   }

@@ -16,7 +16,7 @@ import org.slf4j.LoggerFactory;
 public final class SqlShell {
   private static final Logger LOG = LoggerFactory.getLogger(SqlShell.class);
   private static final String MAIN = "org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver";
-  /** Method frames during which Spark replaces the session's streams, after it has made the SparkContext. */
+  /** Class on the stack while Spark replaces the session's streams, after it has created the SparkContext. */
   private static final String STARTING = "org.apache.spark.sql.hive.thriftserver.SparkSQLEnv";
   private static final long LOOK_MILLIS = 10;
   private static final String SUCCESS = "Time taken: ";
@@ -26,8 +26,9 @@ public final class SqlShell {
   private SqlShell() {}
 
   /**
-   * Watches the shell's error stream. Call it on the thread that makes the SparkContext; without a shell it does
-   * nothing.
+   * Watches the shell's error stream; does nothing without a shell.
+   *
+   * <p>Call it on the thread that creates the SparkContext.
    */
   public static void watch() {
     try {
@@ -98,7 +99,7 @@ public final class SqlShell {
       super(next, true, "UTF-8");
     }
 
-    /** Keeps error messages; the shell prints stack traces by {@code println(Object)} instead. */
+    /** Keeps error messages; the shell prints stack traces with {@code println(Object)} instead. */
     @Override
     public void println(String text) {
       lastError = text == null || text.startsWith(SUCCESS) ? null : text;

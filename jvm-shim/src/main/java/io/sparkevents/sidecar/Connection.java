@@ -25,17 +25,18 @@ import org.slf4j.LoggerFactory;
 import scala.Option;
 
 /**
- * One application's way to its sidecar, opened by the first that asks: the plugin, which Spark makes
- * before the listeners, or the listener. Where both are configured, the second one gets nothing, and so
- * nothing is told twice.
+ * Connection of one application to its sidecar.
+ *
+ * <p>The first caller opens it: the plugin, which Spark creates before the listeners, or the listener. If both are
+ * configured, the second caller gets no connection, so each event is reported once.
  */
 public final class Connection implements RecordSink {
   private static final Logger LOG = LoggerFactory.getLogger(Connection.class);
 
-  /** Where Spark puts the application's number when it has one. */
+  /** Key under which Spark stores the application's id once it is known. */
   private static final String APPLICATION = "spark.app.id";
 
-  /** The one that is open, and for whom; a JVM has one SparkContext at a time. */
+  /** The open connection, or null; a JVM has one SparkContext at a time. */
   private static Connection open;
 
   private final SparkConf conf;
@@ -44,11 +45,11 @@ public final class Connection implements RecordSink {
   public final Statistics statistics = new Statistics();
   public final Sidecar sidecar;
   private final SyncBarrier gate;
-  /** Found when it is asked for first. */
+  /** Looked up on first use. */
   private SparkContext context;
   private final long outcomeTimeoutMillis;
   private final CountDownLatch settled = new CountDownLatch(1);
-  /** The end of an application whose program goes on; null: it has not ended, or its outcome is told. */
+  /** End of an application whose program continues; null if it has not ended or its end was sent. */
   private ApplicationEnd provisional;
   private volatile boolean over;
   private final Thread exitHook = new Thread(this::jvmExits, "spark-events-exit");
@@ -65,10 +66,12 @@ public final class Connection implements RecordSink {
   }
 
   /**
-   * @param conf the application's own, the very object that Spark hands to plugins and listeners
-   * @return null where nothing is to be reported, or another one reports it; also for a copy of the configuration of the
-   *     application that runs
-   * @throws IllegalStateException when there can be no events, and spark.events.required is true
+   * Opens the connection of an application and starts its sidecar.
+   *
+   * @param conf the application's configuration: the same object that Spark passes to plugins and listeners
+   * @return null if nothing is to be reported or another connection reports it; also for a copy of the running
+   *     application's configuration
+   * @throws IllegalStateException if events cannot be reported and spark.events.required is true
    */
   public static synchronized Connection open(SparkConf conf) {
     if (open != null && open.conf == conf) {
@@ -119,24 +122,26 @@ public final class Connection implements RecordSink {
   }
 
   /**
-   * Whether the SparkContext that runs is the one that this is open for. Told by its number, for a listener that the
-   * application makes by itself is given a copy of the configuration.
+   * Returns whether the running SparkContext is the one of this connection.
+   *
+   * <p>Compares application ids, because a listener that the application itself creates gets a copy of the
+   * configuration.
    */
   private boolean isOfRunningContext() {
     SparkContext present = presentContext();
     return present != null && !present.isStopped();
   }
 
-  /** Whether Spark is stopping the context; asked on the listener's thread, for records that a reporter may wait for. */
+  /** Returns whether Spark is stopping the context; called on the listener's thread before it waits for a reporter. */
   private boolean isEnding() {
     if (context == null) {
-      // Not there yet while its constructor runs.
+      // Not available while its constructor runs.
       context = presentContext();
     }
     return context != null && context.isStopped();
   }
 
-  /** The context of this application, where Spark has made it and says so; else null. */
+  /** Returns the active context of this application, or null. */
   private SparkContext presentContext() {
     try {
       Option<SparkContext> active = SparkContext$.MODULE$.getActive();
@@ -165,20 +170,22 @@ public final class Connection implements RecordSink {
 
   @Override
   public void hand(Record record) {
-    // Behind the application's end Spark reports what it ends itself.
+    // After the application's end Spark reports only what it stops itself.
     if (!over) {
       gate.pass(record);
     }
   }
 
   /**
-   * Delivers everything. A provisional end is held until the program's outcome is known, at most {@code
-   * events.shutdown.outcome-timeout}; meanwhile {@code SparkContext.stop} does not wait.
+   * Delivers all records, then closes the connection.
+   *
+   * <p>A provisional end is held until the program's outcome is known, at most {@code
+   * events.shutdown.outcome-timeout}; {@code SparkContext.stop} does not wait for it.
    */
   @Override
   public void end(ApplicationEnd end) {
     over = true;
-    // Without a sidecar there is nothing to hold; its loss is counted once.
+    // Without a sidecar there is nothing to hold; the loss is counted once.
     boolean mayHold = outcomeTimeoutMillis > 0 && end.isProvisional() && !queue.isClosed();
     if (!mayHold || !hold(end)) {
       close(end);
@@ -196,7 +203,7 @@ public final class Connection implements RecordSink {
     } catch (Throwable noThread) {
       return takeProvisional() == null;
     }
-    // For a driver that is killed meanwhile.
+    // The sidecar needs this record if the driver is killed during the hold.
     queue.offer(end.record(true));
     return true;
   }
@@ -221,7 +228,7 @@ public final class Connection implements RecordSink {
     return end;
   }
 
-  /** A Python program that drives this JVM exits, and does not wait for the JVM. */
+  /** Delivers a held end when the Python program that drives this JVM exits, because it does not wait for the JVM. */
   public static void pythonEnds(PythonProgram program) {
     Connection connection;
     synchronized (Connection.class) {
@@ -246,8 +253,9 @@ public final class Connection implements RecordSink {
   }
 
   /**
-   * There is another context, so this one is over: it could not be made, or Spark has dropped what would have told its
-   * end.
+   * Ends this connection because the JVM has another context.
+   *
+   * <p>Its own context could not be created, or Spark dropped the event of its end.
    */
   private void supersede() {
     ApplicationEnd end = takeProvisional();
@@ -259,14 +267,14 @@ public final class Connection implements RecordSink {
     abandon();
   }
 
-  /** Ends it, and nobody waits for that. */
+  /** Ends this connection in a separate thread, without waiting. */
   private void abandon() {
     try {
       Thread thread = new Thread(this::end, "spark-events-abandoned");
       thread.setDaemon(true);
       thread.start();
     } catch (Throwable noThread) {
-      // Nobody sees to it that the sidecar ends in time, but it is told to end.
+      // Ask the sidecar to end, without enforcing its deadline.
       queue.finish();
     }
   }
@@ -291,8 +299,10 @@ public final class Connection implements RecordSink {
   }
 
   /**
-   * The JVM goes down, and perhaps nobody has ended the application or ever will: Spark drops its
-   * ApplicationEnd, too, where a listener queue is full. What is in the pipe, the sidecar still delivers.
+   * Runs as shutdown hook: sends the held end, or reports the shutdown of the JVM.
+   *
+   * <p>The application may end without an ApplicationEnd, because Spark drops that event too if a listener queue is
+   * full. The sidecar still delivers the records that are in the pipe.
    */
   private void jvmExits() {
     ApplicationEnd end = takeProvisional();
