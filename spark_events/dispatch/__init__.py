@@ -1,1 +1,1 @@
-"""From Events to reporters: the dispatcher fans out, each reporter has a mailbox and a delivery of its own."""
+"""Dispatch of events to reporters; each reporter has its own mailbox and delivery."""

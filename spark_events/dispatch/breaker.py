@@ -1,6 +1,7 @@
-"""A circuit breaker per reporter: a destination that is down is left alone, and asked again now and then.
+"""Circuit breaker of one reporter: pause attempts at a failing destination.
 
-Open means *hold*, not discard: the events wait in the mailbox. Times grow as in FLIP-545's proposal.
+An open breaker holds events and does not discard them: they wait in the mailbox. The growth of the open times
+follows the proposal in FLIP-545.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ __all__ = ["Breaker", "BreakerConfig", "BreakerState"]
 
 
 class BreakerState(enum.Enum):
-    """CLOSED lets through, OPEN holds, HALF_OPEN lets one batch through to see."""
+    """CLOSED passes events, OPEN holds them, HALF_OPEN passes one batch as a test."""
 
     CLOSED = "closed"
     HALF_OPEN = "half-open"
@@ -24,7 +25,7 @@ class BreakerState(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BreakerConfig:
-    """``events.reporter.<name>.…``"""
+    """Circuit breaker settings under ``events.reporter.<name>.``."""
 
     failures: int = option(
         "circuit-breaker.failures",
@@ -44,15 +45,15 @@ class BreakerConfig:
 
 
 class Breaker:
-    """Counts failures in a row, and says when the next attempt may be made.
+    """Count failures in a row, and decide when the next attempt is allowed.
 
-    Event rates are low: a window of calls would remember last hour's failures, a row of them does not.
-    Decides only; it neither waits nor calls.
+    It counts failures in a row because event rates are low: a window of calls would still include failures from an hour
+    ago. The breaker only decides; it neither waits nor calls the reporter.
 
     Args:
-        config: how many failures, and how long.
-        clock: seconds, monotonic.
-        on_change: told of every change of state, in words.
+        config: the number of failures and the open times.
+        clock: returns monotonic time in seconds.
+        on_change: called with each new state and the reason.
     """
 
     def __init__(
@@ -68,26 +69,26 @@ class Breaker:
         self._open_until = 0.0
 
     def pause(self) -> float:
-        """Seconds until an attempt may be made; 0: now."""
+        """Return the seconds until the next attempt is allowed; 0 for now."""
         return max(0.0, self._open_until - self._clock()) if self.state is BreakerState.OPEN else 0.0
 
     def attempt(self) -> None:
-        """An attempt begins: of a breaker whose time is up, the one that shows how things are.
+        """Note the start of an attempt; an expired open breaker becomes half-open.
 
-        At an end, attempts are made while it is open, too; a failure of these does not prolong that.
+        A drain also makes attempts while the breaker is open; their failures do not extend the open time.
         """
         if self.state is BreakerState.OPEN and not self.pause():
             self._become(BreakerState.HALF_OPEN, "one batch is let through")
 
     def succeeded(self) -> None:
-        """An attempt was answered in time."""
+        """Note that the destination answered in time."""
         self._failures = 0
         if self.state is not BreakerState.CLOSED:
             self._open_for = self._open_first
             self._become(BreakerState.CLOSED, "the reporter works again")
 
     def failed(self, why: str) -> None:
-        """An attempt raised, or took too long."""
+        """Note that an attempt raised an error or took too long."""
         self._failures += 1
         if self.state is BreakerState.HALF_OPEN or (
             self.state is BreakerState.CLOSED and self._failures >= self._config.failures

@@ -1,4 +1,4 @@
-"""One call of a reporter's method, and what may come of code that is not ours."""
+"""Calls of a reporter's methods, guarded against misbehaving reporter code."""
 
 from __future__ import annotations
 
@@ -24,39 +24,43 @@ __all__ = [
     "most_of",
 ]
 
-#: More than any batch has.
+#: Upper limit for a reporter's own batch size; no batch is larger.
 _MOST = 1_000_000
-#: Characters of an error. What quotes a whole answer is not to fill the log, nor the events of other reporters.
+#: Maximum length of an error text in characters; a quoted response must not fill the log or other reporters' events.
 _MOST_TOLD = 2000
 
-#: In seconds; whoever writes more has confused the unit.
+#: Upper limit for a reporter's own linger, in seconds; a larger value is probably in the wrong unit.
 _LONGEST_LINGER = 60.0
-#: So long a destination may ask to be left alone, in seconds; one that asks for more is tried again all the same.
+#: The longest pause that a destination may request, in seconds; a longer request is cut to this.
 _LONGEST_PAUSE = 3600.0
 
 Call: TypeAlias = Callable[[], Awaitable[None] | None]
 
 
 class Original:
-    """This process. A reporter may fork, and its child come back from the call: it would go on in this one's place."""
+    """Process that owns the delivery.
+
+    A reporter may fork, and the child process may return from the call. It would then continue the delivery in the
+    parent's place.
+    """
 
     def __init__(self) -> None:
         self._process = os.getpid()
 
     def end_copies(self) -> None:
-        """In such a child, ends it: nothing here is its own."""
+        """End the current process if it is a forked copy."""
         if os.getpid() != self._process:
             os._exit(0)
 
 
 def made(make: Callable[[], Reporter]) -> Reporter:
-    """What its constructor makes."""
+    """Call the constructor and return the reporter."""
     with _no_exit:
         return make()
 
 
 def begin(call: Call) -> Awaitable[None] | None:
-    """Calls; what is returned is to be awaited."""
+    """Call the method; return its awaitable, or None if it is already complete."""
     with _no_exit:
         result = call()
         return result if result is not None and inspect.isawaitable(result) else None
@@ -68,7 +72,7 @@ async def end(rest: Awaitable[None]) -> None:
 
 
 class _NoExit:
-    """A library that wants to end the process must not end the delivery for good."""
+    """Turn attempts to exit the process into errors, so that the delivery continues."""
 
     def __enter__(self) -> None: ...
 
@@ -77,16 +81,16 @@ class _NoExit:
             return
         if isinstance(error, (SystemExit, KeyboardInterrupt)):
             raise RuntimeError(f"the reporter called for an exit: {describe(error)}") from error
-        # Nor must one that raises what is no Exception: nobody up from here would catch it.
+        # Callers catch only Exception, so convert any other error too.
         raise RuntimeError(f"the reporter raised what is no Exception: {describe(error)}") from error
 
 
-# One for all calls: it knows nothing of any of them.
+# All calls share one instance because it has no state.
 _no_exit = _NoExit()
 
 
 def most_of(reporter: Reporter) -> int | None:
-    """How many events it takes in one call, where it says so."""
+    """Return the reporter's own maximum batch size; None without a valid one."""
     try:
         most = reporter.max_batch_size
     except Exception:
@@ -95,7 +99,7 @@ def most_of(reporter: Reporter) -> int | None:
 
 
 def linger_of(reporter: Reporter) -> float:
-    """Return how many seconds an event may wait for others; 0 where the reporter has no usable number."""
+    """Return the reporter's own linger in seconds; 0 without a valid one."""
     try:
         linger = reporter.linger
     except Exception:
@@ -104,10 +108,10 @@ def linger_of(reporter: Reporter) -> float:
 
 
 def asked_pause(error: BaseException) -> float | None:
-    """How long the destination asks to be left alone, in seconds; None where the error does not say so."""
-    # A class of the user's own may have anything there, or nothing.
+    """Return the pause in seconds that the error requests; None if it requests none."""
+    # A user-defined subclass may lack the attribute or hold any value in it.
     asked = getattr(error, "retry_after", None) if isinstance(error, ThrottledError) else None
-    # Compared as it is: a whole number may be more than any float.
+    # Limit the value before the conversion: a large integer would overflow a float.
     return float(min(max(asked, 0.0), _LONGEST_PAUSE)) if is_seconds(asked) else None
 
 
@@ -116,8 +120,8 @@ def _as_it_is(text: str) -> str:
 
 
 def describe(error: BaseException, hide: Callable[[str], str] = _as_it_is) -> str:
-    """What kind of error it is, and what it says, without what is to be hidden."""
-    # Hidden before it is cut: of a secret, no half is told either.
+    """Return the type and message of an error, with secrets hidden."""
+    # Hide secrets before shortening the text, so that no part of a secret remains.
     said = hide(said_of(error, 100 * _MOST_TOLD))[:_MOST_TOLD]
     if isinstance(error, asyncio.TimeoutError) and not said:
         return "no answer within its timeout"

@@ -1,4 +1,4 @@
-"""What every reporter's delivery can be told, whatever its type."""
+"""Delivery settings that every reporter type has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["DeliveryConfig"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeliveryConfig:
-    """``events.reporter.<name>.…``"""
+    """Delivery settings under ``events.reporter.<name>.``."""
 
     guarantee: str = option(
         "delivery.guarantee",

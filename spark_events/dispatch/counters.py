@@ -1,4 +1,4 @@
-"""The books of one reporter: what was accepted is delivered, dropped for a reason, or still held."""
+"""Counters of one reporter: delivered, dropped, spooled and held events."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _DROPPED = "dropped."
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeliveryCounters:
-    """A moment's account of one reporter.
+    """Snapshot of one reporter's counters.
 
-    ``accepted = delivered + sum(dropped) + spooled + held`` at every moment; a test holds that law.
+    ``accepted = delivered + sum(dropped) + spooled + held`` holds at every moment; a test checks this.
 
     Attributes:
-        accepted: events that passed its filter.
-        delivered: events it has answered for.
-        dropped: events that were given up, by reason: ``mailbox-full``, ``rejected``, ``shutdown``,
-            ``spool-full``, ``spool-corrupt``.
-        held: events that wait or are being delivered, and would be lost with the process.
-        spooled: events that wait or are being delivered, and are safe on disk.
-        failures: attempts that raised or took too long.
+        accepted: events that passed the reporter's filter.
+        delivered: events that the reporter has acknowledged.
+        dropped: dropped events by reason: ``mailbox-full``, ``rejected``, ``shutdown``, ``spool-full``,
+            ``spool-corrupt``.
+        held: waiting events and events in flight that would be lost with the process.
+        spooled: waiting events and events in flight that are safe on disk.
+        failures: attempts that raised an error or took too long.
         hung: threads that were abandoned because the reporter blocked them.
-        timeouts: how often the driver has waited for it in vain.
-        latency: seconds that the last batch took, retries included.
-        oldest_age: seconds since the oldest held event was accepted; 0 when nothing is held.
-        breaker: the state of its circuit breaker.
+        timeouts: how often the driver waited for this reporter until the timeout.
+        latency: duration of the last batch in seconds, retries included.
+        oldest_age: seconds since the oldest unsettled event was accepted; 0 without one.
+        breaker: the state of the circuit breaker.
     """
 
     accepted: int
@@ -46,17 +46,17 @@ class DeliveryCounters:
 
     @property
     def balances(self) -> bool:
-        """Whether the law holds."""
+        """Whether every accepted event is accounted for."""
         return self.accepted == self.delivered + sum(self.dropped.values()) + self.spooled + self.held
 
     @property
     def lost(self) -> int:
-        """Events that will never be delivered."""
+        """Number of dropped events, which are never delivered."""
         return sum(self.dropped.values())
 
 
 def account(books: Mapping[str, DeliveryCounters]) -> dict[str, dict[str, int]]:
-    """The books as the final report has them: plain numbers, by reporter."""
+    """Return the counters as plain numbers by reporter, for the final report."""
     return {
         name: {
             "accepted": one.accepted,
@@ -74,14 +74,15 @@ def account(books: Mapping[str, DeliveryCounters]) -> dict[str, dict[str, int]]:
 def with_those_before(
     books: Mapping[str, Mapping[str, int]], before: Mapping[str, Mapping[str, int]]
 ) -> dict[str, dict[str, int]]:
-    """The same over all sidecars of an application.
+    """Return the totals over all sidecars of an application.
 
-    What a predecessor held when it died was sent again, and what it had on disk is still there: both are in the present
-    books. Of its own, what had come to an end counts: delivered, or dropped.
+    Events that a predecessor held when it died were sent again, and its events on disk still exist. The current
+    counters include both. Therefore only the failures, timeouts, delivered and dropped events of the predecessors are
+    added.
 
     Args:
-        books: as :func:`account` makes them.
-        before: what :func:`statistics` had last told of the predecessors, summed up.
+        books: the current counters from :func:`account`.
+        before: the sum of the predecessors' last :func:`statistics`.
     """
     total = {name: dict(one) for name, one in books.items()}
     for name, told in before.items():
@@ -96,7 +97,7 @@ def with_those_before(
 
 
 def statistics(one: DeliveryCounters) -> dict[str, int | float | str]:
-    """The books as the driver's metrics have them."""
+    """Return the counters in the form of the driver's metrics."""
     return {
         "accepted": one.accepted,
         "delivered": one.delivered,

@@ -1,4 +1,4 @@
-"""One reporter's delivery: its mailbox, its worker, its breaker and its books."""
+"""Delivery of one reporter: its store, worker, circuit breaker and counters."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from spark_events.reporters.reporter import Reporter
 
 __all__ = ["Delivery", "DeliveryConfig", "Hooks", "MakeStore"]
 
-#: Makes the store, of what wakes the worker and what is told of progress.
+#: Creates the store; the arguments are a callback that wakes the worker and one that reports progress.
 MakeStore: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], Store]
 
-#: Events of this severity, failures among them, do not wait for others.
+#: Events of at least this severity, such as failures, do not linger for a larger batch.
 _PRESSING = Severity.WARN
 _LOG = logging.getLogger(__name__)
-#: A reporter that takes a batch in this time keeps up; the dispatcher may wait that long for it.
+#: A reporter that accepts a batch within this time keeps up, so the dispatcher may wait that long for room.
 _QUICK_SECONDS = 0.01
-#: A cancelled attempt may take a moment to unwind; what is not back then blocks its thread.
+#: Time for a cancelled attempt to unwind; a call that takes longer blocks its thread.
 _GRACE_SECONDS = 0.5
-#: Threads that a reporter may block before it gets no other: one that spins slows all others down.
+#: Limit of blocked threads per reporter; beyond it there is no replacement because busy threads slow down the others.
 _MOST_HUNG = 4
-#: How often a drain looks whether the destination is dead, in seconds.
+#: Interval at which a drain checks for a dead destination, in seconds.
 _LOOK_SECONDS = 0.1
-#: How long a dead destination is still tried at the end, in seconds.
+#: How long a drain keeps trying a dead destination, in seconds.
 _LAST_TRY_SECONDS = 2.0
-#: At the end, what is kept for the disk, in seconds.
+#: Time reserved before the deadline to write remaining events to disk, in seconds.
 _CLOSE_SECONDS = 0.1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Hooks:
-    """What a delivery tells, from whatever thread.
+    """Callbacks of a delivery; any thread may call them.
 
     Attributes:
-        on_progress: events have come to their end.
-        on_breaker: the breaker of the named reporter has changed: old and new state, and why.
+        on_progress: called after events are settled.
+        on_breaker: called with the reporter's name, the old and the new breaker state, and the reason.
     """
 
     on_progress: Callable[[], None] = lambda: None
@@ -58,18 +58,18 @@ class Hooks:
 
 
 class Delivery:
-    """Takes events in without waiting, and sees them delivered in order, however often it has to try.
+    """Accept events without waiting, and deliver them in order with retries.
 
     Args:
         name: the reporter's name in the configuration.
-        make: makes the reporter; called again, in a new thread, when one has blocked its thread and is given up.
-        config: sizes and times.
-        capacity: how many events it holds in memory, fewer if they are large.
-        hooks: whom to tell.
-        selection: which events the reporter gets; all of them, without one.
-        breaker: when the reporter is left alone.
-        store: makes what holds the events; a mailbox, without one.
-        hide: takes out of a text what nobody but the reporter may read.
+        make: creates the reporter; called again, in a new thread, after the reporter has blocked or ended its thread.
+        config: batch sizes, timeouts and retry intervals.
+        capacity: the maximum total weight of the events in memory.
+        hooks: callbacks for progress and breaker changes.
+        selection: selects the events of this reporter; None selects all.
+        breaker: settings of the circuit breaker.
+        store: creates the store; None for a mailbox.
+        hide: removes the reporter's secrets from a text.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Delivery:
     ) -> None:
         self.name = name
         self._hide = hide
-        # Never all that the mailbox holds: a newcomer that is worth more must find something to displace.
+        # At most half of the mailbox is in flight, so a new event of higher priority can still displace a waiting one.
         self._config = dataclasses.replace(config, batch_size=min(config.batch_size, max(1, capacity // 2)))
         self._make = make
         self._hooks = hooks or Hooks()
@@ -101,27 +101,31 @@ class Delivery:
         self._quick = True
         self._unreplaced = False
         self._draining = False
-        # Since the worker took events: how many came, and whether they are not to wait for others.
+        # Events accepted since the worker last took a batch, and whether they may no longer linger.
         self._untaken = 0
         self._is_pressing = False
         self._hung: list[Worker] = []
         self._deadline: float | None = None
         self._stop_by = float("inf")
-        # When to give up a destination that was found dead at the end; of time.monotonic.
+        # When a drain gives up a dead destination, in seconds of time.monotonic.
         self._give_up_at = float("inf")
         self.hung = 0
         self.timeouts = 0
-        # Here, so that one that cannot be made at all is refused before anything starts.
+        # Create the first reporter here, so that a failing constructor is reported before anything starts.
         first = made(make)
         self._worker = self._successor(lambda: first)
 
     def start(self) -> None:
-        """Starts the reporter's thread."""
+        """Start the store and the reporter's thread.
+
+        Raises:
+            RuntimeError: when the system cannot start another thread.
+        """
         self._store.start()
         self._worker.start()
 
     def put(self, entries: Entries) -> None:
-        """Take in the events that the reporter is to get, without waiting."""
+        """Enqueue the events that the selection accepts, without waiting."""
         chosen = self._selection.of(entries)
         is_first = self._store.put(chosen)
         becomes_pressing = self._worker.can_linger and self._become_pressing(chosen)
@@ -129,7 +133,7 @@ class Delivery:
             self._worker.wake()
 
     def _become_pressing(self, chosen: Entries) -> bool:
-        """Return whether events that wait for others are to wait no longer, because of those that have come."""
+        """Return whether the new events end the lingering of the queued ones."""
         self._untaken += len(chosen)
         is_full = self._untaken >= self._worker.batch_size
         if self._is_pressing or not (is_full or any(entry.event.severity >= _PRESSING for entry in chosen)):
@@ -138,10 +142,10 @@ class Delivery:
         return True
 
     def wait_for_room(self, weight: int) -> None:
-        """A moment's patience with a reporter that is quick, so that a burst is not shed for nothing.
+        """Wait briefly for a fast reporter, to avoid shedding in a burst.
 
-        A reporter that is slow, or fails, is not waited for: that would make the others as slow. One that has been
-        waited for in vain is not waited for again before it has shown that it is quick.
+        A slow or failing reporter is not waited for because that would slow down the other reporters. After a wait
+        without success, the dispatcher waits again only once the reporter has accepted a batch quickly.
         """
         if self._store.is_durable:
             self._store.wait_for_room(weight, _QUICK_SECONDS)
@@ -149,37 +153,54 @@ class Delivery:
             self._quick = self._store.wait_for_room(weight, _QUICK_SECONDS)
 
     def may_get(self, scope: str | None, name: str | None, severity: Severity) -> bool:
-        """Whether an event of that kind, as severe as it can be, would be for this reporter."""
+        """Return whether the selection may accept such events.
+
+        Args:
+            scope: the class scope of the events; None for any.
+            name: the name of the events; None for any.
+            severity: the highest severity that the events may have.
+        """
         return self._selection.may_fit(scope, name, severity)
 
     @property
     def is_durable(self) -> bool:
-        """Whether what it holds outlives the process."""
+        """Whether queued events survive the process."""
         return self._store.is_durable
 
     @property
     def guarantee(self) -> str:
-        """What is promised for its events."""
+        """The configured ``delivery.guarantee``."""
         return self._config.guarantee
 
     @property
     def is_held_back(self) -> bool:
-        """Whether its circuit breaker is not closed."""
+        """Whether the circuit breaker is open or half-open."""
         return self._breaker.state is not BreakerState.CLOSED
 
     def unanswered_for(self) -> float:
-        """Seconds since the oldest event was accepted that would be lost with this process; 0.0 without one."""
+        """Return the age in seconds of the oldest event that exists only in memory.
+
+        Returns:
+            0.0 when there is no such event.
+        """
         return self._store.unanswered_for()
 
     def wait_until_answered(self, timeout: float) -> bool:
-        """Waits, at most ``timeout`` seconds, until no event is left that would be lost with this process."""
+        """Wait at most ``timeout`` seconds until no event exists only in memory.
+
+        Returns:
+            Whether no such event is left.
+        """
         return self._store.wait_until_answered(timeout)
 
     def wait_until_settled(self, timeout: float) -> bool:
-        """Wait, at most ``timeout`` seconds, until everything put in is delivered or dropped.
+        """Wait at most ``timeout`` seconds until all events are settled.
 
-        At the end, a dead destination is waited for until its last try is over. Events that are safe on disk are not
-        waited for while the reporter fails.
+        During a drain, the wait for a dead destination ends with its last attempt. While the reporter fails, the wait
+        does not include events that are safe on disk.
+
+        Returns:
+            Whether all these events are settled.
         """
         deadline = time.monotonic() + timeout
         while not (self._store.is_durable and self._worker.in_failure):
@@ -193,11 +214,11 @@ class Delivery:
         return self._store.wait_until_answered(max(0.0, min(deadline, self._give_up_at) - time.monotonic()))
 
     def oldest_record(self) -> int | None:
-        """The record of the oldest event that would be lost with this process; None when there is none."""
+        """Return the oldest record with an event that exists only in memory, or None."""
         return self._store.oldest_record()
 
     def counters(self) -> DeliveryCounters:
-        """The account at this moment."""
+        """Return the current counters."""
         counts = self._store.counts()
         return DeliveryCounters(
             accepted=counts.accepted,
@@ -214,19 +235,21 @@ class Delivery:
         )
 
     def check(self, now: float) -> None:
-        """Gives a reporter whose thread is of no use another one, and looks after its store; called now and then.
+        """Check the store, and replace a worker whose thread is blocked or dead.
+
+        The watch thread calls this several times a second.
 
         Args:
-            now: seconds, of ``time.monotonic``.
+            now: the current time in seconds of ``time.monotonic``.
         """
         self._store.check()
         with self._lock:
             worker = self._worker
             trouble = None if self._deadline is not None else self._trouble(worker, now)
-            # It may have come back before there was another one.
+            # The thread may have recovered before a replacement could be started.
             self._unreplaced = self._unreplaced and trouble is not None
             alive = [hung for hung in self._hung if hung.is_alive]
-            # With too many that hang, it had its chances; it gets the next one when a thread comes back.
+            # Above the limit, the next replacement waits until one of the blocked threads has ended.
             if trouble is None or len(alive) >= _MOST_HUNG or not self._replace(*trouble):
                 return
             worker.abandon()
@@ -246,7 +269,7 @@ class Delivery:
         )
 
     def _trouble(self, worker: Worker, now: float) -> tuple[str, str] | None:
-        """What is wrong with its thread, and how, where it will deliver nothing more."""
+        """Return what is wrong with the worker's thread and the details, or None."""
         if worker.death is not None:
             return "ended its thread", worker.death
         busy, patience = worker.overdue(now)
@@ -255,15 +278,15 @@ class Delivery:
         return "blocks its thread, which is abandoned", f"for {busy:.1f} s"
 
     def _replace(self, what: str, how: str) -> bool:
-        """Whether another worker has taken the place of one that is of no use."""
+        """Replace the current worker; return whether that succeeded."""
         if not self._unreplaced:
-            # First, so that the successor finds the breaker as it is to be; and once, however often one is tried.
+            # Count one failure before the replacement starts, and none for repeated attempts to start it.
             self._breaker.failed(f"{what}: {how}")
         try:
             successor = self._successor(self._make)
             successor.start()
         except Exception as error:
-            # No descriptors or threads left: perhaps the next time.
+            # File descriptors or threads may be exhausted; the next check tries again.
             if not self._unreplaced:
                 self._unreplaced = True
                 _LOG.error("reporter %s: %s, and cannot be made anew: %s", self.name, what, self.describe(error))
@@ -273,7 +296,10 @@ class Delivery:
         return True
 
     def begin_drain(self) -> None:
-        """Begin the end: cut pauses short, and give a dead destination one last attempt of at most 2 s."""
+        """Begin to drain: cut pauses short, and try a dead destination once more.
+
+        The last attempt may take at most 2 s.
+        """
         with self._lock:
             if not self._draining:
                 self._draining = True
@@ -284,11 +310,11 @@ class Delivery:
 
     @property
     def _is_dead(self) -> bool:
-        # Events that are safe on disk need no second failure.
+        # With events safe on disk, a single failure is enough.
         return self._worker.is_dead or (self._store.is_durable and self._worker.in_failure)
 
     def _limit(self) -> None:
-        """Try a dead destination for 2 s at most; an answer lifts that limit."""
+        """Limit attempts at a dead destination to 2 s; an answer lifts the limit."""
         if self._give_up_at == float("inf"):
             self._give_up_at = time.monotonic() + _LAST_TRY_SECONDS
             self._worker.end_by(self._ends_at)
@@ -303,12 +329,16 @@ class Delivery:
         return min(self._stop_by, self._give_up_at)
 
     def _drop_rest(self) -> None:
-        """Drop what a dead destination has not taken; a spool keeps it."""
+        """Drop the remaining events of a dead destination; a spool keeps them."""
         if not self._store.is_durable:
             self._store.close(self._give_up_at)
 
     def request_stop(self, deadline: float) -> None:
-        """Deliver what is held until ``deadline`` (of ``time.monotonic``), then stop."""
+        """Begin to deliver the remaining events, and stop at the deadline.
+
+        Args:
+            deadline: in seconds of ``time.monotonic``.
+        """
         with self._lock:
             self.begin_drain()
             self._deadline = self._stop_by = deadline
@@ -317,7 +347,7 @@ class Delivery:
             self._worker.request_stop(self._ends_at)
 
     def join(self) -> None:
-        """Wait for the thread until the deadline; drop what has not been delivered by then."""
+        """Wait for the worker until the deadline, then drop the undelivered events."""
         deadline = time.monotonic() if self._deadline is None else self._deadline
         self._worker.join(max(0.0, min(self._ends_at, deadline) - time.monotonic()))
         dropped = self._close(deadline)
@@ -326,16 +356,17 @@ class Delivery:
         self._say_full(dropped)
 
     def dismiss(self) -> None:
-        """It is to get nothing more, and nobody waits: what it is called with at the moment is its last.
+        """Stop the delivery at once, without waiting for its thread.
 
-        That is what somebody wants: no loss, and nothing for the log.
+        The call in progress is the reporter's last. The undelivered events are dropped without an error in the log
+        because the user requested the removal.
         """
         now = time.monotonic()
         self.request_stop(now)
         self._say_full(self._close(now))
 
     def _close(self, deadline: float) -> Mapping[str, int]:
-        """Nothing more is taken; returns what was dropped, by reason."""
+        """Stop accepting and handing out events; return the dropped events by reason."""
         with self._lock:
             self._closed = True
         self._store.close(deadline)
@@ -347,11 +378,11 @@ class Delivery:
             _LOG.warning("reporter %s: %d events were dropped, its mailbox was full", self.name, full)
 
     def describe(self, error: BaseException) -> str:
-        """For the worker: an error in words that anybody may read."""
+        """Return the error as text without secrets; called by the worker."""
         return describe(error, self._hide)
 
     def take(self, worker: Worker, most: int) -> list[Event]:
-        """For the worker: the oldest events."""
+        """Return the oldest events; called by the worker."""
         with self._lock:
             if worker is not self._worker or self._closed:
                 return []
@@ -359,15 +390,15 @@ class Delivery:
             return self._store.take(most)
 
     def is_pressing(self, worker: Worker) -> bool:
-        """For the worker: whether a batch is full, or an event is not to wait for others."""
+        """Return whether the queued events may no longer linger; called by the worker."""
         return self._is_pressing or worker is not self._worker
 
     def is_exhausted(self, worker: Worker) -> bool:
-        """For the worker: whether nothing is left for it."""
+        """Return whether no event is left for this worker; called by the worker."""
         return worker is not self._worker or self._closed or self._store.is_exhausted()
 
     def ack(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
-        """For the worker: what was taken has come to its end."""
+        """Settle the events in flight; called by the worker."""
         with self._lock:
             if worker is not self._worker or worker.is_abandoned or self._closed:
                 return
@@ -384,7 +415,7 @@ class Delivery:
         self._hooks.on_progress()
 
     def note_failure(self, worker: Worker) -> None:
-        """For the worker: an attempt has failed."""
+        """Count a failed attempt; called by the worker."""
         with self._lock:
             if worker is self._worker:
                 self._failures += 1

@@ -1,4 +1,7 @@
-"""Fans events out to every reporter. The two types, and their names, are FLIP-545's."""
+"""Deliver events to all reporters.
+
+The two dispatcher types and their names follow FLIP-545.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +30,14 @@ __all__ = [
 ]
 
 _LOG = logging.getLogger(__name__)
-#: How often it is looked whether a reporter blocks its thread.
+#: Interval of the watch thread's checks for reporters that block their threads.
 _WATCH_SECONDS = 0.25
 _SHORTEST_WATCH_SECONDS = 0.01
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DispatcherConfig:
-    """``events.dispatcher.…``"""
+    """Settings under ``events.dispatcher.``."""
 
     type: str = option(
         "type",
@@ -55,12 +58,12 @@ class DispatcherConfig:
 
 
 class DeliveryProgress(NamedTuple):
-    """How far the reporters have got.
+    """Progress of the reporters.
 
     Attributes:
-        completed: the last record of which, and of all before, no event would be lost with this process.
-        answered: the last record up to which every reporter has answered that the driver waits for; 0: it waits for
-            none.
+        completed: the last record up to which no event would be lost if this process died now.
+        answered: the last record up to which every reporter that the driver waits for has answered; 0 if the driver
+            waits for no reporter.
     """
 
     completed: int
@@ -68,59 +71,74 @@ class DeliveryProgress(NamedTuple):
 
 
 class EventDispatcher(Protocol):
-    """What becomes of events once they are made."""
+    """Deliver translated events to the reporters."""
 
     def start(self) -> None:
-        """Starts every reporter's delivery."""
+        """Start the delivery of every reporter."""
 
     def dispatch(self, entries: Sequence[Entry], through: int) -> None:
-        """Gives events to the reporters.
+        """Enqueue events for the reporters.
 
         Args:
-            entries: the events, in order, with the records they came from.
-            through: the last record that has been translated, whether or not it made an event.
+            entries: the events in order, each with the number of its record.
+            through: the last translated record, whether or not it produced an event.
         """
 
     def attach(self, delivery: Delivery) -> None:
-        """Adds a reporter, which gets what is dispatched from now on; nobody waits for its answers."""
+        """Add a reporter that receives all later events; the driver does not wait for it."""
 
     def detach(self, delivery: Delivery) -> None:
-        """Takes a reporter out that was attached, also from its own thread; what waits for it is dropped."""
+        """Remove an attached reporter and drop its queued events.
+
+        The reporter's own thread may call this method.
+        """
 
     def progress(self) -> DeliveryProgress:
-        """How far the reporters have got at this moment."""
+        """Return the current progress of the reporters."""
 
     def awaits(self, scope: str | None, name: str | None, severity: Severity) -> bool:
-        """Whether the driver has to wait for the answers to events of that kind, as severe as they can be."""
-
-    def counters(self) -> dict[str, DeliveryCounters]:
-        """The account of every reporter at this moment, by name."""
-
-    def begin_drain(self) -> None:
-        """The end is near: reporters that are held back, or asked for a pause, are tried all the same."""
-
-    def drain(self, deadline: float, among: Collection[str] | None = None) -> list[str]:
-        """Waits, until ``deadline`` (``time.monotonic``) at most, for everything to come to its end.
+        """Return whether the driver waits for a reporter that may get such events.
 
         Args:
-            deadline: of ``time.monotonic``.
-            among: the reporters that are waited for, by name; None: all.
+            scope: the class scope of the events; None for any.
+            name: the name of the events; None for any.
+            severity: the highest severity that the events may have.
+        """
+
+    def counters(self) -> dict[str, DeliveryCounters]:
+        """Return the current counters of every reporter, by name."""
+
+    def begin_drain(self) -> None:
+        """Begin to drain: cut short retry pauses, open circuit breakers and throttling."""
+
+    def drain(self, deadline: float, among: Collection[str] | None = None) -> list[str]:
+        """Wait until the reporters have settled all their events, or the deadline.
+
+        Args:
+            deadline: in seconds of ``time.monotonic``.
+            among: the names of the reporters to wait for; None for all.
 
         Returns:
-            The names of those that have nothing left.
+            The names of the reporters whose events are all settled, or safe on disk.
         """
 
     def stop(self, deadline: float) -> None:
-        """Delivers what is left, all reporters side by side, until ``deadline`` (``time.monotonic``)."""
+        """Deliver the remaining events of all reporters in parallel, then stop.
+
+        Args:
+            deadline: in seconds of ``time.monotonic``.
+        """
 
 
 class AsyncQueuedDispatcher:
-    """Offers to every reporter and returns; the driver waits for those that guarantee delivery, and for no others.
+    """Dispatcher that enqueues events for every reporter and returns at once.
+
+    The driver waits only for reporters with guaranteed delivery.
 
     Args:
-        deliveries: one a reporter.
+        deliveries: one for each reporter.
         timeout: how long the driver waits for a reporter, in seconds.
-        on_watch: called several times a second, from a thread that does nothing else.
+        on_watch: called several times a second from the watch thread.
     """
 
     def __init__(
@@ -137,7 +155,7 @@ class AsyncQueuedDispatcher:
 
     @staticmethod
     def _awaits(delivery: Delivery) -> bool:
-        """Whether the driver waits for its answers."""
+        """Return whether the driver waits for the answers of this reporter."""
         return delivery.guarantee == "guaranteed"
 
     def start(self) -> None:
@@ -156,7 +174,10 @@ class AsyncQueuedDispatcher:
         delivery.dismiss()
 
     def _watch_over(self) -> None:
-        """Looks after reporters that block their threads: nobody else is free to notice."""
+        """Detect reporters that block their threads, and call ``on_watch``.
+
+        This needs its own thread because every other thread may be blocked or busy.
+        """
         pause = _WATCH_SECONDS
         while not self._stopped.wait(pause):
             pause = _WATCH_SECONDS
@@ -164,13 +185,13 @@ class AsyncQueuedDispatcher:
                 with self._watching(f"reporter {delivery.name}"):
                     delivery.check(time.monotonic())
             with self._watching("the dispatcher"):
-                # On time where somebody waits: the driver has a little patience beyond the timeout, and none to spare.
+                # The driver waits only a little longer than the timeout, so the next check has to be on time.
                 pause = max(_SHORTEST_WATCH_SECONDS, min(_WATCH_SECONDS, self._awaited.look()))
                 self._on_watch()
 
     @contextlib.contextmanager
     def _watching(self, whom: str) -> Iterator[None]:
-        """What goes wrong with the watch over one is said once, and costs none of the others theirs."""
+        """Log the first error of a check, so that the other checks still run."""
         try:
             yield
         except Exception:
@@ -197,15 +218,14 @@ class AsyncQueuedDispatcher:
         together = Entries(entries)
         for delivery in self._deliveries if together else ():
             delivery.wait_for_room(together.weight)
-        # Under the lock, so that progress() never sees records as dispatched whose events have not reached every
-        # mailbox yet.
+        # progress() takes the same lock, so it never counts records whose events have not reached every mailbox.
         with self._lock:
             for delivery in self._deliveries if together else ():
                 delivery.put(together)
             self._dispatched = max(self._dispatched, through)
 
     def progress(self) -> DeliveryProgress:
-        # One pass for both, for it is asked for after every batch.
+        # A single pass computes both numbers because the sidecar calls this method after every batch.
         with self._lock:
             completed = answered = self._dispatched
             for delivery in self._deliveries:
@@ -222,14 +242,14 @@ class AsyncQueuedDispatcher:
     def stop(self, deadline: float) -> None:
         for delivery in self._deliveries:
             delivery.request_stop(deadline)
-        # Those first that have something to do behind their last event, which is to write it down.
+        # Join durable deliveries first: they still have to write their remaining events to disk.
         for delivery in sorted(self._deliveries, key=lambda delivery: not delivery.is_durable):
             delivery.join()
         self._stopped.set()
 
 
 class SyncDispatcher(AsyncQueuedDispatcher):
-    """The same, and the driver waits for every reporter."""
+    """Dispatcher whose driver waits for every reporter."""
 
     @staticmethod
     def _awaits(delivery: Delivery) -> bool:
@@ -239,6 +259,6 @@ class SyncDispatcher(AsyncQueuedDispatcher):
 def create(
     config: DispatcherConfig, deliveries: Sequence[Delivery], on_watch: Callable[[], None] = lambda: None
 ) -> EventDispatcher:
-    """The dispatcher that the configuration asks for."""
+    """Return a dispatcher of the configured type."""
     types = {"sync": SyncDispatcher, "async-queued": AsyncQueuedDispatcher}
     return types[config.type](deliveries, config.sync_timeout, on_watch)

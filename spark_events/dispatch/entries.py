@@ -1,4 +1,4 @@
-"""Events on their way to the reporters, with what all mailboxes on that way need to know of them."""
+"""Events in transit to the reporters, with the metadata that mailboxes need."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from spark_events.event import Event
 
 __all__ = ["WEIGHT_BYTES", "Entries", "Entry", "priority_of", "weight_for", "weight_of"]
 
-#: A mailbox is bounded by number and by size at once: an event weighs one, and one more for each so many bytes.
+#: A mailbox limits number and size of its events together: an event weighs 1, plus 1 for each full 32 KiB.
 WEIGHT_BYTES = 32 * 1024
-#: Shed last, whatever their severity: status, failures, and reports of loss.
+#: Events that are shed last, whatever their severity: job status, job failures and reports of loss.
 _LAST_TO_GO = frozenset({"JobStatusChangeEvent", "JobFailureEvent", "EventsDroppedEvent", "DispatcherReportEvent"})
 _LIFECYCLE = 100
 _WEIGHT = attrgetter("weight")
@@ -24,14 +24,14 @@ _NEXT = count(1).__next__
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """An event on its way to the reporters.
+    """An event in transit to the reporters.
 
     Attributes:
-        record: the number of the record that it came from; 0: from none.
+        record: the number of the record that produced the event; 0 if no record did.
         event: the event.
-        weight: its share of a mailbox's capacity: more than one, if it is large.
-        at: when it set out, in nanoseconds of ``time.monotonic_ns``.
-        order: more than that of every entry before it.
+        weight: its share of a mailbox's capacity; more than 1 for a large event.
+        at: when the entry was created, in nanoseconds of ``time.monotonic_ns``.
+        order: a sequence number, higher than that of every earlier entry.
     """
 
     record: int
@@ -42,19 +42,19 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class Entries(tuple[Entry, ...]):
-    """Entries that set out together.
+    """Entries that are dispatched together.
 
-    Of a flood every mailbox gets the same ones: what it asks of them is found out for the first that asks.
+    All mailboxes receive the same object, so each property is computed once and cached for the other mailboxes.
     """
 
     @cached_property
     def weight(self) -> int:
-        """Total weight."""
+        """Total weight of the entries."""
         return weight_of(self)
 
     @cached_property
     def is_by_record(self) -> bool:
-        """Whether none has a record that is older than that of one before it."""
+        """Whether the record numbers never decrease."""
         last = 0
         for entry in self:
             if entry.record < last:
@@ -64,7 +64,7 @@ class Entries(tuple[Entry, ...]):
 
     @cached_property
     def by_priority(self) -> Mapping[int, list[Entry]]:
-        """Entries of each priority, in their order."""
+        """Entries grouped by priority, in their original order."""
         ranks: dict[int, list[Entry]] = {}
         for entry in self:
             ranks.setdefault(priority_of(entry.event), []).append(entry)
@@ -72,7 +72,7 @@ class Entries(tuple[Entry, ...]):
 
 
 def priority_of(event: Event) -> int:
-    """Return the priority of an event: the lowest is shed first."""
+    """Return the priority of an event; the lowest priority is shed first."""
     return event.severity.number + (_LIFECYCLE if event.name in _LAST_TO_GO else 0)
 
 

@@ -1,4 +1,4 @@
-"""A reporter's mailbox: bounded, between the thread that translates and the reporter's own loop."""
+"""Bounded queue between the translating thread and the worker of one reporter."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ __all__ = ["Mailbox"]
 
 
 class Mailbox:
-    """First in, first out; a full one sheds the events of the lowest priority, oldest first.
+    """Bounded FIFO mailbox of one reporter.
+
+    A full mailbox sheds the events of the lowest priority, oldest first.
 
     Args:
-        capacity: the most weight it holds, events in flight included.
-        lock: guards the counters; shared with an owner that this mailbox is a part of.
+        capacity: the maximum total weight of the events, events in flight included.
+        lock: guards the counters; a store that contains this mailbox passes its own lock.
     """
 
     def __init__(self, capacity: int, lock: threading.RLock | None = None) -> None:
@@ -30,11 +32,10 @@ class Mailbox:
         self._settled = threading.Condition(self._lock)
         self._waiting: FifoQueue | PriorityQueue = FifoQueue()
         self._in_flight: list[Entry] = []
-        # Of all of these.
+        # The total weight of waiting events and events in flight.
         self._weight = 0
         self._last_record = 0
-        # Entries whose record is older than that of an entry before them: what time makes of records that were
-        # held back.
+        # Entries with an older record than an entry before them; records that were held back cause this.
         self._early: list[Entry] = []
         self._accepted = 0
         self._delivered = 0
@@ -42,14 +43,14 @@ class Mailbox:
 
     @property
     def is_durable(self) -> bool:
-        """What is in memory is gone with the process."""
+        """Return False: events in memory do not survive the process."""
         return False
 
     def start(self) -> None:
-        """Is always ready."""
+        """Do nothing: a mailbox is always ready."""
 
     def check(self) -> None:
-        """Depends on nothing."""
+        """Do nothing: a mailbox has no external resources."""
 
     def put(self, entries: Entries) -> bool:
         """Append entries without waiting; return whether the mailbox was empty before."""
@@ -67,7 +68,7 @@ class Mailbox:
             return was_empty and len(self._waiting) > 0
 
     def _squeeze(self, entries: Entries) -> None:
-        """Append entries, and shed what exceeds the capacity."""
+        """Append entries, then shed the weight that exceeds the capacity."""
         queue = self._waiting = self._waiting.by_priority()
         queue.extend(entries)
         has_large = self._has_large
@@ -94,11 +95,15 @@ class Mailbox:
         self._early = [entry for entry in self._early if id(entry) not in these]
 
     def take(self, most: int) -> list[Event]:
-        """Return the oldest events, of at most so much weight but at least one; in flight until :meth:`ack`."""
+        """Return the oldest events; they stay in flight until :meth:`ack`.
+
+        Args:
+            most: the maximum total weight; a single event may exceed it.
+        """
         return [entry.event for entry in self.take_entries(most)]
 
     def take_entries(self, most: int) -> list[Entry]:
-        """Return the same as entries."""
+        """Return the oldest events as entries; see :meth:`take`."""
         with self._lock:
             has_large = self._has_large
             taken = self._waiting.take(min(most, len(self._waiting)))
@@ -112,7 +117,12 @@ class Mailbox:
             return self._in_flight
 
     def ack(self, dropped: str | None = None, count: int | None = None) -> None:
-        """End what is in flight: delivered, or dropped for a reason, all of it or ``count`` events."""
+        """Settle the events in flight as delivered or dropped.
+
+        Args:
+            dropped: the reason for dropping them; None if all were delivered.
+            count: how many of them are dropped; None for all.
+        """
         with self._lock:
             lost = dropped_of(len(self._in_flight), dropped, count)
             self._delivered += len(self._in_flight) - lost
@@ -125,27 +135,27 @@ class Mailbox:
             self._settled.notify_all()
 
     def requeue(self) -> None:
-        """Return what is in flight to the front of the queue."""
+        """Return the events in flight to the front of the queue."""
         with self._lock:
             self._waiting.requeue(self._in_flight)
             self._in_flight = []
 
     @property
     def _has_large(self) -> bool:
-        """Whether some of what it holds takes more than one place; most of the time nobody need add them up."""
+        """Whether an event weighs more than 1; if none does, weights need no summing."""
         return self._weight > len(self._waiting) + len(self._in_flight)
 
     @property
     def holds_any(self) -> bool:
-        """Whether anything has not been settled."""
+        """Whether the mailbox holds any unsettled event."""
         return bool(self._waiting or self._in_flight)
 
     def is_exhausted(self) -> bool:
-        """Whether nothing is left to be taken."""
+        """Return whether no event is waiting."""
         return not self._waiting
 
     def clear(self, reason: str) -> int:
-        """Drops everything that is left; returns how many events that were."""
+        """Drop all events for this reason; return how many were dropped."""
         with self._lock:
             left = len(self._waiting) + len(self._in_flight)
             self._dropped[reason] += left
@@ -157,7 +167,7 @@ class Mailbox:
             return left
 
     def counts(self) -> Counts:
-        """The account at this moment, all of it under one lock."""
+        """Return a consistent snapshot of the counters."""
         with self._lock:
             return Counts(
                 self._accepted,
@@ -168,15 +178,15 @@ class Mailbox:
             )
 
     def unanswered_for(self) -> float:
-        """The age of the oldest event; nothing in here outlives the process."""
+        """Return the age of the oldest unsettled event in seconds; 0.0 without one."""
         with self._lock:
             oldest = min((entry.at for entry in self._heads()), default=None)
             return 0.0 if oldest is None else (time.monotonic_ns() - oldest) / 1e9
 
     def oldest_record(self) -> int | None:
-        """The oldest record of which an event is still here; None when there is none."""
+        """Return the oldest record that has an unsettled event; None without one."""
         with self._lock:
-            # A loop, for it is asked after every batch.
+            # A plain loop is faster than min(); the dispatcher calls this after every batch.
             oldest: int | None = None
             for entry in (*self._heads(), *self._early):
                 if oldest is None or entry.record < oldest:
@@ -184,20 +194,31 @@ class Mailbox:
             return oldest
 
     def _heads(self) -> list[Entry]:
-        """Among them is the oldest that is still here."""
+        """Return entries that include the oldest unsettled entry."""
         return self._in_flight[:1] or self._waiting.heads()
 
     def wait_until_answered(self, timeout: float) -> bool:
-        """The same as :meth:`wait_until_empty`: nothing in here outlives the process."""
+        """Wait until the mailbox is empty; see :meth:`wait_until_empty`.
+
+        The two are the same because no event of a mailbox survives the process.
+        """
         return self.wait_until_empty(timeout)
 
     def wait_until_empty(self, timeout: float) -> bool:
-        """Waits, at most ``timeout`` seconds, until everything put in has been settled."""
+        """Wait at most ``timeout`` seconds until all events are settled.
+
+        Returns:
+            Whether all events are settled.
+        """
         with self._lock:
             return self._settled.wait_for(lambda: not self.holds_any, timeout)
 
     def wait_for_room(self, weight: int, timeout: float) -> bool:
-        """Wait, at most ``timeout`` seconds, until so much weight fits without shedding."""
+        """Wait at most ``timeout`` seconds until this weight fits without shedding.
+
+        Returns:
+            Whether the weight fits.
+        """
         with self._lock:
             return self._fits(weight) or self._settled.wait_for(lambda: self._fits(weight), timeout)
 
@@ -205,12 +226,12 @@ class Mailbox:
         return self._weight + weight <= self._capacity
 
     def close(self, deadline: float) -> None:
-        """Drops what is left: there is no time for it any more."""
+        """Drop the remaining events as ``shutdown``."""
         self.clear("shutdown")
 
 
 def _fitting(entries: Sequence[Entry], most: int) -> int:
-    """Return how many of the first weigh at most so much together; at least one."""
+    """Return how many leading entries weigh at most ``most`` together; at least 1."""
     for count, weight in enumerate(accumulate(entry.weight for entry in entries)):
         if weight > most:
             return max(1, count)

@@ -1,4 +1,4 @@
-"""Wakes a worker's thread, as cheaply as its reporter allows."""
+"""Wake the thread of a worker as cheaply as its reporter allows."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ __all__ = ["WorkerNotifier"]
 
 
 class WorkerNotifier:
-    """Notified by any thread, waited for by one; notifications before the next wait count as one.
+    """Wake-up signal that any thread sends and one thread waits for.
 
-    Waking an event loop takes a system call and two rounds of the loop, four times as long as waking a thread that
-    waits for a lock. So the worker's thread waits for a lock, and its loop stands still, until something lives in
-    that loop.
+    Several notifications before the next wait count as one.
+
+    Waking an event loop needs a system call and two iterations of the loop. That costs four times as much as waking a
+    thread that waits for a lock. Therefore the worker's thread waits for a lock, and its loop stands still, until the
+    reporter has tasks or connections in the loop.
 
     Args:
-        loop: the loop of the thread that waits.
+        loop: the event loop of the waiting thread.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -29,26 +31,32 @@ class WorkerNotifier:
         self._lock.acquire()
 
     def wait_in_loop(self) -> None:
-        """Keep the loop running during all further waits; for the waiting thread, before it looks for work."""
+        """Keep the loop running during all later waits.
+
+        Only the waiting thread may call this, before it checks for work.
+        """
         self._in_loop = True
 
     def notify(self) -> None:
         """End the current wait, or the next one."""
-        # RuntimeError: notified already.
+        # A RuntimeError means that a notification is already pending.
         with contextlib.suppress(RuntimeError):
             self._lock.release()
         if self._in_loop:
-            # RuntimeError: the loop has ended.
+            # A RuntimeError means that the loop is closed.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._event.set)
 
     def clear(self) -> None:
-        """Forget earlier notifications; for the waiting thread, before it looks for work."""
+        """Discard earlier notifications.
+
+        Only the waiting thread may call this, before it checks for work.
+        """
         self._lock.acquire(blocking=False)
         self._event.clear()
 
     async def wait(self, timeout: float | None = None) -> None:
-        """Wait until notified, at most ``timeout`` seconds."""
+        """Wait for a notification, at most ``timeout`` seconds."""
         if not self._in_loop:
             self._lock.acquire(timeout=-1 if timeout is None else timeout)
             return

@@ -1,7 +1,7 @@
-"""Queues of a mailbox: first in, first out, or one queue for each priority.
+"""Queues of a mailbox: one FIFO queue, or one queue for each priority.
 
-While there is room, priorities do not matter, and a :class:`FifoQueue` moves whole batches. A mailbox that is full
-continues with a :class:`PriorityQueue`, which finds the event to shed at once, however many wait.
+Priorities do not matter while there is room, and a :class:`FifoQueue` moves whole batches. A full mailbox
+continues with a :class:`PriorityQueue`, which finds the event to shed without a search.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["FifoQueue", "PriorityQueue"]
 
 
 class FifoQueue:
-    """First in, first out."""
+    """First-in, first-out queue."""
 
     def __init__(self) -> None:
         self._entries: deque[Entry] = deque()
@@ -28,7 +28,7 @@ class FifoQueue:
         self._entries.extend(entries)
 
     def take(self, count: int) -> list[Entry]:
-        """Remove and return the ``count`` oldest entries; the caller knows that there are so many."""
+        """Remove and return the ``count`` oldest entries; the queue must hold that many."""
         return _popped(self._entries, count)
 
     def requeue(self, entries: Sequence[Entry]) -> None:
@@ -36,20 +36,20 @@ class FifoQueue:
         self._entries.extendleft(reversed(entries))
 
     def heads(self) -> list[Entry]:
-        """Return entries among which is the oldest."""
+        """Return entries that include the oldest one."""
         return [self._entries[0]] if self._entries else []
 
     def by_priority(self) -> PriorityQueue:
-        """Return a queue of the same entries from which entries can be shed."""
+        """Return a queue with the same entries that supports shedding."""
         return PriorityQueue(self._entries)
 
     def emptied(self) -> FifoQueue:
-        """Return the queue to continue with when no entry is left."""
+        """Return the queue to use once this one is empty."""
         return self
 
 
 class PriorityQueue:
-    """One queue for each priority; the oldest entry of all is at the head of one of them."""
+    """One queue for each priority; one of their heads is the oldest entry."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._queues: dict[int, deque[Entry]] = {}
@@ -61,13 +61,13 @@ class PriorityQueue:
 
     def extend(self, entries: Entries) -> None:
         """Append entries."""
-        # While a reporter hangs, every event of a flood passes here.
+        # Hot path: while a reporter is stalled, every event of a burst passes here.
         for priority, same in entries.by_priority.items():
             self._queue(priority).extend(same)
         self._count += len(entries)
 
     def take(self, count: int) -> list[Entry]:
-        """Remove and return the ``count`` oldest entries; the caller knows that there are so many."""
+        """Remove and return the ``count`` oldest entries; the queue must hold that many."""
         self._count -= count
         queues = [queue for queue in self._queues.values() if queue]
         if len(queues) == 1:
@@ -81,7 +81,7 @@ class PriorityQueue:
         self._count += len(entries)
 
     def heads(self) -> list[Entry]:
-        """Return entries among which is the oldest."""
+        """Return entries that include the oldest one."""
         return [queue[0] for queue in self._queues.values() if queue]
 
     def by_priority(self) -> PriorityQueue:
@@ -89,15 +89,15 @@ class PriorityQueue:
         return self
 
     def emptied(self) -> FifoQueue:
-        """Return the queue to continue with when no entry is left."""
+        """Return the queue to use once this one is empty."""
         return FifoQueue()
 
     def shed(self, weight: int, has_large: bool) -> list[Entry]:
-        """Remove entries of the lowest priority, oldest first, until so much weight is free.
+        """Remove entries of the lowest priority, oldest first, to free weight.
 
         Args:
-            weight: how much.
-            has_large: whether an entry may weigh more than one; otherwise no entry is asked for its weight.
+            weight: the weight to free.
+            has_large: whether an entry may weigh more than 1; if not, the weights are not read.
         """
         shed: list[Entry] = []
         for priority in sorted(self._queues):

@@ -1,4 +1,4 @@
-"""Calling one reporter's methods until they work, as often as there is time for."""
+"""Call a reporter's methods, and retry until they succeed or time runs out."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ __all__ = ["SHUTDOWN", "RetryLoop"]
 
 _LOG = logging.getLogger(__name__)
 
-#: Why events were given up: the time for trying was over.
+#: Reason for dropping events when there is no time left for retries.
 SHUTDOWN = "shutdown"
-#: How long a constructor may take; at the start, where all wait for it, there is no limit.
+#: Time limit of a constructor in seconds; the first constructor, during startup, has no limit.
 _MAKING_SECONDS = 30.0
-#: So many attempts in a row without an answer: one alone may be a connection that was just lost.
+#: Unanswered attempts in a row that make a destination dead; a single one may be just a lost connection.
 _DEAD_AFTER = 2
-#: Between two attempts of one that is to begin_drain, in seconds, at most.
+#: The longest pause between two attempts during a drain, in seconds.
 _HURRIED_PAUSE = 1.0
 
 
 class RetryLoop:
-    """Makes the attempts of one worker, one after the other; for its thread, where nothing else is said.
+    """Make the attempts of one worker, one after the other.
 
-    Retries are tenacity's, with jitter, and entered only after a first failure. The three verdicts: a
-    permanent error gives up on these events, a throttled one says how long to wait, anything else is
-    transient. An attempt that does not come back within its timeout is cancelled; one that blocks the
-    thread cannot be, for that there is :meth:`abandon`.
+    Only the worker's thread may use it, except for methods that say otherwise. tenacity does the retries, with jitter,
+    and only after a first failure. A permanent error gives up the events, a throttled error says how long to wait, and
+    any other error is transient. An attempt that exceeds its timeout is cancelled. An attempt that blocks the thread
+    cannot be cancelled; :meth:`abandon` handles that case.
 
     Args:
         name: the reporter's name in the configuration.
-        config: sizes and times.
-        breaker: of the reporter; other threads' attempts have told it, too.
-        work: rung when there is something to do, or to stop for.
-        describe: an error in words that anybody may read.
-        on_failure: an attempt has failed.
+        config: batch sizes, timeouts and retry intervals.
+        breaker: the reporter's circuit breaker; attempts on other threads also change its state.
+        work: the notifier that wakes the worker for new events or a stop.
+        describe: returns an error as text without secrets.
+        on_failure: called after each failed attempt.
 
     Attributes:
-        busy_since: when the call began that is under way, in seconds of ``time.monotonic``; None: there is none.
-        patience: how long that call may take, in seconds.
+        busy_since: when the current call began, in seconds of ``time.monotonic``; None between calls.
+        patience: how long the current call may take, in seconds.
         in_failure: whether the last attempt failed.
-        rejected: of how many events the last call said that it can take none of them; None: it said nothing.
-        abandoned: whether nobody waits for them any more.
+        rejected: how many events the last call permanently rejected; None if it gave no number.
+        abandoned: whether the delivery has abandoned this thread.
     """
 
     def __init__(
@@ -79,60 +79,77 @@ class RetryLoop:
         self._deadline = float("inf")
         self._slow = False
         self._draining = False
-        # Failed attempts in a row that the destination did not answer; an answer that asks for a pause is one.
+        # Failed attempts in a row without an answer; a request for a pause counts as an answer.
         self._unanswered = 0
         self._asks_for_pause = False
-        # How many more attempts may fail; None: any number.
+        # The number of further attempts that may fail; None for no limit.
         self._failures_left: int | None = None
         self._wait = tenacity.wait_exponential(multiplier=config.retry_initial, max=config.retry_max)
         self._jitter = min(config.retry_initial, config.retry_max)
-        # Its own: the numbers of the program's generator are the program's.
+        # A separate generator leaves the random numbers of the user's program unchanged.
         self._random = random.Random()
 
     @property
     def is_over(self) -> bool:
-        """Return whether nothing is tried again."""
+        """Whether no further attempt is made."""
         return self.abandoned or self._failures_left == 0 or time.monotonic() >= self._deadline
 
     @property
     def is_dead(self) -> bool:
-        """Return whether the destination is known to be dead: an open breaker, or several attempts without an answer.
+        """Whether the destination counts as dead.
 
-        A destination that asks for a pause is alive.
+        A breaker that is not closed means dead, and so do several attempts in a row without an answer. A destination
+        that asks for a pause is alive.
         """
         is_held_back = self._breaker.state is not BreakerState.CLOSED and not self._asks_for_pause
         return is_held_back or self._unanswered >= _DEAD_AFTER
 
     def end_with_next_failure(self) -> None:
-        """Allow one more failed attempt, which may be under way; for another thread."""
+        """Allow one more failed attempt; the current attempt counts.
+
+        Another thread calls this.
+        """
         self._failures_left = 1
         self._work.notify()
 
     @property
     def is_draining(self) -> bool:
-        """Return whether the end is near."""
+        """Whether a drain has begun."""
         return self._draining
 
     def begin_drain(self) -> None:
-        """From whatever thread: pauses are cut short, for every moment until the end is for trying."""
+        """Begin to drain: cut pauses short to use the remaining time for attempts.
+
+        Any thread may call this.
+        """
         self._draining = True
         self._work.notify()
 
     def end_by(self, deadline: float) -> None:
-        """From whatever thread: nothing is tried again once ``deadline`` (of ``time.monotonic``) has come."""
+        """Stop retrying at the deadline, and cut pauses short.
+
+        Any thread may call this.
+
+        Args:
+            deadline: in seconds of ``time.monotonic``.
+        """
         self._deadline = deadline
         self.begin_drain()
 
     def abandon(self) -> None:
-        """Stop waiting for this thread; for another thread."""
+        """Abandon the thread and ignore its results; another thread calls this."""
         self.abandoned = True
         self.end_by(0.0)
 
     def make(self, constructor: Callable[[], Reporter], loop: asyncio.AbstractEventLoop) -> Reporter | None:
-        """Makes the reporter; tries again as long as there is time. None: there was not enough.
+        """Create the reporter, with retries; return None if time runs out.
 
-        In the worker's thread, where a constructor that blocks stalls nobody else, and in no running loop, as the first
-        one was; ``loop`` runs for the pauses alone. What it raises is no verdict on events.
+        The constructor runs in the worker's thread, where it can block no other reporter. It runs outside the event
+        loop, like the first constructor. An error of the constructor rejects no events.
+
+        Args:
+            constructor: creates the reporter.
+            loop: the worker's event loop; it runs only during the pauses.
         """
         try:
             return tenacity.Retrying(
@@ -161,9 +178,15 @@ class RetryLoop:
             self.patience = self._config.timeout
 
     async def call_with_retry(self, call: Call, verb: str, *, proves: bool) -> str | None:
-        """Calls until it works; otherwise why it never did: ``rejected``, or ``shutdown``.
+        """Call until the call succeeds, is rejected or time runs out.
 
-        That it works ends a failing spell of this very call; where it ``proves`` something, any.
+        Args:
+            call: calls the reporter's method.
+            verb: describes a failure of this method in the log.
+            proves: whether success closes the breaker even if the previous attempt did not fail.
+
+        Returns:
+            None on success; otherwise ``rejected`` or ``shutdown``.
         """
         self.rejected = None
         if pause := self._breaker.pause():
@@ -176,7 +199,7 @@ class RetryLoop:
             except Exception as error:
                 await self._retry(call, verb, error)
         except PermanentError as error:
-            # The destination has answered: it is the events that are wrong.
+            # The destination has answered, so it works; it rejects these events.
             self._breaker.succeeded()
             self._note_answer()
             self.rejected = error.rejected if isinstance(error.rejected, int) else None
@@ -186,7 +209,7 @@ class RetryLoop:
         except Exception:
             if not self.is_over:
                 raise
-            # Why it failed was counted and said when it did.
+            # The failure was already counted and logged.
             return SHUTDOWN
         if (proves or self.in_failure) and not self._slow:
             self._breaker.succeeded()
@@ -202,7 +225,7 @@ class RetryLoop:
         self._failures_left = None
 
     async def _try(self, call: Call, verb: str) -> None:
-        """One attempt; a failure that may pass is noted before it is raised."""
+        """Make one attempt; count and log a transient failure before raising it."""
         self._breaker.attempt()
         try:
             await self.call_once(call)
@@ -233,52 +256,52 @@ class RetryLoop:
         )(again)
 
     async def call_once(self, call: Call) -> None:
-        """One attempt, whatever becomes of it."""
+        """Make one attempt without retries."""
         self.busy_since = time.monotonic()
         self._slow = False
         try:
-            # A plain method is over when it returns: there is nothing left to wait for, or to cancel.
+            # A synchronous method is complete when it returns, so there is nothing to await or cancel.
             if (rest := begin(call)) is not None:
-                # Its connections may live in the loop, also between the calls.
+                # The reporter's connections may need the loop between calls too.
                 self._work.wait_in_loop()
                 await asyncio.wait_for(end(rest), self._config.timeout)
         except asyncio.CancelledError as error:
-            # Nobody cancels a delivery: the reporter did it to itself.
+            # The dispatcher never cancels a delivery, so the reporter has cancelled itself.
             raise RuntimeError("cancelled by the reporter itself") from error
         finally:
             self._original.end_copies()
             took = time.monotonic() - self.busy_since
             self.busy_since = None
         if took > self._config.timeout and not self.abandoned:
-            # It blocked its own loop, so nothing could cancel it; it did its work, but nobody should wait so long.
+            # The call blocked the loop, so the timeout could not cancel it; it succeeded, but counts as too slow.
             self._slow = True
             self._on_failure()
             self._breaker.failed(f"an attempt took {took:.1f} s, its timeout is {self._config.timeout:g} s")
 
     def _note_failure(self, verb: str, error: Exception) -> str:
-        """Says that it fails, once for each failing spell; returns why."""
+        """Count a failure, and log the first one in a row; return the reason."""
         why = self._describe(error)
         if not self.in_failure and not self.abandoned:
             self.in_failure = True
             _LOG.error("reporter %s: %s, its events are held and tried again: %s", self._name, verb, why)
-        # Said before it is counted: whoever sees the number finds the reason in the log.
+        # Log before counting, so that the reason is in the log when the counter changes.
         self._on_failure()
         return why
 
     def _pause_after(self, state: tenacity.RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome is not None else None
         asked = None if error is None else asked_pause(error)
-        # None that is asked for makes it sooner: a date that the other clock has behind it already asks for nothing.
+        # A requested pause never shortens the backoff; a retry date in the past requests no pause.
         return max(self._backoff(state), asked or 0.0, self._breaker.pause())
 
     def _backoff(self, state: tenacity.RetryCallState) -> float:
         return self._wait(state) + self._random.uniform(0, self._jitter)
 
     async def _pause(self, seconds: float) -> None:
-        """A pause, cut short where it is to begin_drain."""
+        """Pause for this long; a drain cuts the pause short."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            # Before it is looked whether to begin_drain: who says so afterwards is heard.
+            # Clear before checking for a drain, so that a notification after the check ends the wait.
             self._work.clear()
             if self._draining:
                 break

@@ -1,4 +1,4 @@
-"""Which events a reporter gets, and with which variables. The syntax is that of Flink's reporters."""
+"""Select the events and attributes of a reporter, in the syntax of Flink."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ __all__ = ["Filter", "Selection", "SelectionConfig"]
 
 
 class Filter(NamedTuple):
-    """``<scope>[:<name>[,<name>]]``: patterns with ``*`` for the class scope and for names of events."""
+    """Filter ``<scope>[:<name>[,<name>]]`` for event scopes and names.
+
+    Each part is a pattern in which ``*`` matches any text.
+    """
 
     scope: str
     names: tuple[str, ...]
 
     def matches(self, scope: str, name: str) -> bool:
-        """Whether the scope and one of the names fit; a pattern stands for the whole text."""
+        """Return whether the scope and a name match; patterns match the whole text."""
         return _fits(self.scope, scope) and any(_fits(pattern, name) for pattern in self.names)
 
 
@@ -97,7 +100,7 @@ _SEVERITY: Kind[Severity] = Kind(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SelectionConfig:
-    """``events.reporter.<name>.…``: what of all events a reporter gets."""
+    """Event selection settings under ``events.reporter.<name>.``."""
 
     includes: tuple[Filter, ...] = option(
         "filter.includes", _SOME_FILTERS, (Filter("*", ("*",)),), doc="Only events that one of these fits are reported."
@@ -117,7 +120,7 @@ class SelectionConfig:
 
 
 class Selection:
-    """Applies a :class:`SelectionConfig`; what one reporter gets never shows in another's events."""
+    """Apply a :class:`SelectionConfig` without changing other reporters' events."""
 
     def __init__(self, config: SelectionConfig) -> None:
         self._config = config
@@ -127,13 +130,19 @@ class Selection:
         self._verdicts: dict[tuple[str, str], bool] = {}
 
     def may_fit(self, scope: str | None, name: str | None, severity: Severity) -> bool:
-        """Whether an event of that kind (None: of any), as severe as it can be, would be chosen."""
+        """Return whether the selection may accept such events.
+
+        Args:
+            scope: the class scope of the events; None for any.
+            name: the name of the events; None for any.
+            severity: the highest severity that the events may have.
+        """
         if scope is not None and name is not None and not self._fits(scope, name):
             return False
         return severity >= self._config.min_severity
 
     def of(self, entries: Entries) -> Entries:
-        """The entries that this reporter gets, each with its own attributes where they differ."""
+        """Return the selected entries, with this reporter's attributes."""
         if self._everything:
             return entries
         least = self._config.min_severity
@@ -149,7 +158,7 @@ class Selection:
             verdict = any(f.matches(scope, name) for f in self._config.includes) and not any(
                 f.matches(scope, name) for f in self._config.excludes
             )
-            # The kinds of events are few, unless a user makes names up; then nothing is remembered.
+            # Usually there are few kinds of events; the limit keeps generated event names from filling the memory.
             if len(self._verdicts) < 1_000:
                 self._verdicts[kind] = verdict
         return verdict

@@ -1,4 +1,4 @@
-"""Where a reporter's events are from the moment they are accepted until they have come to their end."""
+"""Interface of the stores that hold a reporter's events until they are settled."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ __all__ = ["Counts", "Store", "dropped_of"]
 
 
 class Counts(NamedTuple):
-    """``accepted = delivered + sum(dropped) + spooled + held``, at every moment.
+    """Snapshot of the counters of a store.
+
+    ``accepted = delivered + sum(dropped) + spooled + held`` holds at every moment.
 
     Attributes:
-        accepted: events taken in, those included that a predecessor had left.
-        delivered: events that the reporter has answered for.
-        dropped: events that were given up, by reason.
-        held: events that only this process knows.
-        spooled: events that are safe on disk and wait there.
-        oldest_age: seconds since the oldest of what is held or spooled was accepted.
+        accepted: enqueued events, including those that a predecessor left on disk.
+        delivered: events that the reporter has acknowledged.
+        dropped: dropped events by reason.
+        held: events that exist only in this process.
+        spooled: waiting events that are safe on disk.
+        oldest_age: seconds since the oldest held or spooled event was accepted.
     """
 
     accepted: int
@@ -32,61 +34,96 @@ class Counts(NamedTuple):
 
 
 class Store(Protocol):
-    """What a :class:`~spark_events.dispatch.mailbox.Mailbox` and a spool have in common.
+    """Common interface of a mailbox and a spool.
 
-    One thread puts, another takes; what is taken stays in the books until it is settled or put back.
-    None of these wait, but those that say so.
+    One thread enqueues events and another takes them. Taken events stay counted until they are settled or requeued.
+    Only methods that say so wait.
     """
 
     @property
     def is_durable(self) -> bool:
-        """Whether what it holds outlives the process."""
+        """Whether the stored events survive the process."""
 
     def start(self) -> None:
-        """Gets ready, if need be on a thread of its own."""
+        """Prepare the store, on its own thread if necessary."""
 
     def check(self) -> None:
-        """Looks after what it depends on; called now and then."""
+        """Check the store's external resources; called several times a second."""
 
     def put(self, entries: Entries) -> bool:
-        """Takes entries in; whether the worker is to be woken for them now."""
+        """Enqueue entries; return whether to wake the worker now."""
 
     def take(self, most: int) -> list[Event]:
-        """The oldest events."""
+        """Return the oldest events; they stay in flight until :meth:`ack`.
+
+        Args:
+            most: the maximum total weight; a single event may exceed it.
+        """
 
     def ack(self, dropped: str | None = None, count: int | None = None) -> None:
-        """End what is in flight: delivered, or dropped for a reason, all of it or ``count`` events."""
+        """Settle the events in flight as delivered or dropped.
+
+        Args:
+            dropped: the reason for dropping them; None if all were delivered.
+            count: how many of them are dropped; None for all.
+        """
 
     def requeue(self) -> None:
-        """Return what is in flight to the front."""
+        """Return the events in flight to the front of the queue."""
 
     def is_exhausted(self) -> bool:
-        """Whether nothing is left to be taken, now or once it has been fetched."""
+        """Return whether no event is left to take, neither in memory nor on disk."""
 
     def counts(self) -> Counts:
-        """The account at this moment."""
+        """Return a snapshot of the counters."""
 
     def oldest_record(self) -> int | None:
-        """The oldest record of which an event would be lost with this process; None when there is none."""
+        """Return the oldest record with an event that exists only in memory, or None."""
 
     def unanswered_for(self) -> float:
-        """Seconds since the oldest event was accepted that would be lost with this process; 0.0 without one."""
+        """Return the age in seconds of the oldest event that exists only in memory.
+
+        Returns:
+            0.0 when there is no such event.
+        """
 
     def wait_until_answered(self, timeout: float) -> bool:
-        """Waits, at most ``timeout`` seconds, until no event is left that would be lost with this process."""
+        """Wait at most ``timeout`` seconds until no event exists only in memory.
+
+        Returns:
+            Whether no such event is left.
+        """
 
     def wait_until_empty(self, timeout: float) -> bool:
-        """Waits, at most ``timeout`` seconds, until everything put in has been settled."""
+        """Wait at most ``timeout`` seconds until all events are settled.
+
+        Returns:
+            Whether all events are settled.
+        """
 
     def wait_for_room(self, weight: int, timeout: float) -> bool:
-        """Wait, at most ``timeout`` seconds, until so much weight fits without shedding."""
+        """Wait at most ``timeout`` seconds until this weight fits without shedding.
+
+        Returns:
+            Whether the weight fits.
+        """
 
     def close(self, deadline: float) -> None:
-        """Keeps what it can, by ``deadline`` (of ``time.monotonic``), and drops the rest as ``shutdown``."""
+        """Save what the store can by the deadline, and drop the rest as ``shutdown``.
+
+        Args:
+            deadline: in seconds of ``time.monotonic``.
+        """
 
 
 def dropped_of(taken: int, dropped: str | None, count: int | None) -> int:
-    """Return how many of the events in flight an :meth:`Store.ack` drops."""
+    """Return how many events in flight a call of :meth:`Store.ack` drops.
+
+    Args:
+        taken: the number of events in flight.
+        dropped: the reason; None if all were delivered.
+        count: how many are dropped; None for all.
+    """
     if dropped is None:
         return 0
     return taken if count is None else max(0, min(count, taken))

@@ -1,4 +1,4 @@
-"""The reporters whose answers the driver waits for, and which of them have kept it waiting for too long."""
+"""Reporters that the driver waits for, without those that are late."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ _LOG = logging.getLogger(__name__)
 
 
 class SyncReporters:
-    """One that is late, or that its circuit breaker holds back, is not waited for until it has caught up.
+    """Set of reporters that the driver currently waits for.
 
-    So a destination that is away costs the driver one timeout, or less, and not one a record; and the others are
-    waited for as before. The waiting itself is the driver's: nothing in the sidecar stands still for it.
+    The driver does not wait for a late reporter until it has caught up, nor for one whose circuit breaker is not
+    closed. Therefore an unreachable destination costs the driver at most one timeout instead of one for each record.
+    The driver still waits for the other reporters. Only the driver waits; the sidecar itself never blocks on them.
 
     Args:
-        deliveries: of these reporters.
-        timeout: how long the driver waits for one of them, in seconds.
+        deliveries: the deliveries of these reporters.
+        timeout: how long the driver waits for each reporter, in seconds.
     """
 
     def __init__(self, deliveries: Sequence[Delivery], timeout: float) -> None:
@@ -34,15 +35,25 @@ class SyncReporters:
         return bool(self._deliveries)
 
     def may_get(self, scope: str | None, name: str | None, severity: Severity) -> bool:
-        """Whether events of that kind, as severe as they can be, have to be waited for."""
+        """Return whether one of these reporters may get such events.
+
+        Args:
+            scope: the class scope of the events; None for any.
+            name: the name of the events; None for any.
+            severity: the highest severity that the events may have.
+        """
         return any(delivery.may_get(scope, name, severity) for delivery in self._deliveries)
 
     def look(self) -> float:
-        """Finds those that are late; returns the seconds until the next of the others may be so."""
+        """Update the set of late reporters.
+
+        Returns:
+            The seconds until the next reporter may become late.
+        """
         left = {delivery: self._timeout - delivery.unanswered_for() for delivery in self._deliveries}
         late = frozenset(delivery.name for delivery in self._deliveries if left[delivery] < 0)
         for delivery in self._deliveries:
-            # Of one that its breaker holds back, nobody has waited for the answer until now.
+            # A reporter whose breaker is not closed did not keep the driver waiting, so it had no timeout.
             if delivery.name in late - self._late and not delivery.is_held_back:
                 delivery.timeouts += 1
                 self._name(delivery.name)
@@ -50,7 +61,7 @@ class SyncReporters:
         return min((seconds for seconds in left.values() if seconds >= 0), default=self._timeout)
 
     def __contains__(self, delivery: Delivery) -> bool:
-        """Whether that one is waited for at this moment."""
+        """Return whether the driver currently waits for this reporter."""
         return delivery in self._deliveries and delivery.name not in self._late and not delivery.is_held_back
 
     def _name(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What the dispatch tells of itself: breakers that change, and numbers for the driver's metrics."""
+"""Telemetry of the dispatch: breaker changes and numbers for the driver's metrics."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from spark_events.dispatch.counters import DeliveryCounters, statistics
 
 __all__ = ["DispatcherTelemetry", "ReporterChange"]
 
-#: As often as anybody looks: what was counted since then is forgotten with a process that is killed.
+#: Interval of the reports in seconds; a killed process loses only what it counted since the last report.
 _STATS_SECONDS = 0.25
 
 
 class ReporterChange(NamedTuple):
-    """A reporter's circuit breaker went from one state to another, or the reporter is disabled.
+    """Change of a reporter's circuit breaker, or a reporter that is disabled.
 
     ``old`` is None for a reporter that was never enabled; ``at`` is in milliseconds since the epoch.
     """
@@ -31,11 +31,13 @@ class ReporterChange(NamedTuple):
 
 
 class DispatcherTelemetry:
-    """Collects, from whatever thread, what the main one makes events of, and passes numbers on.
+    """Collect breaker changes from any thread for the main thread, and send counters.
+
+    The main thread turns the changes into events.
 
     Args:
         wake: wakes the main thread.
-        send: takes the numbers, by reporter.
+        send: sends the numbers, grouped by reporter.
     """
 
     def __init__(
@@ -46,25 +48,33 @@ class DispatcherTelemetry:
         self._changes: deque[ReporterChange] = deque()
         self._last: dict[str, dict[str, int | float | str]] = {}
         self._last_sent = 0.0
-        # The last numbers come from another thread than those before.
+        # Two threads send numbers: the last numbers come from a different thread.
         self._sending = threading.Lock()
 
     def breaker_changed(self, reporter: str, old: BreakerState, new: BreakerState, why: str) -> None:
-        """From a reporter's thread: the event is made by the main one."""
+        """Note a breaker change; called on the reporter's thread.
+
+        The main thread creates the event.
+        """
         self._changes.append(ReporterChange(reporter, old.value, new.value, why, time.time_ns() // 1_000_000))
         self._wake()
 
     def disabled(self, reporter: str, why: str) -> None:
-        """Note that a reporter cannot be used and gets no events."""
+        """Note that a reporter is unusable and gets no events."""
         self._changes.append(ReporterChange(reporter, None, "disabled", why, time.time_ns() // 1_000_000))
 
     def take_changes(self) -> list[ReporterChange]:
-        """What has changed since the last call."""
+        """Return the changes since the last call."""
         return [self._changes.popleft() for _ in range(len(self._changes))]
 
     def numbers(self, counters: Callable[[], dict[str, DeliveryCounters]], *, at_once: bool = False) -> None:
-        """Passes the numbers on, four times a second while they change."""
-        # Looked at and passed on in one: else what was counted before would come behind the last.
+        """Send the numbers if they have changed, at most four times a second.
+
+        Args:
+            counters: returns the current counters by reporter.
+            at_once: whether to ignore the interval.
+        """
+        # Reading and sending share one lock, so that older numbers are never sent after newer ones.
         with self._sending:
             now = time.monotonic()
             if at_once or now - self._last_sent >= _STATS_SECONDS:

@@ -1,4 +1,4 @@
-"""The thread and event loop in which one reporter lives, so that what stalls, stalls alone."""
+"""Thread and event loop of one reporter; if it stalls, no other reporter does."""
 
 from __future__ import annotations
 
@@ -24,47 +24,55 @@ _LOG = logging.getLogger(__name__)
 
 
 class EventSource(Protocol):
-    """Where a worker gets events from, and where it says what became of them."""
+    """Source of a worker's events, which also receives the results."""
 
     @property
     def is_durable(self) -> bool:
-        """Whether what was not delivered is kept for a later time."""
+        """Whether undelivered events survive the process."""
 
     def describe(self, error: BaseException) -> str:
-        """An error in words that anybody may read."""
+        """Return the error as text without secrets."""
 
     def take(self, worker: Worker, most: int) -> list[Event]:
-        """The oldest events; none for a worker that was replaced."""
+        """Return the oldest events; an empty list for a replaced worker."""
 
     def is_pressing(self, worker: Worker) -> bool:
-        """Whether what is there is not to wait for more."""
+        """Return whether the queued events may no longer linger."""
 
     def is_exhausted(self, worker: Worker) -> bool:
-        """Whether nothing is left; otherwise the worker is woken when there is more to take."""
+        """Return whether no event is left; if not, the source wakes the worker."""
 
     def ack(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
-        """What was taken is delivered, or dropped for a reason, all of it or ``count`` events."""
+        """Settle the events in flight as delivered or dropped.
+
+        Args:
+            worker: the calling worker.
+            dropped: the reason for dropping events; None if all were delivered.
+            seconds: how long the delivery took, retries included.
+            count: how many events are dropped; None for all.
+        """
 
     def note_failure(self, worker: Worker) -> None:
-        """An attempt has failed."""
+        """Count a failed attempt."""
 
 
 class Worker:
-    """Makes and opens a reporter, hands it events in order, and closes it; how often it tries, says :class:`RetryLoop`.
+    """Create and open a reporter, deliver events to it in order, and close it.
 
-    One whose reporter blocks the thread is abandoned, and another worker takes over.
+    :class:`RetryLoop` decides about retries. The delivery abandons a worker whose reporter blocks the thread, and
+    starts another worker.
 
     Args:
         name: the reporter's name in the configuration.
-        make: makes the reporter; called, and what it makes opened, used and closed, in this thread alone.
-        config: sizes and times.
-        breaker: shared with the worker that takes over.
-        source: where events come from.
+        make: creates the reporter; only this worker's thread calls it and uses the result.
+        config: batch sizes, timeouts and retry intervals.
+        breaker: the circuit breaker, shared with a replacement of this worker.
+        source: provides the events and receives the results.
 
     Attributes:
-        can_linger: whether events may wait for others.
-        batch_size: how many events the next call gets at most.
-        death: why its thread has ended, where nobody had asked it to.
+        can_linger: whether events may wait for a larger batch.
+        batch_size: the maximum number of events of the next call.
+        death: why the thread ended by an error; None if it did not.
     """
 
     def __init__(
@@ -75,9 +83,9 @@ class Worker:
         self._make = make
         self._config = config
         self.batch_size = config.batch_size
-        # Until the reporter is there, it may.
+        # Assume lingering until the reporter exists and its own value is known.
         self.can_linger = config.batch_linger != 0
-        # Set while events wait for others; in the past while more than one batch waits.
+        # When lingering ends; None if no event lingers, 0.0 if more events wait than fit in one batch.
         self._lingers_until: float | None = None
         self._source = source
         self._loop = asyncio.new_event_loop()
@@ -90,12 +98,12 @@ class Worker:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its thread is still there."""
+        """Whether the thread is running."""
         return self._thread.is_alive()
 
     @property
     def is_abandoned(self) -> bool:
-        """Return whether its results no longer count."""
+        """Whether the results of this worker are ignored."""
         return self._retry_loop.abandoned
 
     @property
@@ -105,56 +113,68 @@ class Worker:
 
     @property
     def is_dead(self) -> bool:
-        """Return whether the destination is known to be dead."""
+        """Whether the destination counts as dead; see :attr:`RetryLoop.is_dead`."""
         return self._retry_loop.is_dead
 
     def end_with_next_failure(self) -> None:
-        """Allow one more failed attempt, which may be under way."""
+        """Allow one more failed attempt; the current attempt counts."""
         self._retry_loop.end_with_next_failure()
 
     def overdue(self, now: float) -> tuple[float, float]:
-        """For how many seconds a call is under way, and how long it may take; at ``now`` of ``time.monotonic``."""
-        # First, for what is made takes longer than what comes next.
+        """Return how long the current call has been running, and its limit, in seconds.
+
+        Args:
+            now: the current time in seconds of ``time.monotonic``.
+        """
+        # Read the limit first: a constructor has a longer limit than the call that follows it.
         patience = self._retry_loop.patience
         since = self._retry_loop.busy_since
         return (0.0 if since is None else now - since), patience
 
     def start(self) -> None:
-        """Starts the thread; the reporter is opened there.
+        """Start the thread, which opens the reporter.
 
         Raises:
-            RuntimeError: there is none left.
+            RuntimeError: when the system cannot start another thread.
         """
         try:
             self._thread.start()
         except RuntimeError:
-            # Its descriptors are closed there otherwise.
+            # The thread closes its loop when it ends; without a thread, close the loop's descriptors here.
             self._loop.close()
             raise
 
     def wake(self) -> None:
-        """There is something to take, or to stop for."""
+        """Wake the thread for new events or for a stop."""
         self._work.notify()
 
     def begin_drain(self) -> None:
-        """The end is near: pauses are cut short, for every moment until then is for trying."""
+        """Begin to drain: cut pauses short to use the remaining time for attempts."""
         self._retry_loop.begin_drain()
 
     def end_by(self, deadline: float) -> None:
-        """Try nothing again once ``deadline`` (of ``time.monotonic``) has come, and cut pauses short."""
+        """Stop retrying at the deadline, and cut pauses short.
+
+        Args:
+            deadline: in seconds of ``time.monotonic``.
+        """
         self._retry_loop.end_by(deadline)
 
     def request_stop(self, deadline: float) -> None:
-        """Go on until nothing is left to take or ``deadline`` (of ``time.monotonic``) has come."""
+        """Request a stop once no event is left, or at the deadline.
+
+        Args:
+            deadline: in seconds of ``time.monotonic``.
+        """
         self._stopping = True
         self._retry_loop.end_by(deadline)
 
     def abandon(self) -> None:
-        """Give up a thread that its reporter blocks; it touches nothing any more, should it ever come back."""
+        """Abandon the blocked thread; if its call ever returns, its result is ignored."""
         self._retry_loop.abandon()
 
     def join(self, timeout: float) -> None:
-        """Waits for the thread."""
+        """Wait at most ``timeout`` seconds for the thread to end."""
         self._thread.join(timeout)
 
     def _run(self) -> None:
@@ -165,30 +185,30 @@ class Worker:
             if reporter is not None:
                 self._loop.run_until_complete(self._deliver(reporter))
         except BaseException as error:
-            # A reporter that stops its loop, say. What still runs in the loop must not go on with the delivery.
+            # For example, the reporter stopped its event loop; tasks that remain in the loop must not deliver any more.
             self._retry_loop.abandon()
             death = self._source.describe(error)
         unwind(self._loop)
         self._loop.close()
-        # Last: the delivery starts another thread when it sees this.
+        # Set this last because the delivery starts another thread when it sees the value.
         self.death = death
 
     async def _deliver(self, reporter: Reporter) -> None:
         retry_loop = self._retry_loop
-        # That it opens says nothing of one that hangs in each batch, which all of its successors find again.
+        # A successful open proves nothing: a reporter that hangs in every batch also opens after each replacement.
         opened = await retry_loop.call_with_retry(reporter.open, "cannot be opened", proves=False)
         if opened is not None and self._source.is_durable:
-            # What is on disk is kept for one that can be opened; nobody is to wait for this one.
+            # The events stay on disk until the reporter can be opened again; no drain waits for them.
             retry_loop.in_failure = True
             return
         if len(asyncio.all_tasks()) > 1:
-            # Something has been set going in the loop: it is not to stand still between the calls.
+            # The reporter has started a task, so the loop must keep running between calls.
             self._work.wait_in_loop()
         while not retry_loop.abandoned and (events := await self._next(reporter)):
             began = time.monotonic()
-            # One that can never be opened gives up at once, so that nobody waits for it.
+            # A reporter that cannot be opened drops its events at once, so that no caller waits for them.
             dropped = await self._report(reporter, events) if opened is None else opened
-            # Of one that cannot be opened, no event was delivered, whatever it says.
+            # Ignore the number of rejected events of a failed open: no event was delivered.
             rejected = retry_loop.rejected if opened is None else None
             self._source.ack(self, dropped, time.monotonic() - began, rejected)
             if dropped == SHUTDOWN:
@@ -200,7 +220,7 @@ class Worker:
                 _LOG.warning("reporter %s: could not be closed: %s", self.name, self._source.describe(error))
 
     async def _report(self, reporter: Reporter, events: list[Event]) -> str | None:
-        # A list for each attempt: what a reporter has taken out of one is not delivered when it fails.
+        # Copy the list for each attempt, so that a reporter may modify it without losing events.
         return await self._retry_loop.call_with_retry(lambda: reporter.report([*events]), "failed", proves=True)
 
     async def _next(self, reporter: Reporter) -> list[Event]:
@@ -213,10 +233,10 @@ class Worker:
                 waited = True
                 continue
             if events := self._source.take(self, self.batch_size):
-                # More than one batch has waited already.
+                # More events than one batch are waiting, so the rest does not linger.
                 self._lingers_until = None if self._source.is_exhausted(self) else 0.0
                 if not waited:
-                    # What else a reporter has set going in this loop has its turn, however many events there are.
+                    # Yield to the reporter's other tasks in this loop, even when events never run out.
                     await asyncio.sleep(0)
                 return events
             if self._retry_loop.abandoned or (self._stopping and self._source.is_exhausted(self)):
@@ -225,7 +245,7 @@ class Worker:
             waited = True
 
     def _linger_left(self, reporter: Reporter) -> float:
-        """Return for how many seconds the events that are there may still wait for others."""
+        """Return how many more seconds the queued events may linger."""
         configured = self._config.batch_linger
         linger = linger_of(reporter) if configured is None else configured
         self.can_linger = linger > 0

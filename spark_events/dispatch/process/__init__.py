@@ -1,1 +1,1 @@
-"""A reporter in a process of its own: what it does to its process, it does to nobody else."""
+"""Reporters in separate processes, so that a crash affects no other reporter."""

@@ -1,4 +1,4 @@
-"""A reporter's process as the sidecar sees it: started, asked, killed, and never left behind as a zombie."""
+"""Start, call, kill and reap the process of one reporter, in the sidecar."""
 
 from __future__ import annotations
 
@@ -21,26 +21,29 @@ from spark_events.errors import ReporterProcessError
 
 __all__ = ["Child"]
 
-# A fresh interpreter and not a fork: the sidecar has threads, and a fork would copy the locks they hold.
-# Before its path is the sidecar's it imports nothing: a file json.py in the driver's folder is not meant for us.
+# Start a new interpreter because a fork would copy locks that the sidecar's threads hold. Set the sidecar's path before
+# any other import, so that a file such as json.py in the working directory is not imported.
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[3:];"
     " from spark_events.dispatch.process.program import main; main(int(sys.argv[2]))"
 )
-#: How long the last answers of a process that is dead already may take.
+#: How long to read the last answers of a dead process.
 _DRAIN_SECONDS = 1.0
-#: Nobody is left in its group; or one that has become another user's, and is out of reach.
+#: The process group is empty, or its remaining process runs as another user.
 _OUT_OF_REACH = (ProcessLookupError, PermissionError)
 
 
 class Child:
-    """One process, from its start to its death. To be started in the thread that is to outlive it.
+    """One process, from its start to its death.
+
+    The kernel kills the process when the thread that created it ends, so create it in a thread that outlives it.
 
     Args:
-        name: the reporter's name; it stands in the list of processes, too.
+        name: the reporter's name, which also appears in the list of processes.
 
     Raises:
-        OSError: the process cannot be started.
+        OSError: when the process cannot be started.
+        RuntimeError: when the system cannot start another thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -48,7 +51,7 @@ class Child:
         self._lock = threading.Lock()
         self._waiting: Future[Done | Failed] | None = None
         self._gone: Future[str] = Future()
-        # Whoever stops waiting for the end does not stop the end.
+        # A cancelled wait must not cancel the future itself.
         self._gone.set_running_or_notify_cancel()
         self._reaped = False
         self._why = ""
@@ -57,7 +60,7 @@ class Child:
             self._socket.setblocking(False)
             command = [sys.executable, "-c", _PROGRAM, name, str(os.getpid()), *sys.path]
             try:
-                # A session of its own, so that what the reporter starts can be ended together with it.
+                # A separate session makes it possible to kill the reporter's own subprocesses too.
                 self._process = subprocess.Popen(
                     command, stdin=theirs.fileno(), stdout=subprocess.PIPE, bufsize=0, start_new_session=True
                 )
@@ -68,30 +71,32 @@ class Child:
         reader = threading.Thread(target=self._listen, name=f"spark-events-{name}-answers", daemon=True)
         keeper = threading.Thread(target=self._keep, args=[reader], name=f"spark-events-{name}-keeper", daemon=True)
         try:
-            # The reader ends with the process, whatever happens to the keeper.
+            # The reader ends with the process, even if the keeper thread cannot start.
             reader.start()
             keeper.start()
         except RuntimeError:
-            # No thread left to look after it.
+            # Without a thread to monitor it, the process must end here.
             os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
             self._socket.close()
             raise
 
     async def ask(self, request: Request) -> Done:
-        """Sends a request and waits until it is done. Cancelled, it leaves the process in an unknown state.
+        """Send a request and wait for its answer.
+
+        If this call is cancelled, the process is left in an unknown state.
 
         Raises:
-            PermanentError: the reporter's verdict.
-            ThrottledError: the reporter's verdict.
-            ReporterProcessError: the reporter raised something else, or the process has died.
+            PermanentError: when the reporter raised it.
+            ThrottledError: when the reporter raised it.
+            ReporterProcessError: when the reporter raised another error, or the process has died.
         """
         awaited: Future[Done | Failed] = Future()
         with self._lock:
             if self._gone.done():
                 raise ReporterProcessError(self._gone.result())
             self._waiting = awaited
-        # A pipe that is broken means that the process dies: why, the keeper will say.
+        # A broken pipe means that the process is dying; the keeper thread sets the answer with the reason.
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().sock_sendall(self._socket, messages.encode(request))
         answer = await asyncio.wrap_future(awaited)
@@ -101,11 +106,15 @@ class Child:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has died and was reaped."""
+        """Whether the process has died and was reaped."""
         return self._gone.done()
 
     def kill(self, why: str = "") -> None:
-        """Ends it, and whatever it has started; returns at once. ``why`` is added to what its death is called."""
+        """Kill the process and its process group, without waiting.
+
+        Args:
+            why: text to append to the reported cause of death.
+        """
         with self._lock:
             if not self._reaped:
                 self._why = self._why or why
@@ -113,13 +122,13 @@ class Child:
                     os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Ends it for good; nothing can be asked any more."""
+        """Kill the process and close its socket; no further requests are possible."""
         self.kill()
-        # Here and not where its death is noticed: a loop must not lose a descriptor that it may be watching.
+        # Close the socket here and not in the keeper thread because the event loop may still watch the descriptor.
         self._socket.close()
 
     async def gone(self) -> None:
-        """Waits until it has died and was reaped."""
+        """Wait until the process has died and was reaped."""
         await asyncio.wrap_future(self._gone)
 
     def _listen(self) -> None:
@@ -130,7 +139,7 @@ class Child:
                 answer = decode(data)
                 if isinstance(answer, Said):
                     logger = logging.getLogger(answer.logger)
-                    # What it is to say has been decided where it was said.
+                    # The reporter's process has already applied its log levels.
                     logger.handle(logger.makeRecord(logger.name, answer.level, "", 0, answer.text, (), None))
                 else:
                     self._settle(answer)
@@ -141,12 +150,13 @@ class Child:
         with self._lock:
             waiting, self._waiting = self._waiting, None
         if waiting is not None:
-            # Whoever was waiting may have been cancelled.
+            # The waiting call may have been cancelled.
             with contextlib.suppress(InvalidStateError):
                 waiting.set_result(answer)
 
     def _keep(self, reader: threading.Thread) -> None:
-        # Seen dead before it is reaped: until then its number, which is its group's, belongs to nobody else.
+        # Kill the group before reaping the process: until then, the system cannot reuse its id, which is also the
+        # group's.
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
@@ -154,7 +164,7 @@ class Child:
                 os.killpg(self.pid, signal.SIGKILL)
             code = self._process.wait()
             self._reaped = True
-        # Its last words count; a grandchild that has left the group may keep the pipe open.
+        # Read the last answers, with a limit: a subprocess outside the group may keep the pipe open.
         reader.join(_DRAIN_SECONDS)
         death = f"its process {_how(code)}{self._why}"
         with self._lock:

@@ -1,4 +1,4 @@
-"""Where a reporter runs."""
+"""Setting that selects a thread or a process for a reporter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _isolation(value: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IsolationConfig:
-    """``events.reporter.<name>.…``"""
+    """Isolation setting under ``events.reporter.<name>.``."""
 
     isolation: str = option(
         "isolation",

@@ -1,4 +1,7 @@
-"""The way of log lines out of a process of ours, in which other people's code logs, too, and sets logging up."""
+"""Forward log lines from a process that also runs third-party code.
+
+That code may log, and may reconfigure logging.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,12 @@ _MOST_QUOTED = 200
 
 
 class LogLines(logging.Handler):
-    """Hands lines on, and never raises: logging does not, and those who log count on that.
+    """Log handler that forwards lines and never raises.
+
+    Callers of ``logging`` rely on it not to raise errors.
 
     Attributes:
-        hide: takes out of others' lines what nobody may read.
+        hide: removes secrets from the lines of third-party loggers.
     """
 
     def __init__(self) -> None:
@@ -29,38 +34,38 @@ class LogLines(logging.Handler):
         self._root, self._own = logging.getLogger(), logging.getLogger(_OWN)
         self._events = logging.getLogger(DRIVER_LOGGER)
         self._events.__class__ = _AlwaysOn
-        # Which events are wanted, the reporter's filter decides, and the driver's configuration of that logger.
+        # The reporter's filter and the driver's logging configuration select the events, so no level applies here.
         self._events.setLevel(1)
-        # Whatever level somebody gives the root logger.
+        # Set the level here, so that it does not depend on the root logger's level.
         self._own.setLevel(logging.WARNING)
 
     def tell(self, logger: str, level: int, line: str) -> None:
-        """To be overridden: hands a line on."""
+        """Forward a line; subclasses implement this."""
         raise NotImplementedError
 
     def handle(self, record: logging.LogRecord) -> bool:
-        # Who sets logging up for files of his own may want everything there; the driver's log is for warnings.
+        # Users may log at lower levels to their own files; the driver's log receives only warnings and events.
         if record.levelno >= logging.WARNING or record.name == DRIVER_LOGGER:
             with contextlib.suppress(Exception):
                 self.tell(str(record.name), record.levelno, self._line_of(record))
         return True
 
     def _line_of(self, record: logging.LogRecord) -> str:
-        """A record as text, whatever is wrong with it."""
+        """Return the record as text, even if its formatting fails."""
         try:
             line = self.format(record)
         except Exception as error:
             line = f"{said_of(record.msg, _MOST_QUOTED)} (cannot be formatted: {describe(error)})"
-        # Of an event nothing is taken, and what we quote ourselves has been looked at.
+        # Events stay complete, and secrets in our own lines are already hidden.
         return line if _is_ours(record.name) or record.name == DRIVER_LOGGER else self.hide(line)
 
     def connect(self) -> None:
-        """Sees to it that lines come here, also where a module has set logging up since, which cuts off all others.
+        """Attach this handler again, in case a module has reconfigured logging.
 
-        Without the locks of logging: who sets it up, and blocks in that, may hold them.
+        This takes none of the locks of ``logging``: a thread that reconfigures logging may block while it holds them.
         """
         for logger in (self._root, self._own, self._events):
-            # Ours do not go by the root logger, which is the one that everybody sets up.
+            # Our loggers bypass the root logger, which third-party code usually reconfigures.
             logger.propagate = logger is self._root
             if self not in logger.handlers:
                 logger.handlers.append(self)
@@ -70,7 +75,10 @@ class LogLines(logging.Handler):
 
 
 class _AlwaysOn(logging.Logger):
-    """One that nobody switches off: ``dictConfig`` does all that it does not know, ``logging.disable`` every one."""
+    """Logger that cannot be disabled.
+
+    ``dictConfig`` disables every logger that it does not list, and ``logging.disable`` disables all loggers.
+    """
 
     @property
     def disabled(self) -> bool:

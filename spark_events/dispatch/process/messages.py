@@ -1,7 +1,7 @@
-"""What the sidecar and a reporter's process say to each other: MessagePack behind its length, one answer a request.
+"""Protocol between the sidecar and a reporter's process.
 
-The parts of a request that are ours are msgspec structs already, so nothing is pickled: what comes from a process
-that has lost its mind can be wrong, but it cannot run anything.
+Each message is a length followed by MessagePack; each request has one answer. Requests consist of msgspec structs, so
+no pickling is needed. A malfunctioning process may send wrong data, but that data cannot execute code.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ __all__ = [
 ]
 
 _LENGTH_BYTES = 4
-#: An answer is a few words, or a line for the log: what claims to be longer is the work of a broken process.
+#: An answer is a short text or a log line; a longer one comes from a malfunctioning process.
 MOST_ANSWER_BYTES = 1 << 20
 _MOST_TEXT = 64 * 1024
-#: More events than any batch has.
+#: Upper limit for the number of rejected events; no batch is larger.
 _MOST_REJECTED = 1 << 31
 
 
 class Make(msgspec.Struct, tag="make", frozen=True):
-    """Make the reporter: its name, the text of its ``type``, and its settings as the user gave them."""
+    """Create the reporter from its name, its ``type`` text and the user's settings."""
 
     name: str
     kind: str
@@ -71,8 +71,9 @@ class Close(msgspec.Struct, tag="close", frozen=True):
 class Done(msgspec.Struct, tag="done", frozen=True):
     """The call has returned.
 
-    From now on the reporter takes ``most`` events a call (None: as many as there are), and an event may wait ``linger``
-    seconds for others.
+    Attributes:
+        most: the maximum number of events of the next call; None for no limit.
+        linger: how long an event may wait for a larger batch, in seconds.
     """
 
     most: int | None = None
@@ -80,7 +81,14 @@ class Done(msgspec.Struct, tag="done", frozen=True):
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
-    """The call has raised: the verdict, and the error in words."""
+    """The call has raised an error.
+
+    Attributes:
+        verdict: the kind of the error, which decides about retries.
+        error: the error as text.
+        retry_after: the requested pause in seconds, for a throttled error.
+        rejected: the number of rejected events, for a permanent error that gives one.
+    """
 
     verdict: Literal["permanent", "throttled", "transient"]
     error: str
@@ -89,7 +97,7 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
 
 
 class Said(msgspec.Struct, tag="said", frozen=True):
-    """A line for the sidecar's log; the only thing that is said without having been asked."""
+    """Line for the sidecar's log; the only message without a request."""
 
     logger: str
     level: int
@@ -103,28 +111,28 @@ _ENCODER = msgspec.msgpack.Encoder()
 
 
 def encode(message: Request | Answer) -> bytes:
-    """One message as it goes over the pipe."""
+    """Return the message as bytes, with its length."""
     data = _ENCODER.encode(message)
     return len(data).to_bytes(_LENGTH_BYTES, "big") + data
 
 
 def requests_of() -> Callable[[bytes], Request]:
-    """Decodes requests; the attributes of their events are as unchangeable as before."""
+    """Return a decoder of requests; it makes event attributes immutable again."""
     decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Request, dec_hook=lambda kind, value: kind(value))
     return decoder.decode
 
 
 def answers_of() -> Callable[[bytes], Answer]:
-    """Decodes answers."""
+    """Return a decoder of answers."""
     decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Answer)
     return decoder.decode
 
 
 def read(fd: int, most: int | None = None) -> bytes | None:
-    """Waits for one message; None when the other side is gone.
+    """Wait for one message; return None when the other process has closed the pipe.
 
     Raises:
-        ValueError: the message is longer than ``most`` bytes.
+        ValueError: when the message is longer than ``most`` bytes.
     """
     header = _exactly(fd, _LENGTH_BYTES)
     if header is None:
@@ -146,12 +154,12 @@ def _exactly(fd: int, count: int) -> bytes | None:
 
 
 def text(said: object) -> str:
-    """What somebody else's object says of itself, so that it can be sent."""
+    """Return the text of any object, limited in length and safe to encode."""
     return said_of(said, _MOST_TEXT)
 
 
 def failure(error: BaseException) -> Failed:
-    """What a call has raised, as an answer."""
+    """Return the answer for an error that a call has raised."""
     told = f"{type(error).__name__}: {text(error)}"
     if isinstance(error, PermanentError):
         said = text(error) if type(error) is PermanentError else told
@@ -163,12 +171,12 @@ def failure(error: BaseException) -> Failed:
 
 
 def _is_count(value: object) -> TypeGuard[int]:
-    """Whether it can be sent; a class of the user's own may have anything there."""
+    """Return whether a value of a user-defined error is a valid count."""
     return type(value) is int and 0 <= value <= _MOST_REJECTED
 
 
 def verdict(failed: Failed) -> Exception:
-    """The same verdict, to be raised on this side."""
+    """Return the error to raise in the sidecar for this answer."""
     if failed.verdict == "permanent":
         return PermanentError(failed.error, failed.rejected)
     if failed.verdict == "throttled":

@@ -1,4 +1,4 @@
-"""What runs in a reporter's process: it makes the reporter, and calls it as it is told to."""
+"""Program of a reporter's process, which serves the sidecar's requests."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from spark_events.reporters.reporter import Reporter
 __all__ = ["main"]
 
 _SET_PARENT_DEATH_SIGNAL = 1
-#: A reporter that spins gets a third of what the driver's threads get; a good one needs little.
+#: At this niceness, a reporter in a busy loop gets about a third of the CPU time of a driver thread.
 _NICENESS = 5
 
 
 class _Answers(LogLines):
-    """The way back, also for what the reporter's libraries say: it belongs into the driver's log."""
+    """Send answers, and log lines for the driver's log, to the sidecar."""
 
     def __init__(self, fd: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class _Answers(LogLines):
 
 
 class _Host:
-    """Holds the reporter, and turns what it raises into answers."""
+    """Hold the reporter, and turn its errors into answers."""
 
     def __init__(self) -> None:
         self._reporter: Reporter | None = None
@@ -75,7 +75,7 @@ class _Host:
     def _call(self, request: Request) -> Awaitable[None] | None:
         if isinstance(request, Make):
             self._reporter = _made(request)
-            # Not before: the start has to be quick on a busy machine, too.
+            # Lower the priority only now, so that the start is fast even on a busy machine.
             os.nice(_NICENESS)
             return None
         assert self._reporter is not None
@@ -91,7 +91,7 @@ def _made(request: Make) -> Reporter:
     settings = Settings(request.settings)
     config = settings.read(made_by.Config, f"events.reporter.{request.name}")
     if config is None:
-        # They were right in the sidecar, which has the same Python and the same path.
+        # The sidecar has already validated the settings with the same Python and the same path.
         raise ConfigError(["its settings cannot be used in its process"])
     return made_by(config)
 
@@ -101,7 +101,7 @@ async def _serve(requests: int, answers: _Answers) -> NoReturn:
     inbox: asyncio.Queue[Request] = asyncio.Queue()
 
     def listen(decode: Callable[[bytes], Request]) -> None:
-        # A thread, so that the end of the sidecar is noticed while the reporter keeps the loop busy.
+        # A separate thread notices the end of the sidecar even while the reporter blocks the event loop.
         while (data := messages.read(requests)) is not None:
             loop.call_soon_threadsafe(inbox.put_nowait, decode(data))
         os._exit(0)
@@ -115,11 +115,12 @@ async def _serve(requests: int, answers: _Answers) -> NoReturn:
 
 
 def _end_with(parent: int) -> None:
-    """The kernel ends this process together with the sidecar, also while the reporter holds the interpreter's lock.
+    """Let the kernel kill this process when the sidecar ends.
 
-    It does so when the *thread* ends that has started this process: that is the reporter's own in the sidecar.
+    That works even while the reporter holds the interpreter's lock. The kernel acts when the thread that started this
+    process ends, which is the reporter's thread in the sidecar.
     """
-    # Without it, the end of the pipe still tells, as soon as the interpreter gets to reading it.
+    # If this fails, the closed pipe still ends this process once the interpreter reads it.
     with contextlib.suppress(ImportError, OSError, AttributeError):
         import ctypes
 
@@ -129,13 +130,13 @@ def _end_with(parent: int) -> None:
 
 
 def _be_the_first_to_go() -> None:
-    """When memory is short, the kernel shall take this process and not the driver."""
+    """Make the kernel kill this process before the driver when memory runs out."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("1000")
 
 
 def main(parent: int) -> NoReturn:
-    """Runs until the sidecar hangs up.
+    """Serve requests until the sidecar closes the pipe.
 
     Args:
         parent: the sidecar's process id.
@@ -144,7 +145,7 @@ def main(parent: int) -> NoReturn:
     leave_signals_alone()
     _be_the_first_to_go()
     requests, fd = take_standard_streams()
-    # A crash leaves the Python frames that it happened in on standard error, which is the driver's.
+    # After a crash, print the Python stack to standard error, which is the driver's.
     faulthandler.enable(sys.stderr, all_threads=False)
     answers = _Answers(fd)
     answers.connect()

@@ -1,4 +1,7 @@
-"""A reporter whose work is done in another process; to the dispatch it is a reporter like any other."""
+"""Reporter that forwards its calls to another process.
+
+The dispatch uses it like any other reporter.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,20 @@ from spark_events.reporters.reporter import Reporter
 
 __all__ = ["ProcessReporter"]
 
-#: A Python that starts, and the imports of a reporter, may take this long, however short the attempts may be.
+#: Time limit for starting Python and importing the reporter, even if the timeout of an attempt is shorter.
 _START_SECONDS = 30.0
 
 
 class ProcessReporter(Reporter):
-    """Starts the reporter's process, passes calls on to it, and starts another one when it has died.
+    """Start the reporter's process, forward calls to it, and replace a dead process.
 
-    A call that is cancelled (by its timeout, say) ends the process: nobody can know what it is doing. The next
-    call finds a fresh one, in which the reporter is made and opened first.
+    A cancelled call, for example after its timeout, kills the process because its state is unknown. The next call
+    starts a new process, and creates and opens the reporter there first.
 
     Args:
         name: the reporter's name in the configuration.
         type_name: the text of its ``type``.
-        settings: its settings as they were given; they are read once more in its process.
+        settings: the user's settings; the process reads them again.
     """
 
     def __init__(self, name: str, type_name: str, settings: Sequence[Setting]) -> None:
@@ -56,11 +59,11 @@ class ProcessReporter(Reporter):
             if child is not None and opened and not child.is_gone:
                 await self._ask(child, Close())
         finally:
-            # Having closed, or failed to, it has nothing more to do.
+            # The process is no longer needed, whether or not the close succeeded.
             await self._discard()
 
     async def _ready(self) -> Child:
-        """The process, with the reporter made in it."""
+        """Return the process after the reporter was created in it."""
         if self._child is None:
             self._opened = False
             self._child = Child(self._make.name)
@@ -69,7 +72,7 @@ class ProcessReporter(Reporter):
         child = self._child
         if self._making is not None:
             try:
-                # An attempt that is over leaves it to the next one to wait on: a start may take several.
+                # A timeout cancels only this wait: the start continues, and the next attempt waits for it.
                 await asyncio.shield(self._making)
             except asyncio.CancelledError:
                 if time.monotonic() - self._started_at > _START_SECONDS:
@@ -106,7 +109,7 @@ class ProcessReporter(Reporter):
             child.kill()
             await child.gone()
         if making is not None:
-            # What it died of was said, or is wanted by nobody any more.
+            # The error was already raised to a caller, or no caller waits for it any more.
             with contextlib.suppress(Exception):
                 await making
         if child is not None:

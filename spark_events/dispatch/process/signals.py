@@ -1,4 +1,4 @@
-"""Signals that are meant for the driver and reach the processes beside it as well."""
+"""Handle signals that are meant for the driver but also reach this process."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def leave_signals_alone() -> None:
-    """Ctrl-C and a resource manager's SIGTERM end the driver; this process ends after it. For the main thread."""
-    # Not ignored: that would be inherited by every program that a reporter starts, which could not be ended then. One
-    # that is ignored already, as by nohup, is meant to be.
+    """Survive signals that end the driver, such as Ctrl-C or SIGTERM.
+
+    This process ends after the driver. Only the main thread may call this.
+    """
+    # Use a handler instead of SIG_IGN: the reporter's subprocesses would inherit SIG_IGN and could not be terminated.
+    # Keep SIG_IGN if it is already set, for example by nohup.
     numbers = [one for one in _NUMBERS if signal.getsignal(one) is not signal.SIG_IGN]
     for number in numbers:
         signal.signal(number, _nothing)
-        # What a library waits for in C goes on.
+        # Restart interrupted system calls, so that libraries written in C are not disturbed.
         signal.siginterrupt(number, False)
-    # Nor is it meant for processes that a reporter forks.
+    # Restore the default handling in processes that a reporter forks.
     os.register_at_fork(after_in_child=lambda: _have_their_way(numbers))
 
 
 def _have_their_way(numbers: Sequence[signal.Signals]) -> None:
     for number in numbers:
-        # Only a main thread may say so, which the thread is that has forked.
+        # This is allowed only in the main thread; after a fork, the forking thread is the main thread.
         signal.signal(number, signal.SIG_DFL)
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
-    """It was not for us."""
+    """Ignore the signal, which is meant for the driver."""

@@ -1,4 +1,4 @@
-"""Standard input and output of a process that speaks by them, and runs other people's code as well."""
+"""Protect the standard streams that a reporter's process uses as its pipes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ __all__ = ["take_standard_streams"]
 
 
 def take_standard_streams() -> tuple[int, int]:
-    """Takes them to descriptors that nobody knows of, and returns these: where to read, and where to write.
+    """Move standard input and output to private descriptors; return both.
 
-    What a reporter prints goes to standard error then, and a program that it starts finds an empty standard input,
-    and not what is meant for this process. Nor does a process have them that a reporter forks: as long as that lived,
-    nobody would notice that this one has died.
+    Afterwards, a reporter's prints appear on standard error, and its subprocesses get an empty standard input instead
+    of the requests. Processes that a reporter forks do not keep the descriptors: a surviving copy would hide the death
+    of this process from the sidecar.
+
+    Returns:
+        The descriptor for reading and the descriptor for writing.
     """
     streams = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
