@@ -80,12 +80,12 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    # On executors there is no msgspec, which events are made of; and nobody should pay for what he does not use.
+    # Import lazily: executors lack msgspec, which events need, and unused parts should cost no import time.
     if name not in __all__:
         raise AttributeError(f"module 'spark_events' has no attribute {name!r}")
     return getattr(import_module(_PLACES.get(name, "spark_events.errors")), name)
 
 
 def __dir__() -> list[str]:
-    # Asked by whoever completes names, as a notebook does.
+    # Used for name completion, for example in notebooks.
     return sorted({*globals(), *__all__})

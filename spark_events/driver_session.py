@@ -1,8 +1,7 @@
-"""One session with one driver: records come in, their events are dispatched, and what became of them is answered.
+"""Session with one driver: read records, dispatch events, acknowledge records.
 
-It starts, in this order: the reporters (so that nothing is translated that cannot be taken), the reading
-of records. It ends in the other order: no record is read any more, the reporters deliver what they hold,
-the last acknowledgement is sent.
+Start order: the reporters, so that no record is translated before they can accept events; then the reading of records.
+At the end: reading stops, the reporters deliver their backlog, and the session sends the last acknowledgement.
 """
 
 from __future__ import annotations
@@ -42,54 +41,57 @@ from spark_events.translate.translator import Translator
 
 __all__ = ["DriverSession", "RecordSource"]
 
-#: So many events are dispatched at once: less than a mailbox holds, so that a burst can be taken as it comes.
+#: Events dispatched in one call: fewer than a mailbox holds, so that a burst fits.
 _SLICE = 128
-#: The most an event weighs, and never more than half of a mailbox: a later event of higher priority must find events
+#: Weight limit of an event, which is also at most half a mailbox, so that a later event of higher priority finds events
 #: to displace.
 _MAX_WEIGHT = 1024
-#: Of the time for the end, the part that is kept for the report on it.
+#: Share of the shutdown time that is reserved for the final report.
 _REPORT_SHARE = 0.1
-#: Of the time the driver waits at its end, this much is kept for what comes behind the last answer.
+#: Seconds of the driver's shutdown wait that are reserved for the steps after the last acknowledgement.
 _EXIT_SECONDS = 0.1
-#: A clock that has failed is not tried again before, in seconds: it is due until it has worked.
+#: Seconds until the translator's timers are retried after they raised; their deadline stays due until then.
 _CLOCK_SECONDS = 60.0
-#: As the driver's metrics number them.
+#: In the numbering of the driver's metrics.
 _STATES = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
-#: What is said to the sidecar itself.
+#: Records that the session handles itself.
 _SPECIAL = frozenset({ApplicationEnd, Goodbye, Restored, JvmShutdown, Unknown})
 _LOG = logging.getLogger(__name__)
 
 
 class RecordSource(Protocol):
-    """Where records come from, as lines."""
+    """Source of records, as lines."""
 
     @property
     def closed(self) -> bool:
-        """Whether nothing will come any more."""
+        """Whether the source has ended, so that no more lines follow."""
 
     def read(self, timeout: float | None = None) -> list[bytes]:
-        """Waits for lines, at most ``timeout`` seconds; none when it passed, was woken, or all is read."""
+        """Wait up to ``timeout`` seconds for lines (None: no limit).
+
+        Returns an empty list after the timeout, after :meth:`wake`, or at the end of the source.
+        """
 
     def wake(self) -> None:
-        """Lets :meth:`read` return soon, from whatever thread."""
+        """Make :meth:`read` return soon; thread-safe."""
 
 
 class DriverSession:
-    """From the driver's first line to its goodbye.
+    """Session with one driver, from its first line to its goodbye.
 
     Args:
-        source: where records come from.
-        answers: where acknowledgements go.
-        is_driver_gone: whether a source that was closed without a goodbye means that the driver has died.
-        own: reporters that no setting makes: by name, what makes them.
-        choose: which of the driver's settings count.
-        log: where the log lines of this process go, which is this process's own.
-        first_sequence: the number of the first event, unless the driver knows of later ones.
-        strict: refuse settings of which one reporter cannot be used, instead of disabling that one.
-        amend: adds what this process knows of the application's end.
+        source: the source of records.
+        answers: receives acknowledgements and other answers to the driver.
+        is_driver_gone: returns whether the driver has died; called when the source closes without a goodbye.
+        own: factories, by name, of reporters that no setting creates.
+        choose: filters the settings that the driver sends.
+        log: handler of this process's log lines; None: the session leaves logging alone.
+        first_sequence: number of the first event, unless the driver sends a higher one.
+        strict: raise if a reporter's settings are unusable, instead of disabling that reporter.
+        amend: adds this process's knowledge to the record of the application's end.
 
     Attributes:
-        driver: its process id; 0 where that is unknown.
+        driver: process id of the driver; 0 if unknown.
     """
 
     def __init__(
@@ -122,7 +124,7 @@ class DriverSession:
         self._last_record = 0
         self._told_read = 0
         self._held: int | None = None
-        # Of ``time.monotonic``: before that, time makes no events.
+        # Until this ``time.monotonic`` time, the translator's timers are not called.
         self._clock_stands_until = 0.0
         self._before: Mapping[str, Mapping[str, int]] = {}
         self._jvm_is_going_down = False
@@ -133,11 +135,13 @@ class DriverSession:
         self._telemetry = DispatcherTelemetry(source.wake, lambda numbers: answers.send("stats", reporters=numbers))
 
     def begin(self) -> bool:
-        """Reads the first line, and starts what it asks for; False when there was none.
+        """Read the driver's first line and start the reporters.
+
+        Returns False if the source ended before the first line.
 
         Raises:
-            ConfigError: the settings cannot be used.
-            ProtocolError: the shim is not one that this version understands.
+            ConfigError: when the settings are unusable.
+            ProtocolError: when the jar uses another protocol version than this package.
         """
         lines = self._source.read()
         if not lines:
@@ -154,7 +158,7 @@ class DriverSession:
         settings = Settings(self._choose(given))
 
         def keep_log() -> None:
-            # Modules of others have been imported; what they log from now on may quote the settings.
+            # The settings imported third-party modules, whose log lines may quote secrets from now on.
             if self._log is not None:
                 self._log.hide = settings.confidence().hide
                 self._log.connect()
@@ -181,7 +185,10 @@ class DriverSession:
         return True
 
     def run(self) -> None:
-        """After :meth:`begin`: returns when everything is delivered, or when the time for it is up."""
+        """Process records until everything is delivered or the shutdown time is over.
+
+        Call after :meth:`begin` returned True.
+        """
         self._process(self._first)
         self._tell_of_breakers()
         while self._goodbye is None and not self._source.closed:
@@ -192,29 +199,32 @@ class DriverSession:
 
     @property
     def next_sequence(self) -> int:
-        """The number that the next event would have."""
+        """Sequence number of the next event."""
         return self._translator.next_sequence
 
     @property
     def reporters(self) -> list[str]:
-        """The names of those that the settings have made, and of those that were made without any."""
+        """Names of the reporters from the settings and ``own``, without attached ones."""
         return [delivery.name for delivery in self._pipeline.deliveries]
 
     def attach(self, make: Callable[[Hooks], Delivery]) -> Delivery:
-        """Adds a reporter while events flow; nobody waits for its answers. From whatever thread."""
+        """Add a reporter to the running session; thread-safe.
+
+        Acknowledgements do not wait for it.
+        """
         delivery = make(self._hooks())
         self._pipeline.dispatcher.attach(delivery)
         return delivery
 
     def detach(self, delivery: Delivery) -> None:
-        """Takes it out again, at once: what it holds is dropped."""
+        """Remove an attached reporter immediately and drop its backlog."""
         self._pipeline.dispatcher.detach(delivery)
 
     def _hooks(self) -> Hooks:
         return Hooks(self._acknowledge, self._telemetry.breaker_changed)
 
     def _patience(self) -> float | None:
-        """How long the pipe may be silent before time itself makes an event."""
+        """Return the seconds until the translator's next timer; None: no timer is set."""
         deadline = self._translator.next_deadline
         if deadline is None:
             return None
@@ -224,19 +234,19 @@ class DriverSession:
         deadline = self._translator.next_deadline
         now = time.time_ns() // 1_000_000
         if deadline is not None and deadline <= now and time.monotonic() >= self._clock_stands_until:
-            # What was held back belongs to the oldest record that it was held back for.
+            # A timer's events belong to the oldest record whose event was held back.
             record = self._translator.held_record or self._last_record
             try:
                 events = self._translator.tick(now)
             except Exception:
-                # Without its timers the translation still tells what records tell.
+                # Records are still translated while the timers are off.
                 self._defect(None)
                 self._clock_stands_until = time.monotonic() + _CLOCK_SECONDS
                 events = []
             self._dispatch([Entry(record, event) for event in events])
 
     def _process(self, lines: list[bytes]) -> None:
-        # Everything in this loop is paid for with every record: hence the names for what does not change.
+        # This loop runs for every record, so invariant lookups are hoisted.
         decode, translator, translated = self._decoder.decode, self._translator, self._acknowledgements.translated
         entries: list[Entry] = []
         for line in lines:
@@ -253,7 +263,7 @@ class DriverSession:
                 for event in translator.translate(record):
                     entries.append(Entry(oldest if oldest < number else number, event, weight))
             except Exception:
-                # A defect of ours must cost one record, not the events of the whole application.
+                # A defect in the translation costs one record, not all events of the application.
                 self._defect(record)
             if number:
                 self._last_record = number
@@ -265,7 +275,7 @@ class DriverSession:
             self._dispatch(entries)
 
     def _understand(self, record: object) -> ApplicationEnd | JvmShutdown | Unknown | None:
-        """What is said to the sidecar itself; returns what is to be translated and acknowledged all the same."""
+        """Handle a session record; return a record to translate and ack, or None."""
         if isinstance(record, Goodbye):
             self._goodbye = record
             return None
@@ -281,14 +291,15 @@ class DriverSession:
         return self._skip(record)
 
     def _dispatch(self, entries: list[Entry]) -> None:
-        # A new hold counts before its record does; one that is over, only when its event is in the mailboxes.
+        # A new hold applies before its record counts as dispatched; a hold ends only after its event is in the
+        # mailboxes.
         held = self._translator.held_record
         if held is not None and self._held is None:
             self._acknowledgements.hold(held)
         self._pipeline.dispatcher.dispatch(entries, self._last_record)
         self._held = held
         self._acknowledgements.hold(held)
-        # Also when somebody was woken and will tell: it may be one that hangs, and nobody is to wait for that one.
+        # Acknowledge here too: the reporter that was just woken may hang and never do it.
         self._acknowledge()
 
     def _restore(self, told: Restored) -> None:
@@ -299,11 +310,11 @@ class DriverSession:
             self._defect(record)
 
     def _skip(self, record: Unknown) -> Unknown:
-        """Says once a kind that there are records which this version does not understand."""
+        """Count an unknown record, and log each unknown kind once."""
         if record.kind not in self._unknown:
             _LOG.warning("records of kind %r are not understood by spark_events %s", record.kind, __version__)
         self._unknown[record.kind] += 1
-        # Records are numbered one by one: one that cannot even be read is the next.
+        # Record numbers are consecutive, so an unreadable record has the next number.
         return record if record.seq else Unknown(seq=self._last_record + 1, kind=record.kind)
 
     def _defect(self, record: object | None) -> None:
@@ -317,13 +328,13 @@ class DriverSession:
     def _observe(self) -> None:
         if self._log is not None:
             self._log.connect()
-        # One that is late is not waited for any longer: nobody else would say so.
+        # Acknowledge records that no longer wait for an overdue reporter; no other call would do it.
         self._acknowledge()
         self._tell_read()
         self._telemetry.numbers(self._pipeline.dispatcher.counters)
 
     def _tell_read(self) -> None:
-        """Shows the driver that this process still reads, though a reporter may be away and nothing is acknowledged."""
+        """Report reading progress to the driver, also while a reporter blocks acks."""
         if self._last_record != self._told_read:
             self._told_read = self._last_record
             self._answers.send("read", through=self._told_read)
@@ -336,11 +347,12 @@ class DriverSession:
             self._report_loss()
         deadline = time.monotonic() + patience
         dispatcher = self._pipeline.dispatcher
-        # Those that can be delivered are; the report on that is the last thing the others are given.
+        # Drain first: the final report of all deliveries is the last event that the reporters receive.
         dispatcher.begin_drain()
         settled = dispatcher.drain(deadline - patience * _REPORT_SHARE)
         if self._tell_of_breakers():
-            # Whoever had nothing left is not to be told of as if it had not taken this in time.
+            # Drain the breaker events too, so that a reporter without a backlog is not reported as late because of
+            # them.
             dispatcher.drain(deadline - patience * _REPORT_SHARE / 2, settled)
         books = with_those_before(account(dispatcher.counters()), self._before)
         report = final_report(books, self._doubtful(), time.time_ns() // 1_000_000)
@@ -355,12 +367,12 @@ class DriverSession:
             "without_start": self._translator.jobs_without_start,
             "defective": self._translator.defects,
             "unknown": sum(self._unknown.values()),
-            # The driver knows of a predecessor's time, too; one that was killed has told what it could.
+            # The driver's count includes drops of earlier sidecars, as far as they could report them.
             "dropped": max(self._translator.dropped, 0 if self._goodbye is None else self._goodbye.dropped),
         }
 
     def _note_disabled(self) -> None:
-        """Log the reporters that cannot be used, and have events made of them for the others."""
+        """Log the disabled reporters and send events about them to the other reporters."""
         for name, problems in self._pipeline.disabled.items():
             why = "; ".join(problems)
             _LOG.error(
@@ -374,16 +386,19 @@ class DriverSession:
             _LOG.warning("a reporter that is not active has a mistake in its settings: %s", problem)
 
     def _tell_of_breakers_before(self) -> None:
-        """A predecessor's are gone with it: what was told to be open is not, and nobody else would ever say so."""
+        """Report the breakers of the previous sidecar as closed.
+
+        They ended with that process, so no other event would report it.
+        """
         for name in self.reporters:
             state = _STATES[self._before.get(name, {}).get("breaker", 0)]
             if state is not BreakerState.CLOSED:
                 self._telemetry.breaker_changed(name, state, BreakerState.CLOSED, "the sidecar was started anew")
 
     def _tell_of_breakers(self) -> bool:
-        """Whether there was something to tell."""
+        """Dispatch events for breaker changes; return whether there were any."""
         if not self._translator.knows_application and self._goodbye is None and not self._source.closed:
-            # An event without its application says little: the first records are about to come.
+            # Wait for the first records, so that the events carry the application's variables.
             return False
         changes = self._telemetry.take_changes()
         for change in changes:

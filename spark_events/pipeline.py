@@ -1,4 +1,4 @@
-"""From settings to a dispatcher with its reporters: the part that every way of running shares."""
+"""Build a dispatcher and its reporters, for the sidecar and for event streams."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ __all__ = ["EventsConfig", "Pipeline", "ReporterConfig", "build", "read"]
 _REPORTER = "events.reporter"
 _DEFAULT_REPORTER = "log"
 _LOG = logging.getLogger(__name__)
-#: A constructor that takes longer is named: everything waits for it.
+#: Seconds until a slow constructor is logged; all events wait for it.
 _SLOW_SECONDS = 3.0
 _SLOW = (
     "reporter %s: its constructor has not returned for %g s, and nothing is reported before it has;"
     " what may take long belongs into open()"
 )
-#: Events of one record; there are hardly ever so many.
+#: Mailbox capacity that holds the events of one record; a record rarely makes more.
 _ONE_RECORD = 64
 
 
-#: An empty value means the default, as for Spark's own keys: a template may leave it so.
+#: An empty value means the default, as for Spark's own keys, so that a template may leave the key empty.
 _PYTHON: Kind[str | None] = Kind("the path of a Python interpreter, or nothing", lambda given: given or None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EventsConfig:
-    """``events.…``: what belongs to no part in particular. The shim reads most of these, too."""
+    """General settings, ``events.…``; the shim reads most of them too."""
 
     reporters: tuple[str, ...] | None = option(
         "reporters",
@@ -97,14 +97,14 @@ class EventsConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReporterConfig:
-    """``events.reporter.<name>.type``, which decides on the other keys below that name."""
+    """``events.reporter.<name>.type``, which determines the keys below that name."""
 
     factory: ReporterFactory = option("type", reporter_type, doc="What kind of reporter it is.")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Plan:
-    """What makes a reporter, and everything that is configured for it."""
+    """Factory of one reporter and its common configuration."""
 
     make: Callable[[], Reporter]
     delivery: DeliveryConfig = dataclasses.field(default_factory=DeliveryConfig)
@@ -115,17 +115,17 @@ class _Plan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What the settings ask for, made but not started.
+    """Dispatcher and deliveries that the settings describe, created but not started.
 
     Attributes:
-        config: what belongs to no part in particular.
-        translation: what is reported.
-        queue_size: how many records the driver holds.
-        dispatcher: of all deliveries.
-        deliveries: one a reporter.
-        makers: by the name of a reporter, what makes another one of it.
-        disabled: by the name of an active reporter that cannot be used, its problems.
-        remarks: problems of reporters that are not active.
+        config: the general settings.
+        translation: which events are reported.
+        queue_size: how many records the driver buffers.
+        dispatcher: dispatches events to all deliveries.
+        deliveries: one for each reporter.
+        makers: factories of the reporters, by name.
+        disabled: problems of each active reporter that is unusable, by name.
+        remarks: problems of inactive reporters.
     """
 
     config: EventsConfig
@@ -138,13 +138,13 @@ class Pipeline:
     remarks: Sequence[str]
 
     def awaited(self) -> list[str]:
-        """The kinds of records of which the driver has to wait for the answers."""
+        """Return the kinds of records whose acknowledgement the driver waits for."""
         return [kind for kind, effects in CAUSES.items() if any(self.dispatcher.awaits(*one) for one in effects)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Plans:
-    """Everything that the settings ask for; nothing of it is made."""
+    """Parsed settings; no reporter is created yet."""
 
     config: EventsConfig
     dispatcher: DispatcherConfig
@@ -165,24 +165,23 @@ def build(
     *,
     strict: bool = False,
 ) -> Pipeline:
-    """Read every setting and make what the settings ask for.
+    """Read all settings and create the reporters and their dispatcher.
 
-    A reporter that cannot be used is disabled alone: the others run. ``events.required`` makes it as strict as
-    ``strict`` does.
+    An unusable reporter is disabled and the others run, unless ``events.required`` or ``strict`` is set.
 
     Args:
-        settings: of one driver.
-        hooks: what the deliveries tell, from whatever thread.
+        settings: the settings of one driver.
+        hooks: callbacks of the deliveries; called from any thread.
         on_watch: called several times a second, from a thread of the dispatcher.
-        application: its name, by which what a predecessor has spooled is found; without one nothing is spooled.
-        own: reporters that no setting makes: by name, what makes them. They are always active.
-        on_read: called when all settings have been read, and nothing is made of them yet.
-        driver: the process that starts another one in this one's place, should it die; 0: unknown.
-        strict: raise for a reporter that cannot be used.
+        application: name under which the spools of an earlier process are found. None: no spooling.
+        own: factories, by name, of reporters that no setting creates; they are always active.
+        on_read: called when all settings are read and before any reporter is created.
+        driver: id of the driver process, which restarts this process if it dies; 0: unknown.
+        strict: raise if a reporter is unusable.
 
     Raises:
-        ConfigError: with everything that is wrong with the settings, where no reporter can be used, or with what
-            belongs to no reporter.
+        ConfigError: when a general setting is invalid, no reporter is usable, or a reporter is unusable and
+            ``strict`` or ``events.required`` is set; lists every problem.
     """
     plans = read(settings, own, strict=strict)
     on_read()
@@ -192,9 +191,10 @@ def build(
         delivery = plan.delivery
         is_awaited = plans.dispatcher.type == "sync" or delivery.guarantee == "guaranteed"
         if is_awaited and delivery.guarantee != "at-least-once":
-            # Spark waits for the answer, not for others to come. A spool answers before anything is handed over.
+            # Spark waits for each answer, so do not wait for more events. With at-least-once, the spool answers before
+            # delivery.
             delivery = dataclasses.replace(delivery, batch_linger=0.0)
-        # Where Spark waits, a mailbox holds what one record makes: Spark cannot wait in between.
+        # Spark cannot wait within a record, so the mailbox must hold all events of one record.
         capacity = max(plans.dispatcher.queue_size, _ONE_RECORD if is_awaited else 0)
         try:
             deliveries[name] = _make(
@@ -224,10 +224,10 @@ def build(
 
 
 def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = None, *, strict: bool = True) -> _Plans:
-    """Read every setting, and make nothing of it.
+    """Read and validate all settings without creating reporters.
 
     Args:
-        settings: of one driver.
+        settings: the settings of one driver.
         own: see :func:`build`.
         strict: see :func:`build`.
 
@@ -267,14 +267,14 @@ def read(settings: Settings, own: Mapping[str, Callable[[], Reporter]] | None = 
     settings.check(() if is_strict else [f"{_REPORTER}.{name}" for name in problems])
     assert config is not None
     assert dispatcher_config is not None
-    # One line in spark-defaults.conf is enough to see events in the driver's log.
+    # Without a configured reporter, the `log` reporter runs, so one line in spark-defaults.conf is enough.
     chosen = chosen or {_DEFAULT_REPORTER: _Plan(partial(LogReporter, LogReporter.Config()))}
     remarks = [problem for name, found in problems.items() if name not in active for problem in found]
     return _Plans(config, dispatcher_config, translation, chosen, disabled, remarks)
 
 
 def _active(settings: Settings, config: EventsConfig | None, configured: list[str]) -> list[str]:
-    """Return the names of the active reporters, also where something else below ``events.`` is wrong."""
+    """Return the active reporters' names, even if other general settings are invalid."""
     if config is not None:
         return configured if config.reporters is None else list(config.reporters)
     given = settings.value("events.reporters")
@@ -282,10 +282,13 @@ def _active(settings: Settings, config: EventsConfig | None, configured: list[st
 
 
 def _read_syntax(settings: Settings, prefix: str) -> None:
-    """Read the keys that every reporter has, of one that is not active; nothing is looked up or imported for it."""
+    """Check the common keys of an inactive reporter.
+
+    References are not resolved, and the reporter's type is not imported.
+    """
     for section in (DeliveryConfig, SelectionConfig, BreakerConfig, SpoolConfig, IsolationConfig):
         settings.read(section, prefix, resolve=False)
-    # Its type decides on all other keys.
+    # All other keys depend on the type, which is not imported.
     settings.ignore_below(prefix)
 
 
@@ -294,7 +297,7 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
     if make is None:
         reporter = settings.read(ReporterConfig, prefix)
         if reporter is None:
-            # Which keys are right depends on the type: without it they are not judged.
+            # The valid keys depend on the type, which is unknown.
             settings.ignore_below(prefix)
             return None
         config = settings.read(reporter.factory.Config, prefix)

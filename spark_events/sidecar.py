@@ -1,7 +1,7 @@
-"""The sidecar: the process beside the driver that makes events of records and delivers them.
+"""Sidecar: the process next to the driver that turns records into events.
 
-First of all it starts its answers, so that whatever goes wrong can be said. It lives as long as its
-standard input: a pipe that closes without a goodbye is how it learns that the driver was killed.
+It opens its answer channel first, so that it can report every later failure. It lives as long as its standard input:
+if the pipe closes without a goodbye, the driver was killed.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from spark_events.reporters.log import DRIVER_LOGGER, severity_of
 __all__ = ["main"]
 
 _LOG = logging.getLogger(__name__)
-#: How long a thread that computes keeps the others waiting for the interpreter's lock. Python's own 5 ms are meant for
-#: throughput; here a reporter that spins must not cost the others that much at each of their turns.
+#: Seconds that a busy thread keeps the interpreter lock before it yields. Python's 5 ms favour throughput; here, a
+#: reporter in a busy loop would delay the other threads that long each time.
 SWITCH_SECONDS = 0.0005
-#: A driver that was killed is gone for the system a moment after its pipe has closed.
+#: Seconds to wait for a killed driver to disappear: its pipe closes slightly earlier.
 _DEATH_SECONDS = 1.0
 
 
 class _DriverLog(LogLines):
-    """What the sidecar itself has to say goes into the driver's log."""
+    """Log handler that sends the sidecar's log lines to the driver's log."""
 
     def __init__(self, answers: Answers) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class _DriverLog(LogLines):
 
     def tell(self, logger: str, level: int, line: str) -> None:
         if logger == DRIVER_LOGGER:
-            # What a reporter hands over, not what the sidecar has to say.
+            # An event from a log reporter, not a message of the sidecar.
             self._answers.send("event", level=severity_of(level), message=line)
         else:
             self._answers.send("log", level=logging.getLevelName(level), message=line)
@@ -52,12 +52,12 @@ def _leave_the_driver_s_group() -> None:
     try:
         os.setsid()
     except OSError:
-        # Already the leader of a group of its own.
+        # The process already leads its own group.
         return
 
 
 def _is_gone(driver: int) -> bool:
-    """Whether the driver has died, which may show a moment after its pipe has closed."""
+    """Return whether the driver has died; waits briefly because the pipe closes first."""
     deadline = time.monotonic() + _DEATH_SECONDS
     while os.getppid() == driver:
         if time.monotonic() > deadline:
@@ -67,8 +67,8 @@ def _is_gone(driver: int) -> bool:
 
 
 def main() -> NoReturn:
-    """Runs the sidecar on standard input and output, and ends the process."""
-    # Of a driver that dies before this, whatever takes its children in; hence the driver says who it is.
+    """Run the sidecar on standard input and output, then exit the process."""
+    # If the driver died before this line, this is the id of another process; the driver's first line has the right id.
     parent = os.getppid()
     leave_signals_alone()
     _leave_the_driver_s_group()
@@ -99,8 +99,8 @@ def main() -> NoReturn:
     except BaseException:
         _LOG.exception("the sidecar has failed")
         code = 1
-    # Not sys.exit: a reporter's library may have left threads behind that would never end.
+    # Not sys.exit, which would wait for threads that a reporter's library left running.
     with contextlib.suppress(OSError, ValueError):
-        # It may be closed: by who has started the driver, or by a reporter.
+        # Standard error may be closed, by the process that started the driver or by a reporter.
         sys.stderr.flush()
     os._exit(code)

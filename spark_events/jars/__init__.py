@@ -1,4 +1,4 @@
-"""Where the shim's jar is."""
+"""Location of the shim's jar."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ JAR_NAME = "spark-events-shim.jar"
 
 
 def jar_path() -> Path:
-    """The jar for ``spark.driver.extraClassPath``.
+    """Return the path of the jar for ``spark.driver.extraClassPath``.
 
     Raises:
-        SparkEventsError: it is not there: the package lies in a source checkout that was not built.
+        SparkEventsError: when the jar is missing, as in a source checkout that was not built.
     """
     jar = Path(__file__).resolve().parent / JAR_NAME
     if not jar.is_file():

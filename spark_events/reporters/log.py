@@ -1,4 +1,4 @@
-"""``log``: events as a person reads them, on the driver's standard error or in its own log."""
+"""``log``: readable events on the driver's standard error or in its log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spark_events.reporters.reporter import Reporter
 
 __all__ = ["DRIVER_LOGGER", "LogConfig", "LogReporter", "format_event", "severity_of"]
 
-#: What is logged there, the sidecar hands to the driver, whose logger has the same name.
+#: The sidecar forwards lines of this logger to the driver, whose logger has the same name.
 DRIVER_LOGGER = "io.sparkevents.Events"
 _WIDTH = max(len(severity.value) for severity in Severity)
 _LEVELS = {severity: 10 * rank or 5 for rank, severity in enumerate(Severity)}
@@ -43,10 +43,15 @@ class LogConfig:
 
 
 def format_event(event: Event, *, time_format: str = "%y/%m/%d %H:%M:%S", in_colour: bool = False) -> str:
-    """An event as one line of text, in the form of Spark's own log lines, its severities below each other.
+    """Return an event as one line in the form of Spark's log lines.
 
     >>> print(format_event(event))                                                # doctest: +SKIP
     26/01/31 10:00:00 INFO  BatchCommitEvent: Query 'clicks' committed batch 41 in 900 ms: 1,200 rows
+
+    Args:
+        event: the event.
+        time_format: format of the time, as for ``strftime``.
+        in_colour: whether to colour the severity with ANSI escape codes.
     """
     severity = event.severity.value.ljust(_WIDTH)
     if in_colour and event.severity in _COLOURS:
@@ -56,12 +61,12 @@ def format_event(event: Event, *, time_format: str = "%y/%m/%d %H:%M:%S", in_col
 
 
 def severity_of(level: int) -> str:
-    """The severity that a level of Python's logging stands for."""
+    """Return the severity that corresponds to a level of Python's logging."""
     return str(_SEVERITIES.get(level, Severity.INFO).value)
 
 
 class LogReporter(Reporter):
-    """Writes to standard error, which the sidecar shares with the driver, or hands lines to the driver's log."""
+    """Reporter that writes to the driver's standard error or to its log."""
 
     Config: ClassVar[type[LogConfig]] = LogConfig
 
@@ -69,10 +74,9 @@ class LogReporter(Reporter):
         self._fd = sys.__stderr__.fileno() if sys.__stderr__ is not None else 2
         self._is_json = config.format == "json"
         self._in_colour = not self._is_json and _shows_colours(self._fd)
-        # Python's own logging leads out of here: the reporter need not know who is at its other end, and one in a
-        # process of its own is connected like everybody there.
+        # Python's logging decouples the reporter from the driver connection, which differs in an isolated process.
         self._logger = logging.getLogger(DRIVER_LOGGER) if config.destination == "log4j" else None
-        # What is being written, and how much of that has been: an attempt that fails is gone on with by the next.
+        # Data of the current attempt and how much of it is written, so that a retry resumes there.
         self._data = b""
         self._written = 0
 
@@ -90,9 +94,9 @@ class LogReporter(Reporter):
         return None if self._write() else until(self._write)
 
     def _write(self) -> bool:
-        """Writes what is left; False where there is no room for all of it.
+        """Write the remaining data; return False if standard error is full.
 
-        Whoever shares standard error may have made it one that does not wait, and so it is for all who have it.
+        Standard error may be non-blocking, because any process that shares it can set that mode for all.
         """
         view = memoryview(self._data)
         while self._written < len(view):
@@ -105,7 +109,7 @@ class LogReporter(Reporter):
 
     def _hand_to_driver(self, logger: logging.Logger, events: Sequence[Event]) -> None:
         for event in events:
-            # The driver's log has a time and a level of its own.
+            # The driver's log adds its own time and level.
             line = self._line(event) if self._is_json else on_one_line(f"{event.name}: {event.body}")
             level = _LEVELS[event.severity]
             logger.handle(logger.makeRecord(logger.name, level, "", 0, plain(line), (), None))
@@ -117,5 +121,8 @@ class LogReporter(Reporter):
 
 
 def _shows_colours(fd: int) -> bool:
-    """A terminal, unless its user wants none (no-color.org)."""
+    """Return whether the terminal shows colours and the user allows them.
+
+    See no-color.org.
+    """
     return os.isatty(fd) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -1,4 +1,4 @@
-"""``memory``: keeps the last events, for tests and notebooks."""
+"""``memory``: keep the last events, for tests and notebooks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MemoryConfig:
 
 
 class MemoryReporter(Reporter):
-    """Keeps events in memory, where :attr:`events` shows them."""
+    """Reporter that keeps events in memory; read them from :attr:`events`."""
 
     Config: ClassVar[type[MemoryConfig]] = MemoryConfig
 
@@ -32,7 +32,7 @@ class MemoryReporter(Reporter):
 
     @property
     def events(self) -> list[Event]:
-        """What has been reported so far, oldest first."""
+        """The kept events, oldest first."""
         return list(self._events)
 
     def report(self, events: Sequence[Event]) -> None:

@@ -1,4 +1,4 @@
-"""Waiting for what another holds, without blocking the thread."""
+"""Polling for a busy resource without blocking the thread."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Callable
 
 __all__ = ["until"]
 
-#: How long to wait before it is tried again, in seconds: at first, and at most.
+#: Seconds before the first retry, and the longest pause between retries.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
 
 async def until(done: Callable[[], bool]) -> None:
-    """Tries until it is done, with growing pauses; whoever awaits this sets the limit."""
+    """Call ``done`` with growing pauses until it returns True.
+
+    There is no timeout: the caller limits the time.
+    """
     pause = _FIRST_PAUSE
     while not done():
         await asyncio.sleep(pause)

@@ -1,4 +1,4 @@
-"""How far a batch has come, for destinations that take it in several steps."""
+"""Progress within a batch, for destinations that accept it in several steps."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["BatchProgress"]
 
 
 class BatchProgress:
-    """Events are answered for from the front; when the same batch comes again, it goes on where it stopped.
+    """Position in a batch that is delivered front to back; a retry resumes there.
 
-    So an outage in mid-batch neither repeats what was taken nor lets anything overtake.
+    An outage in the middle of a batch therefore neither repeats accepted events nor changes their order.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class BatchProgress:
         self._why = ""
 
     def begin(self, events: Sequence[Event]) -> None:
-        """A batch has come: a new one, or the last one again."""
+        """Start a new batch, or resume if it has the same events as the last one."""
         ids = tuple(event.event_id for event in events)
         if ids != self._ids:
             self._ids = ids
@@ -31,7 +31,7 @@ class BatchProgress:
 
     @property
     def answered(self) -> int:
-        """How many events, from the front, have been taken or refused."""
+        """How many events, from the front, the destination has accepted or rejected."""
         return self._answered
 
     @property
@@ -39,20 +39,20 @@ class BatchProgress:
         return self._answered >= len(self._ids)
 
     def take(self, count: int) -> None:
-        """The next so many have been taken."""
+        """Count the next ``count`` events as accepted."""
         self._answered += count
 
     def refuse(self, count: int, why: str) -> None:
-        """The next so many will never be taken."""
+        """Count the next ``count`` events as rejected for good, for the reason ``why``."""
         self._rejected += count
         self._answered += count
         self._why = why
 
     def end(self) -> None:
-        """All have been answered for.
+        """Finish the batch.
 
         Raises:
-            PermanentError: some were refused; it says how many, and why the last one was.
+            PermanentError: when events were rejected; states how many, and the reason for the last one.
         """
         total, self._ids = len(self._ids), ()
         if self._rejected:

@@ -1,4 +1,4 @@
-"""From the ``type`` of a reporter to what makes it. Nothing is imported that is not configured."""
+"""Look up reporter types; only configured types are imported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_events.reporters.reporter import Reporter, ReporterFactory
 
 __all__ = ["BUILT_IN", "ENTRY_POINTS", "factory", "reporter_type"]
 
-#: The types that come with the package, and where each is.
+#: Built-in types and the import path of each.
 BUILT_IN = {
     "database": "spark_events.reporters.database.reporter:DatabaseReporter",
     "file": "spark_events.reporters.file.reporter:FileReporter",
@@ -23,15 +23,18 @@ BUILT_IN = {
     "otlp": "spark_events.reporters.otlp.reporter:OtlpReporter",
     "webhook": "spark_events.reporters.webhook.reporter:WebhookReporter",
 }
-#: The group of entry points by which other packages name types of their own.
+#: Entry point group in which other packages register reporter types.
 ENTRY_POINTS = "spark_events.reporters"
 
 
 def factory(type_name: str) -> ReporterFactory:
-    """The factory of a type.
+    """Return the factory of a reporter type.
+
+    Args:
+        type_name: a built-in type, an entry point, or ``package.module:Class``.
 
     Raises:
-        ValueError: there is none, or it cannot be used; the message says why.
+        ValueError: when the type is unknown or unusable; the message says why.
     """
     path = BUILT_IN.get(type_name)
     if path is None and ":" not in type_name:
@@ -52,7 +55,7 @@ def _entry_point(name: str) -> EntryPoint:
 
 
 def _fault(found: Any) -> str | None:
-    """What its author has overlooked; None if it can be used."""
+    """Return why the factory is unusable, or None."""
     if isinstance(found, type):
         if not issubclass(found, Reporter):
             return "is not a subclass of spark_events.Reporter"
@@ -88,7 +91,7 @@ def _misfits(function: Any, *arguments: Any) -> bool:
     except TypeError:
         return True
     except ValueError:
-        # Written in C, say: there is no signature to look at.
+        # Some functions written in C have no signature to inspect.
         return False
     return False
 

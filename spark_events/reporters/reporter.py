@@ -1,4 +1,4 @@
-"""What a reporter is. The model is FLIP-481's EventReporter and its factory, in Python's manners."""
+"""Reporter interface, modelled on FLIP-481's EventReporter and its factory."""
 
 from __future__ import annotations
 
@@ -11,34 +11,36 @@ from spark_events.event import Event
 
 __all__ = ["REQUEST_LINGER", "NoOptions", "Reporter", "ReporterFactory"]
 
-#: ``linger`` of the built-in reporters that send a request for each batch, in seconds.
+#: ``linger`` of the built-in reporters that send one request for each batch, in seconds.
 REQUEST_LINGER = 0.2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NoOptions:
-    """The configuration of a reporter that needs none."""
+    """Configuration of a reporter without settings."""
 
 
 class Reporter(abc.ABC):
-    """Takes events to one destination.
+    """Base class of reporters, which deliver events to one destination.
 
-    Every reporter runs in a thread and an event loop of its own; its methods may be plain or ``async``
-    and are never called two at a time. Between the calls the loop goes on where a method is ``async``, or
-    ``open`` has set tasks going; otherwise it stands still, because the thread is quicker to wake then.
-    What a method raises is a verdict:
-    :class:`~spark_events.errors.PermanentError` gives up on these events,
-    :class:`~spark_events.errors.ThrottledError` asks for a pause, and anything else is transient:
-    the same events are handed over again, in the same order.
+    Every reporter runs in its own thread with its own event loop. Its methods may be plain or ``async``, and never run
+    concurrently. Between calls, the loop runs only if a method is ``async`` or ``open`` started tasks; otherwise it is
+    paused, because the thread then wakes faster.
+
+    An exception from a method decides what happens next:
+
+    - :class:`~spark_events.errors.PermanentError` drops these events.
+    - :class:`~spark_events.errors.ThrottledError` requests a pause before the retry.
+    - Any other exception is transient: the same events are delivered again, in the same order.
 
     Attributes:
-        max_batch_size: how many events one call of ``report`` gets at most, where that is less than ``batch.size``;
-            None: that says it alone. Timeouts, verdicts and the books are about calls: a destination that takes one
-            event a request is best asked for one a call. It may change from call to call; what is no positive number
-            is taken for None.
-        linger: how long, in seconds, an event may wait for others before a call of ``report``, unless ``batch.linger``
-            is set. For destinations where a call costs much more than an event. Events of severity WARN and above, and
-            those that Spark waits for, do not wait.
+        max_batch_size: the most events that one call of ``report`` receives, if lower than ``batch.size``. None:
+            ``batch.size`` alone decides. Timeouts, exceptions and counters apply to a whole call, so a destination that
+            accepts one event per request should use 1. May change between calls; a value that is not a positive number
+            counts as None.
+        linger: seconds that an event may wait for others before ``report`` is called, unless ``batch.linger`` is set.
+            Use it if a call costs much more than an event. Events of severity WARN or higher, and events that Spark
+            waits for, are delivered without this wait.
     """
 
     Config: ClassVar[type[Any]] = NoOptions
@@ -46,27 +48,30 @@ class Reporter(abc.ABC):
     linger: float = 0.0
 
     def __init__(self, config: Any = None) -> None:
-        """Gets what its ``Config`` has been read into."""
+        """Store the configuration, an instance of the class's ``Config``."""
         self.config = config
 
     def open(self) -> Awaitable[None] | None:
-        """Called once before the first events; called again when it raised."""
+        """Prepare for the first events; called once, and again after it raised."""
         return None
 
     @abc.abstractmethod
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
-        """Delivers some events, oldest first. Having returned, it answers for all of them."""
+        """Deliver the events, oldest first; a normal return acknowledges all of them."""
 
     def close(self) -> Awaitable[None] | None:
-        """Called once after the last events; never, where ``open`` was not, or its thread was given up."""
+        """Release resources after the last events; called once.
+
+        Not called if ``open`` was never called or the reporter's thread was abandoned.
+        """
         return None
 
 
 class ReporterFactory(Protocol):
-    """Makes a reporter from its configuration; a :class:`Reporter` class is one by itself.
+    """Callable that creates a reporter, such as a :class:`Reporter` class.
 
-    ``Config`` is a frozen dataclass whose fields are declared with :func:`spark_events.config.option`;
-    its keys stand below ``events.reporter.<name>.``.
+    ``Config`` is a frozen dataclass whose fields are declared with :func:`spark_events.config.option`. Its keys are
+    below ``events.reporter.<name>.``.
     """
 
     @property

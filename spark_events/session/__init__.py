@@ -1,1 +1,1 @@
-"""For people at a notebook or in a script: configure, start, subscribe, add events."""
+"""Notebook and script API: configure, start, subscribe, add events."""

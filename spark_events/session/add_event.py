@@ -1,4 +1,4 @@
-"""Events of the program's own, in their place among what Spark itself tells."""
+"""Add the program's own events to the stream of Spark's events."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ __all__ = ["add_event"]
 
 
 def add_event(event: Event | EventBuilder, spark: Any | None = None) -> None:
-    """Reports an event of the program's own, with the application's variables, to every reporter there is.
+    """Report an event of the user's program to every reporter.
 
     >>> add_event(EventBuilder("shop.orders", "OrdersImported").set_attribute("orders", 12))        # doctest: +SKIP
 
-    It goes over Spark's listener bus, and so it has its place among what Spark itself tells. The
-    sidecar gets it, and a stream of :func:`spark_events.start`. With an attribute ``spark.streaming.query.id`` it
-    gets that query's variables, too. The call returns at once; nobody listening is no error.
+    The event travels over Spark's listener bus, so its order relative to Spark's own events is kept. The sidecar and
+    every stream of :func:`spark_events.start` receive it, with the variables of the application. If the event has the
+    attribute ``spark.streaming.query.id``, it also gets the variables of that query. The call returns immediately and
+    does not wait for delivery. If nothing listens, the event is dropped without an error.
 
     Args:
-        event: or what builds it.
-        spark: the session; None: the one that is active.
+        event: the event, or a builder, which is built first.
+        spark: the session. None: the active session.
 
     Raises:
-        InvalidEventError: it is no event; a builder refuses a wrong attribute by itself, and names it.
-        SessionError: there is no session, it was stopped, has no shim, or is a client of Spark Connect.
+        InvalidEventError: when ``event`` is neither an Event nor an EventBuilder, or the builder rejects an attribute.
+        SessionError: when no session is active, the session was stopped, the driver lacks the jar, or the session is
+            a Spark Connect client.
     """
     made = event.build() if isinstance(event, EventBuilder) else event
     if not isinstance(made, Event):

@@ -1,4 +1,7 @@
-"""Functions that get events: each is a reporter of its own, with a thread and a mailbox, and harms nobody else."""
+"""Callbacks: user functions that receive events.
+
+Each callback is a separate reporter with its own thread and mailbox, so it cannot delay the others.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +22,21 @@ __all__ = ["Callback", "CallbackReporter", "delivery_of", "name_of"]
 
 Callback: TypeAlias = Callable[[Event], Awaitable[object] | object]
 
-#: What an attempt may take longer than the callback, before its thread is given up.
+#: Seconds added to the callback's timeout before the dispatcher abandons the reporter's thread.
 _GRACE_SECONDS = 1.0
-#: Of that, how long one that is cancelled has to end.
+#: Seconds a cancelled callback gets to finish; part of the grace period.
 _UNWIND_SECONDS = 0.5
 
 
 class CallbackReporter(Reporter):
-    """Calls a function with one event after the other, and never twice with the same.
+    """Reporter that calls a user function once for each event.
 
     Args:
-        function: plain or ``async``.
-        timeout: seconds after which an ``async`` one is cancelled.
-        begun: the identifier of the event that was handed over last, shared with the reporter that takes over when the
-            function blocks its thread.
-        on_close: called in the thread, behind everything.
+        function: the user's function, plain or ``async``.
+        timeout: seconds until an ``async`` call is cancelled.
+        begun: holds the identifier of the event delivered last. If the function blocks its thread, the replacement
+            reporter shares this list and therefore does not repeat the call.
+        on_close: called in the reporter's thread when the reporter closes.
     """
 
     def __init__(
@@ -47,7 +50,7 @@ class CallbackReporter(Reporter):
 
     async def report(self, events: Sequence[Event]) -> None:
         for event in events:
-            # A program may add one event twice; what is handed over again is the same in its number, too.
+            # A program may add one event twice; only a repeated delivery also has the same sequence number.
             told = f"{event.sequence}/{event.event_id}"
             if told in self._begun:
                 raise PermanentError(f"its call with {event.name} {event.event_id} blocks its thread, and was given up")
@@ -69,7 +72,8 @@ class CallbackReporter(Reporter):
         done, _ = await asyncio.wait({call}, timeout=self._timeout)
         if not done:
             call.cancel()
-            # It is to be out of the way before the next is called; one that will not end is not waited for.
+            # Let the cancelled call finish before the next one starts, but do not wait for a call that ignores
+            # cancellation.
             await asyncio.wait({call}, timeout=_UNWIND_SECONDS)
             return PermanentError(f"no answer within {self._timeout:g} s (timeout)")
         return call.result()
@@ -79,7 +83,10 @@ class CallbackReporter(Reporter):
 
 
 async def _outcome(result: Awaitable[object]) -> BaseException | None:
-    """What a function has raised, whatever it is: an exit that leaves a task ends the whole loop."""
+    """Return the exception that the function raised, or None.
+
+    Catches every exception because a SystemExit that leaves a task ends the whole event loop.
+    """
     try:
         await result
     except BaseException as error:
@@ -88,23 +95,31 @@ async def _outcome(result: Awaitable[object]) -> BaseException | None:
 
 
 def _told(error: BaseException) -> str:
-    """The traceback, from the function on: how it came to be called is no matter of its author's."""
+    """Return the traceback, starting at the user's function."""
     tail = error.__traceback__.tb_next if error.__traceback__ is not None else None
     return "".join(traceback.format_exception(type(error), error, tail)).rstrip()
 
 
 def name_of(function: object) -> str:
-    """By which a callback is known in logs and in the account at the end."""
+    """Return the name of a callback in log messages and in the final report."""
     return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
 
 
 def delivery_of(
     name: str, function: Callback, choice: EventMatcher, timeout: float, capacity: int, on_close: Callable[[], None]
 ) -> Callable[[Hooks], Delivery]:
-    """What makes the delivery to a callback.
+    """Return a function that creates the delivery to a callback.
+
+    Args:
+        name: the reporter's name.
+        function: the user's function, plain or ``async``.
+        choice: the events to deliver.
+        timeout: seconds that one call may last.
+        capacity: how many events the mailbox holds.
+        on_close: called in the reporter's thread when the reporter closes.
 
     Raises:
-        InvalidChoiceError: it cannot be called with an event.
+        InvalidChoiceError: when ``function`` does not accept one argument, or ``timeout`` is not a positive number.
     """
     _check(function, timeout)
     begun: list[str] = []
@@ -127,7 +142,7 @@ def _check(function: object, timeout: object) -> None:
             f"callback: {name_of(function)} cannot be called with one argument, the event"
         ) from None
     except ValueError:
-        # Written in C, say: there is no signature to look at.
+        # Some functions written in C have no signature to inspect.
         pass
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
         raise InvalidChoiceError(f"timeout: given {timeout!r}, allowed are seconds, more than 0")

@@ -1,6 +1,6 @@
-"""The zero-code way, set from Python: what spark-defaults.conf would say, for a builder or as a dictionary.
+"""Zero-code setup from Python, for a builder or as a dict.
 
-In the manner of Delta's ``configure_spark_with_delta_pip``.
+The API follows Delta's ``configure_spark_with_delta_pip``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spark_events.session.shim import knows_shim
 __all__ = ["configure", "jar_path", "own_settings", "spark_conf"]
 
 _LISTENER = "io.sparkevents.EventsListener"
-#: What has an argument of its own.
+#: Settings that have a dedicated argument.
 _KEYS = {
     "dispatcher": "events.dispatcher.type",
     "reporters": "events.reporters",
@@ -34,21 +34,21 @@ Builder = TypeVar("Builder")
 
 
 def jar_path() -> str:
-    """The path of the jar that belongs on the driver's class path.
+    """Return the path of the jar for the driver's class path.
 
     Raises:
-        SparkEventsError: it is not built, which happens in a source checkout only.
+        SparkEventsError: when the jar is not built, which happens only in a source checkout.
     """
     return str(jars.jar_path())
 
 
 def own_settings(settings: Mapping[str, Any] | None, arguments: Collection[str], problems: list[str]) -> dict[str, str]:
-    """Settings as a caller may write them, with or without ``events.`` and ``spark.events.`` in front.
+    """Return settings with full ``events.`` keys, from keys with or without a prefix.
 
     Args:
-        settings: what was written.
-        arguments: by name, those of the call that stand for a setting; said twice, none of the two would be right.
-        problems: gets what is wrong with them.
+        settings: the caller's settings; each key may start with ``events.``, ``spark.events.`` or neither.
+        arguments: names of the call's arguments that set a key themselves; such a key may not appear in ``settings``.
+        problems: receives a message for each invalid setting.
     """
     given = {} if settings is None else settings
     short = {str(key).removeprefix("spark.").removeprefix("events."): value for key, value in given.items()}
@@ -66,20 +66,22 @@ def spark_conf(
     sidecar: bool = True,
     settings: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
-    """Everything that switches events on, as keys and values of Spark's configuration.
+    """Return the Spark configuration that enables events, as keys and values.
 
     >>> spark_conf({"audit": {"type": "file", "path": "/tmp/events.jsonl"}})                       # doctest: +SKIP
 
     Args:
-        reporters: by name, what each is: its type (``"log"``), a dict of its keys (``{"type": "file", "path": …}``),
-            or a class of your own that can be imported. A list where names do not matter. Without it, one ``log``.
-        dispatcher: ``"async-queued"``, where Spark waits for ``guaranteed`` reporters only, or ``"sync"``.
-        sidecar: False: no process is started; events are for :func:`spark_events.start` alone.
-        settings: any key of docs/configuration.md that is no argument here, with or without ``events.`` in front.
+        reporters: the reporters by name. Each is a type (``"log"``), a dict of its keys
+            (``{"type": "file", "path": …}``), or an importable class of the user's own. Use a list if names do not
+            matter. None: one ``log`` reporter.
+        dispatcher: ``"async-queued"`` makes Spark wait only for ``guaranteed`` reporters; ``"sync"`` makes it wait for
+            all of them.
+        sidecar: False starts no sidecar process; then only :func:`spark_events.start` reports events.
+        settings: any other key of docs/configuration.md, with or without the prefix ``events.``.
 
     Raises:
-        ConfigError: with everything that is wrong.
-        SparkEventsError: the jar is not built.
+        ConfigError: when settings are invalid; lists every problem.
+        SparkEventsError: when the jar is not built.
     """
     found = given(() if reporters is None else reporters)
     problems = [
@@ -99,7 +101,7 @@ def spark_conf(
         values["events.reporters"] = ",".join(found.names)
     if problems:
         raise ConfigError(problems)
-    # What is wrong is said here, and not in the log of a driver that goes on without events.
+    # Validate here: the driver would only log the problem and run without events.
     read(Settings.of(values, "the arguments"))
     return {
         _LISTENERS: _LISTENER,
@@ -116,27 +118,28 @@ def configure(
     sidecar: bool = True,
     settings: Mapping[str, Any] | None = None,
 ) -> Builder:
-    """Sets everything that switches events on: jar, listener, keys, and the interpreter that runs now.
+    """Set the jar, listener, settings and Python interpreter on a builder.
 
     >>> spark = configure(SparkSession.builder, {"console": "log"}).getOrCreate()                  # doctest: +SKIP
 
-    What the builder, or spark-defaults.conf, has for the driver's class path and for other listeners stays. Exit hooks
-    of this Python (``sys.excepthook``, ``sys.exit``, ``atexit``) tell the JVM how the program ended.
+    Class path entries and listeners that the builder or spark-defaults.conf already sets are kept. The call also
+    installs exit hooks in this Python (``sys.excepthook``, ``sys.exit``, ``atexit``), which report to the JVM how the
+    program ended.
 
     Args:
         builder: ``SparkSession.builder``, before ``getOrCreate``.
-        reporters: as of :func:`spark_conf`; so are the others.
-        dispatcher: see there.
-        sidecar: see there.
-        settings: see there.
+        reporters: see :func:`spark_conf`.
+        dispatcher: see :func:`spark_conf`.
+        sidecar: see :func:`spark_conf`.
+        settings: see :func:`spark_conf`.
 
     Returns:
-        The builder.
+        The same builder.
 
     Raises:
-        ConfigError: with everything that is wrong.
-        SessionError: it is too late, or the builder is one of Spark Connect.
-        SparkEventsError: the jar is not built.
+        ConfigError: when settings are invalid; lists every problem.
+        SessionError: when an application already runs, or the builder creates a Spark Connect client.
+        SparkEventsError: when the jar is not built.
     """
     values = spark_conf(reporters, dispatcher, sidecar=sidecar, settings=settings)
     so_far: Mapping[str, Any] = getattr(builder, "_options", {})

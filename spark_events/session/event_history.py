@@ -1,4 +1,4 @@
-"""The last events of a stream, and waiting for one: a reporter that those can ask who are in the same process."""
+"""In-memory history of a stream's last events, with waiting for a matching event."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from spark_events.session.event_matcher import EventMatcher
 
 __all__ = ["EventHistory"]
 
-#: So many of those that did arrive are named by a wait that was in vain.
+#: How many of the last events the message of a failed wait lists.
 _NAMED = 5
 
 
 class _Waiter:
-    """Somebody who waits: what he has not looked at yet, and how he is woken."""
+    """Pending ``wait_for``: its unchecked events and the function that wakes it."""
 
     def __init__(self, events: Sequence[Event], notify: Callable[[], None]) -> None:
         self.unseen = deque(events)
         self.notify = notify
 
     def find(self, choice: EventMatcher, last: int) -> Event | None:
-        """The first that is wanted, of those that have a higher number than ``last``."""
+        """Return the first unchecked match with a sequence number above ``last``."""
         while self.unseen:
             event = self.unseen.popleft()
             if event.sequence > last and choice.fits(event):
@@ -37,10 +37,10 @@ class _Waiter:
 
 
 class EventHistory(Reporter):
-    """Keeps events and tells those who wait of new ones. Safe to use from every thread.
+    """Reporter that keeps the last events and wakes pending waits. Thread-safe.
 
     Args:
-        size: how many events are kept, the newest ones. Who waits misses none, however few are kept.
+        size: how many events to keep. A pending wait sees every new event, even if ``size`` is smaller.
     """
 
     def __init__(self, size: int) -> None:
@@ -52,7 +52,7 @@ class EventHistory(Reporter):
 
     @property
     def events(self) -> list[Event]:
-        """What has been told so far, oldest first."""
+        """The kept events, oldest first."""
         with self._lock:
             return list(self._kept)
 
@@ -64,23 +64,23 @@ class EventHistory(Reporter):
                 waiter.notify()
 
     def end(self) -> None:
-        """Nothing more will be told: whoever waits learns that."""
+        """Mark the stream as ended and wake pending waits."""
         with self._lock:
             self._is_over = True
             for waiter in self._waiting:
                 waiter.notify()
 
     def wait_for(self, choice: EventMatcher, after: Event | None, timeout: float) -> Event:
-        """The first event of a choice, of those that are kept or still come.
+        """Return the first matching event among the kept events and those still to come.
 
         Args:
-            choice: which event.
-            after: only events that were told behind this one.
-            timeout: seconds.
+            choice: the events to match.
+            after: accept only events after this one.
+            timeout: seconds to wait.
 
         Raises:
-            WaitTimeoutError: none came in time.
-            StreamStoppedError: none came, and none will.
+            WaitTimeoutError: when no matching event arrived in time.
+            StreamStoppedError: when the stream ended without a matching event.
         """
         changed = threading.Event()
         deadline = time.monotonic() + timeout
@@ -92,7 +92,7 @@ class EventHistory(Reporter):
         return found
 
     async def wait_for_async(self, choice: EventMatcher, after: Event | None, timeout: float) -> Event:
-        """The same, for a coroutine; its loop goes on meanwhile."""
+        """Wait as :meth:`wait_for` does, without blocking the event loop."""
         loop = asyncio.get_running_loop()
         changed = asyncio.Event()
         deadline = loop.time() + timeout
@@ -117,7 +117,7 @@ class EventHistory(Reporter):
                 self._waiting.discard(waiter)
 
     def _look(self, waiter: _Waiter, choice: EventMatcher, after: Event | None) -> Event | None:
-        # Before it is looked: what comes behind this moment notifies.
+        # Read the flag before searching: any event or end after this line notifies the waiter again.
         is_over = self._is_over
         found = waiter.find(choice, -1 if after is None else after.sequence)
         if found is None and is_over:
@@ -138,6 +138,6 @@ class EventHistory(Reporter):
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    # A loop that was closed has nobody in it who waits.
+    # A closed loop has no waiting coroutine.
     if not loop.is_closed():
         loop.call_soon_threadsafe(call)

@@ -1,4 +1,4 @@
-"""Which events somebody wants: by name, scope, severity, and whatever else he looks at."""
+"""Selection of events by name, scope, severity and predicate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ __all__ = ["EventMatcher"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EventMatcher:
-    """Events of certain names and scopes (with ``*``), as severe as a severity at least, for which a test holds."""
+    """Event filter: names, scope, lowest severity and an optional function.
+
+    In names and scope, ``*`` matches any text.
+    """
 
     names: tuple[str, ...]
     class_scope: str
@@ -29,10 +32,17 @@ class EventMatcher:
         min_severity: object = Severity.TRACE,
         where: Callable[[Event], object] | None = None,
     ) -> EventMatcher:
-        """Checks what a caller gave.
+        """Validate the caller's arguments and return the matcher.
+
+        Args:
+            names: event names; empty: all events.
+            class_scope: scope of the events.
+            min_severity: lowest severity that matches.
+            where: predicate that the event must satisfy.
 
         Raises:
-            InvalidChoiceError: a name that is no str or empty, a severity there is not, a test that is no function.
+            InvalidChoiceError: when a name or the scope is not a non-empty str, the severity is unknown, or ``where``
+                is not callable.
         """
         for what, value in [*(("name", name) for name in names), ("class_scope", class_scope)]:
             if not isinstance(value, str) or not value.strip():
@@ -44,11 +54,11 @@ class EventMatcher:
 
     @property
     def selection(self) -> SelectionConfig:
-        """The same for a reporter, without the test."""
+        """The same criteria as a reporter's configuration, without the predicate."""
         return SelectionConfig(includes=(Filter(self.class_scope, self.names),), min_severity=self.min_severity)
 
     def fits(self, event: Event) -> bool:
-        """Whether it is one of these; raises what the test raises."""
+        """Return whether the event matches; exceptions of the predicate propagate."""
         if event.severity < self.min_severity or not Filter(self.class_scope, self.names).matches(
             event.class_scope, event.name
         ):

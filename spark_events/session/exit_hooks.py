@@ -1,8 +1,8 @@
-"""Exit hooks of the driver's Python: they tell the JVM how the program ended.
+"""Exit hooks of the driver's Python: report to the JVM how the program ended.
 
-Spark does not learn how a plain ``python app.py`` ended, and under spark-submit it learns the exit code alone. The
-hooks wrap ``sys.excepthook`` and ``sys.exit``, and report at the interpreter's exit. ``raise SystemExit(3)`` without
-``sys.exit``, ``os._exit`` and a signal bypass them.
+Spark does not learn how a plain ``python app.py`` ended, and under spark-submit it learns only the exit code. The
+hooks wrap ``sys.excepthook`` and ``sys.exit``, and report when the interpreter exits. ``raise SystemExit(3)`` without
+``sys.exit``, ``os._exit`` and signals bypass them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Program:
         gateway = SparkContext._gateway
         if gateway is None:
             return
-        # A JVM that is gone already has nothing more to learn.
+        # The JVM may already have exited.
         with contextlib.suppress(Exception):
             gateway.jvm.io.sparkevents.listener.PythonProgram.ends(json.dumps(self._account()))
 
@@ -75,20 +75,23 @@ class _Program:
 
 
 def _left_the_program(error: BaseException) -> bool:
-    """Whether the exception left the outermost frame; one that is caught may be followed by other code."""
+    """Return whether the exception left the outermost frame.
+
+    After an exception that was caught, the program may have run on.
+    """
     trace = error.__traceback__
     return trace is not None and trace.tb_frame.f_back is None and trace.tb_frame.f_lineno == trace.tb_lineno
 
 
 def _status(code: object) -> int:
-    """Return the exit code of a ``SystemExit``, as the interpreter reads it."""
+    """Return the exit code that the interpreter sets for the code of a SystemExit."""
     if code is None:
         return 0
     return code & 0xFF if isinstance(code, int) else 1
 
 
 def _failure(error: BaseException) -> dict[str, Any]:
-    """Return the exception as a record of the shim carries one."""
+    """Return the exception in the form of the shim's records."""
     chain: list[dict[str, Any]] = []
     link: BaseException | None = error
     while link is not None and len(chain) < _DEEPEST:
@@ -115,7 +118,10 @@ def _link(error: BaseException) -> dict[str, Any]:
 
 
 def _asked(error: BaseException, method: str) -> str | None:
-    """Ask one of PySpark's exceptions; those of Spark 3.5 raise for an error that has none."""
+    """Return the result of a method of a PySpark exception, or None.
+
+    The methods of Spark 3.5 raise if the exception has no such value.
+    """
     with contextlib.suppress(Exception):
         answer = getattr(error, method)()
         return answer if isinstance(answer, str) else None
@@ -124,11 +130,11 @@ def _asked(error: BaseException, method: str) -> str | None:
 
 @functools.cache
 def install() -> None:
-    """Install the hooks, once for this process."""
+    """Install the hooks; further calls in this process have no effect."""
     _Program().install()
 
 
 def install_for(jvm: Any) -> None:
-    """Install the hooks and announce them to a JVM that runs already."""
+    """Install the hooks and announce them to a running JVM."""
     install()
     jvm.io.sparkevents.listener.PythonProgram.willTell()

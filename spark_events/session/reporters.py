@@ -1,4 +1,4 @@
-"""What people write for ``reporters=``, as settings and as reporters that are there already."""
+"""Convert the ``reporters=`` argument to settings and reporter objects."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from spark_events.reporters.reporter import Reporter
 
 __all__ = ["Given", "Reporters", "given", "settings_of"]
 
-#: Names with what each is, or only what they are: a type, its keys, a class, or a reporter that was made already.
+#: A dict by name, or a list without names. Each element is a type, a dict of keys, a Reporter class, or a reporter
+#: object.
 Reporters: TypeAlias = Mapping[str, Any] | Iterable[Any]
 
 _PREFIX = "events.reporter"
 
 
 class Given(NamedTuple):
-    """The active reporters: their names, the settings of those that settings make, and the others."""
+    """Active reporters: names, settings, and factories of those without settings."""
 
     names: tuple[str, ...]
     settings: dict[str, str]
@@ -28,10 +29,10 @@ class Given(NamedTuple):
 
 
 def given(reporters: Reporters) -> Given:
-    """Reads what a caller gave.
+    """Convert the caller's ``reporters`` argument.
 
     Raises:
-        ConfigError: with everything that is no reporter.
+        ConfigError: when an element is not a reporter; lists every problem.
     """
     names: list[str] = []
     settings: dict[str, str] = {}
@@ -40,7 +41,7 @@ def given(reporters: Reporters) -> Given:
     for name, what in _named(reporters, problems):
         names.append(name)
         if isinstance(what, Reporter):
-            # Should it block its thread, the same one is tried again in another.
+            # If the reporter blocks its thread, the replacement thread uses the same object.
             own[name] = partial(_itself, what)
         elif isinstance(what, type) and issubclass(what, Reporter):
             if _has_a_path(what):
@@ -62,7 +63,13 @@ def given(reporters: Reporters) -> Given:
 
 
 def settings_of(values: Mapping[Any, Any], prefix: str, problems: list[str]) -> dict[str, str]:
-    """Keys and values as settings are: text, below a prefix; what is nested has dotted keys."""
+    """Flatten nested keys to dotted keys below ``prefix``, and values to text.
+
+    Args:
+        values: the keys and values; a nested mapping adds a dotted level.
+        prefix: the key above them; empty for none.
+        problems: receives a message for each invalid key or value.
+    """
     found: dict[str, str] = {}
     for key, value in values.items():
         whole = f"{prefix}.{key}" if prefix else str(key)
@@ -109,7 +116,7 @@ def _named(reporters: object, problems: list[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _name(what: Any) -> str:
-    """A name for a reporter that was given none: what kind it is."""
+    """Return the default name of an unnamed reporter, derived from its type."""
     if isinstance(what, Mapping):
         what = what.get("type", "reporter")
     if isinstance(what, Reporter):
@@ -120,7 +127,7 @@ def _name(what: Any) -> str:
 
 
 def _has_a_path(what: type) -> bool:
-    """Whether another process finds the class by its name."""
+    """Return whether another process can import the class by its path."""
     return what.__module__ != "__main__" and "<locals>" not in what.__qualname__
 
 

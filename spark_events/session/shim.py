@@ -1,4 +1,4 @@
-"""The shim in the JVM of this Python's driver."""
+"""Access to the session, its driver and the shim in the driver's JVM."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ __all__ = ["driver_of", "is_connect", "knows_shim", "session_of"]
 
 
 def session_of(spark: Any | None) -> Any:
-    """The session that is meant.
+    """Return the given session or the active one.
 
     Args:
-        spark: a SparkSession; None: the one that is active.
+        spark: a SparkSession. None: the active session.
 
     Raises:
-        SessionError: there is none, or what was given is none.
+        SessionError: when no session is active, or ``spark`` is not a SparkSession.
     """
     if spark is None:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
 
         try:
-            # The thread's own, or else the one that was made first: in a callback's thread nobody has made any.
+            # Returns the thread's session or, in threads without one (callbacks), the session created first.
             spark = SparkSession.active()
         except PySparkException:
             raise SessionError("no SparkSession is active: start one, or give one as the argument") from None
@@ -33,15 +33,15 @@ def session_of(spark: Any | None) -> Any:
 
 
 def is_connect(spark: Any) -> bool:
-    """Whether the session is a client of Spark Connect, whose driver is elsewhere."""
+    """Return whether the session is a Spark Connect client."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def driver_of(spark: Any) -> Any:
-    """The JVM's own SparkContext.
+    """Return the JVM's SparkContext object.
 
     Raises:
-        SessionError: it was stopped, or the shim is not on its class path.
+        SessionError: when the context was stopped, or the driver's class path lacks the jar.
     """
     context = spark._sc
     if context._jsc is None or context._jsc.sc().isStopped():
@@ -56,8 +56,8 @@ def driver_of(spark: Any) -> Any:
 
 
 def knows_shim(jvm: Any) -> bool:
-    """Whether the jar is on the class path of a JVM."""
+    """Return whether the jar is on the class path of a JVM."""
     from py4j.java_gateway import JavaClass
 
-    # What py4j does not find as a class, it takes for a package.
+    # py4j treats an unknown class as a package.
     return isinstance(jvm.io.sparkevents.inprocess.InProcess, JavaClass)

@@ -1,4 +1,4 @@
-"""Starting a stream of events in the Python that drives the application."""
+"""Start an event stream in the Python process that drives the application."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from spark_events.session.stream import EventStream, Subscription
 __all__ = ["start"]
 
 _LOG = logging.getLogger(__name__)
-#: Where the settings of a stream were given, for messages; the shim says the same.
+#: Origin of a stream's settings in messages; the shim uses the same text.
 _ORIGIN = "spark_events.start"
 _JOURNAL = "history"
-#: The first Spark whose Connect clients are told of their own queries.
+#: First major Spark version that sends Connect clients the events of their own queries.
 _FIRST_CONNECT = 4
 
 _lock = threading.RLock()
 _running: dict[str, EventStream] = {}
-#: Where the events of an application go on to be counted, when it is listened to anew.
+#: By application: the first sequence number of its next stream.
 _next_sequence: dict[str, int] = {}
 
 
@@ -48,35 +48,41 @@ def start(
     history: int = 10_000,
     replace: bool | None = None,
 ) -> EventStream:
-    """Reports, from now on, what happens in a Spark application, inside the Python that drives it.
+    """Start reporting the events of a Spark application inside this Python process.
 
     >>> events = spark_events.start(spark, reporters=["log"])                                      # doctest: +SKIP
 
-    The pipeline is that of the sidecar. Its records are fetched from the JVM by a thread of this process, never
-    delivered into it. It may run beside the sidecar, or instead of it (``configure(..., sidecar=False)``); it ends with
-    its SparkContext, or with this Python, or by :meth:`EventStream.stop`.
+    The stream uses the same pipeline as the sidecar. A thread of this process fetches the records from the JVM; the
+    JVM never calls into Python. The stream can run alongside the sidecar or replace it
+    (``configure(..., sidecar=False)``). It ends when the SparkContext or this Python ends, or on
+    :meth:`EventStream.stop`.
 
     Args:
-        spark: the session; None: the one that is active. One of Spark Connect reports its own queries only.
-        reporters: as of :func:`spark_events.spark_conf`; also reporters that are made already, such as a
-            ``MemoryReporter()``. None: what the session is configured with, where no sidecar serves it.
-        dispatcher: ``"async-queued"``, where Spark waits for ``guaranteed`` reporters only, or ``"sync"``.
-        settings: any key of docs/configuration.md that is no argument here, with or without ``events.`` in front.
-        history: how many events are kept for :attr:`EventStream.history` and ``wait_for``.
-        replace: what becomes of a stream of this application that runs already. True: it is stopped, and its callbacks
-            move to the new one. False: it stays, and SessionError is raised. None: True where Python is used
-            interactively, because a cell may run twice, otherwise False.
+        spark: the session. None: the active session. A Spark Connect session reports only its own queries.
+        reporters: as for :func:`spark_events.spark_conf`; may also contain reporter objects, such as a
+            ``MemoryReporter()``. None: the reporters of the session's configuration, unless a sidecar serves them.
+        dispatcher: ``"async-queued"`` makes Spark wait only for ``guaranteed`` reporters; ``"sync"`` makes it wait for
+            all of them.
+        settings: any other key of docs/configuration.md, with or without the prefix ``events.``.
+        history: how many events to keep for :attr:`EventStream.history` and ``wait_for``.
+        replace: how to treat a running stream of this application. True stops it and moves its callbacks to the new
+            stream. False raises SessionError. None means True in interactive Python, where a cell may run twice, and
+            False otherwise.
+
+    Returns:
+        The running stream.
 
     Raises:
-        ConfigError: with everything that is wrong with the settings.
-        SessionError: the session was stopped, has no shim, or ends just now; or its events are started already.
+        ConfigError: when arguments or settings are invalid; lists every problem.
+        SessionError: when no session is active, the session was stopped or is ending, the driver lacks the jar, or a
+            stream already runs and ``replace`` is False.
     """
     session = session_of(spark)
     found = given(() if reporters is None else reporters)
     values = _settings(found, dispatcher, settings)
     journal = EventHistory(_size(history))
     own = {**found.own, _JOURNAL: lambda: journal}
-    # Before anything is stopped or started.
+    # Validate before anything is stopped or started.
     plans = read(Settings(Setting(key, value, _ORIGIN) for key, value in values.items()), own)
     patience = plans.config.shutdown_timeout
     application = _application_of(session)
@@ -91,7 +97,8 @@ def start(
                 own=own,
                 choose=lambda told: told if reporters is None and not _is_served(session, told) else _ours(told),
                 first_sequence=_next_sequence.get(application, 1),
-                # Mistakes in arguments are the caller's to see; those of a configuration disable one reporter.
+                # Mistakes in arguments raise; mistakes in the application's configuration disable only the affected
+                # reporter.
                 strict=reporters is not None,
             )
             if not session.begin():
@@ -157,7 +164,11 @@ def _application_of(session: Any) -> str:
 
 
 def _make_room(application: str, replaces: bool) -> list[Subscription]:
-    """Ends the stream that runs already; returns its callbacks."""
+    """Stop the application's running stream and return its callbacks.
+
+    Raises:
+        SessionError: when a stream runs and ``replaces`` is False.
+    """
     running = _running.get(application)
     if running is None or not running.is_running:
         return []
@@ -172,12 +183,12 @@ def _make_room(application: str, replaces: bool) -> list[Subscription]:
 
 
 def _replaces() -> bool:
-    """Whether somebody sits before it, who may run a cell twice."""
+    """Return whether this Python is interactive, so that a cell may run twice."""
     return hasattr(sys, "ps1") or "ipykernel" in sys.modules
 
 
 def _is_served(session: Any, told: list[Setting]) -> bool:
-    """Whether the application has a sidecar for the reporters that it is configured with."""
+    """Return whether a sidecar serves the application's configured reporters."""
     conf = session.sparkContext.getConf()
     listens = any("io.sparkevents." in (conf.get(key) or "") for key in ("spark.extraListeners", "spark.plugins"))
     off = any(s.key.endswith("events.sidecar.enabled") and s.value.lower() == "false" for s in told)
@@ -185,7 +196,7 @@ def _is_served(session: Any, told: list[Setting]) -> bool:
 
 
 def _ours(told: list[Setting]) -> list[Setting]:
-    """Without the reporters of the application's configuration."""
+    """Return the settings without the reporters of the application's configuration."""
     return [s for s in told if s.origin == _ORIGIN or not s.key.removeprefix("spark.").startswith("events.reporter")]
 
 
@@ -195,7 +206,7 @@ def _caller() -> str:
 
 
 def _forget(ended: EventStream) -> None:
-    # Without the lock: whoever holds it may be waiting for this very end.
+    # Do not acquire the lock: the thread that holds it may be waiting for this stream to end.
     for application, stream in list(_running.items()):
         if stream is ended:
             _next_sequence[application] = ended.next_sequence
@@ -203,12 +214,12 @@ def _forget(ended: EventStream) -> None:
 
 
 def _stop_all() -> None:
-    """At the interpreter's end: what has happened is still delivered."""
+    """Deliver the last events of all streams when the interpreter exits."""
     for stream in list(_running.values()):
         stream.stop()
 
 
 atexit.register(_stop_all)
 if hasattr(os, "register_at_fork"):
-    # The child has none of the threads; the streams are the parent's.
+    # A forked child has none of the threads; the streams belong to the parent.
     os.register_at_fork(after_in_child=_running.clear)

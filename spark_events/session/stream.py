@@ -1,4 +1,4 @@
-"""The events of a running application, in the Python that drives it: ``spark_events.start`` returns one of these."""
+"""Event stream of a running application, as returned by ``spark_events.start``."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ __all__ = ["Bridge", "EventStream", "Subscription"]
 _LOG = logging.getLogger(__name__)
 _F = TypeVar("_F", bound=Callback)
 
-#: How many events wait for a callback, at most.
+#: How many events the mailbox of a callback holds.
 _CAPACITY = 2048
-#: What the end of a stream may take longer than the time that its last events have.
+#: Seconds that ``stop`` waits beyond the shutdown timeout.
 _GRACE_SECONDS = 1.0
 _SHOWN = 10
 
 
 class Bridge(Protocol):
-    """The way to whatever tells the events: see :mod:`spark_events.bridge`."""
+    """Source of a stream's records; :mod:`spark_events.bridge` implements it."""
 
     def stop(self) -> None:
-        """Nothing more is listened to; what has happened up to now is still told."""
+        """Stop listening; records of earlier events are still delivered."""
 
     def end(self) -> None:
-        """The session is over: lets go of everything. On the thread that led it."""
+        """Release all resources when the session is over; called on the session's thread."""
 
     def release(self) -> None:
-        """Lets go of what belongs to the calling thread."""
+        """Release the resources of the calling thread."""
 
 
 class Subscription(NamedTuple):
-    """A callback, and what it is called with."""
+    """Callback, the events it receives, and its timeout in seconds."""
 
     function: Callback
     choice: EventMatcher
@@ -53,19 +53,19 @@ class Subscription(NamedTuple):
 
 
 class EventStream:
-    """Events as they come, for callbacks, for whoever waits, and for the reporters it was started with.
+    """Live events of an application, for callbacks, waiting code and reporters.
 
-    A context manager: at its end the stream stops. Safe to use from every thread; in a process that was forked, it is
-    not running.
+    Created by :func:`spark_events.start`. As a context manager, it stops the stream on exit. All methods are
+    thread-safe. In a forked child process the stream is not running.
 
     Args:
-        session: begun, not yet running.
-        bridge: where its records come from.
-        journal: one of its reporters.
-        patience: seconds that the last events have at the end.
-        started_at: where in the program, for messages.
-        replaces_callbacks: whether a callback takes the place of the one of its name, as in a cell that runs again.
-        on_end: told when it is over, on its own thread.
+        session: a driver session whose ``begin`` succeeded and whose ``run`` was not called yet.
+        bridge: the source of the session's records.
+        journal: the history of the stream, which is also one of the session's reporters.
+        patience: seconds that the last events have for delivery when the stream ends.
+        started_at: file and line of the ``start`` call, for messages.
+        replaces_callbacks: whether a new callback replaces one with the same name, as when a notebook cell runs again.
+        on_end: called with the stream when it has ended, on the stream's thread.
     """
 
     def __init__(
@@ -92,27 +92,27 @@ class EventStream:
         self._thread = threading.Thread(target=self._run, name="spark-events", daemon=True)
 
     def begin(self) -> None:
-        """Starts its thread; for who made it."""
+        """Start the stream's thread; ``spark_events.start`` calls this."""
         self._thread.start()
 
     @property
     def is_running(self) -> bool:
-        """Whether events still come."""
+        """Whether the stream still receives events."""
         return os.getpid() == self._pid and self._thread.is_alive() and not self._stopping
 
     @property
     def next_sequence(self) -> int:
-        """The number that the next event would have; a stream that takes this one's place begins there."""
+        """Sequence number of the next event; a stream that replaces this one starts there."""
         return self._conversation.next_sequence
 
     @property
     def history(self) -> list[Event]:
-        """The last events, oldest first; as many as ``start`` was told to keep."""
+        """The last events, oldest first; ``start(history=…)`` limits their number."""
         return self._journal.events
 
     @property
     def subscriptions(self) -> list[Subscription]:
-        """The callbacks there are."""
+        """The current callbacks."""
         with self._lock:
             return [subscription for subscription, _ in self._subscriptions.values()]
 
@@ -127,24 +127,25 @@ class EventStream:
     def on(
         self, *names: Any, class_scope: str = "*", min_severity: str | Severity = "TRACE", timeout: float = 60.0
     ) -> Any:
-        """Has a function called with every event of some names, as a decorator.
+        """Call a function for each matching event; use as a decorator.
 
         >>> @events.on("JobFailureEvent", min_severity="ERROR")                                     # doctest: +SKIP
         ... async def page(event): ...
 
-        It is called in a thread of its own, with one event at a time, in order, and never twice with the same. What it
-        raises is logged and counted, and the next event comes; Spark, and the others, notice nothing.
+        Each function runs in its own thread, receives one event at a time, in order, and never receives the same event
+        twice. If the function raises, the exception is logged and counted and the next event follows; Spark and the
+        other reporters are not affected.
 
         Args:
-            names: of events, with ``*`` for anything; none: all events.
-            class_scope: in the same manner.
-            min_severity: nothing less severe.
-            timeout: seconds that one call may take. Then an ``async`` function is cancelled; the thread of a plain one
-                is given up; while eight of them hang, nothing more is called.
+            names: event names; ``*`` matches any text. None given: all events.
+            class_scope: scope of the events; ``*`` matches any text.
+            min_severity: lowest severity to deliver.
+            timeout: seconds that one call may last. After that, an ``async`` function is cancelled and the thread of a
+                plain function is abandoned. While four abandoned threads hang, a further one is not replaced.
 
         Raises:
-            InvalidChoiceError: an argument is not what it must be.
-            SessionError: the stream has ended.
+            InvalidChoiceError: when an argument is invalid.
+            SessionError: when the stream has ended.
         """
         if len(names) == 1 and callable(names[0]):
             return self.on()(names[0])
@@ -157,7 +158,12 @@ class EventStream:
         return subscribe
 
     def subscribe(self, subscription: Subscription) -> None:
-        """The same for a subscription that is there already."""
+        """Add an existing subscription, for example one from a stopped stream.
+
+        Raises:
+            InvalidChoiceError: when the function or its timeout is invalid.
+            SessionError: when the stream has ended.
+        """
         function, choice, timeout = subscription
         if not self.is_running:
             name = name_of(function)
@@ -176,7 +182,7 @@ class EventStream:
             self._conversation.detach(before[1])
 
     def _free_name(self, function: Callback, before: tuple[Subscription, Delivery] | None) -> str:
-        """One that the account at the end has for nobody else, but for the one that it takes the place of."""
+        """Return an unused reporter name; a replaced callback's name counts as unused."""
         others = [one[1].name for one in self._subscriptions.values() if one is not before]
         taken = {*self._conversation.reporters, *others}
         name = name_of(function)
@@ -185,10 +191,10 @@ class EventStream:
         return name
 
     def off(self, function: Callback) -> None:
-        """Has it called no more; an event that it is being called with is its last.
+        """Remove a callback; a call that is in progress is its last.
 
         Raises:
-            SessionError: it was never subscribed.
+            SessionError: when the function is not subscribed.
         """
         with self._lock:
             found = [key for key, (one, _) in self._subscriptions.items() if one.function == function]
@@ -207,22 +213,22 @@ class EventStream:
         after: Event | None = None,
         timeout: float,
     ) -> Event:
-        """Waits for an event, and returns it; one that has come already is found in the history.
+        """Wait for a matching event and return it; events in the history count.
 
         >>> events.wait_for("BatchCommitEvent", where=lambda e: "late" in e.body, timeout=30)       # doctest: +SKIP
 
         Args:
-            names: as of :meth:`on`; so are ``class_scope`` and ``min_severity``.
-            class_scope: see there.
-            min_severity: see there.
-            where: a test that the event passes; called by the one who waits.
-            after: only events that came behind this one: in a loop, the one that was found last.
-            timeout: seconds.
+            names: see :meth:`on`.
+            class_scope: see :meth:`on`.
+            min_severity: see :meth:`on`.
+            where: predicate that the event must satisfy; runs in the waiting thread.
+            after: accept only events after this one. In a loop, pass the event found last.
+            timeout: seconds to wait.
 
         Raises:
-            WaitTimeoutError: it has not come; the message says what has.
-            StreamStoppedError: it has not come, and never will.
-            InvalidChoiceError: an argument is not what it must be.
+            WaitTimeoutError: when no matching event arrived in time; the message lists the events that did.
+            StreamStoppedError: when the stream ended without a matching event.
+            InvalidChoiceError: when an argument is invalid.
         """
         return self._journal.wait_for(
             EventMatcher.of(names, class_scope, min_severity, where), after, _seconds(timeout)
@@ -237,21 +243,22 @@ class EventStream:
         after: Event | None = None,
         timeout: float,
     ) -> Event:
-        """The same as :meth:`wait_for`, to be awaited; the loop goes on meanwhile."""
+        """Wait as :meth:`wait_for` does, without blocking the event loop."""
         choice = EventMatcher.of(names, class_scope, min_severity, where)
         return await self._journal.wait_for_async(choice, after, _seconds(timeout))
 
     def stop(self) -> None:
-        """Ends the stream: what has happened up to now is still told and delivered, as far as the time suffices.
+        """Stop the stream and deliver earlier events, within the shutdown timeout.
 
-        Calling it again changes nothing. From a callback it returns at once, because the end waits for callbacks.
+        Further calls have no effect. Called from a callback, it returns immediately, because the stream waits for its
+        callbacks before it ends.
         """
         if os.getpid() != self._pid:
             return
         with self._lock:
             first, self._stopping = not self._stopping, True
         if first:
-            # Spark itself may be gone, and then the session has noticed.
+            # If the JVM is already gone, the session ends by itself.
             with contextlib.suppress(Exception):
                 self._bridge.stop()
         if not threading.current_thread().name.startswith("spark-events"):
@@ -281,7 +288,7 @@ class EventStream:
         return f"<EventStream {state}, started at {self.started_at}: {len(self.history)} events>"
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it: the last events, newest first."""
+        """Return the last events as HTML for a notebook, newest first."""
         newest = self.history[: -_SHOWN - 1 : -1]
         return f"<div>{escape(repr(self))}</div>" + "".join(event._repr_html_() for event in newest)
 
@@ -297,6 +304,6 @@ def _key(function: Callback) -> str:
 
 
 def _has_a_name(function: Callback) -> bool:
-    """Whether a function of that name is the same one again: a lambda, or a `_`, is any."""
+    """Return whether the function's name identifies it; not for ``_`` and lambdas."""
     name = name_of(function).rpartition(".")[2]
     return name not in ("_", "<lambda>")

@@ -1,4 +1,4 @@
-"""``file``: one JSON object a line, appended; readable while it grows."""
+"""``file``: append one JSON object per line; the file is readable while it grows."""
 
 from spark_events.reporters.file.config import FileConfig
 from spark_events.reporters.file.reporter import FileReporter

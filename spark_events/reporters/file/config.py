@@ -1,4 +1,4 @@
-"""What can be set for ``file``."""
+"""Settings of ``file``."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ class FileConfig:
 
     @property
     def rotates(self) -> bool:
-        """Whether there is any limit to the file."""
+        """Whether the size or the age of the file is limited."""
         return self.max_size is not None or self.max_age is not None

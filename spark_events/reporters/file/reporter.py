@@ -1,4 +1,4 @@
-"""``file``: one JSON object a line, appended; readable while it grows."""
+"""``file``: append one JSON object per line; the file is readable while it grows."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOS
 
 
 class FileReporter(Reporter):
-    """Appends JSON lines to a file, and puts it aside when it is full.
+    """Reporter that appends JSON lines to a file and rotates it when it is full.
 
-    A line is there whole or not at all: what a full disk has cut off is taken back before the next
-    attempt. Several drivers may write to one path: each batch is written under the file's lock, to the
-    file that the path names at that moment. So it does not matter who has put the last one aside: this
-    driver, another one, or logrotate.
+    Lines are complete or absent: if a write fails in mid-line, for example because the disk is full, the reporter
+    truncates the file before the next attempt. Several drivers may write to one path: each batch is written under the
+    file's lock, to the file that the path names at that moment. The rotation may therefore be done by this driver,
+    another driver or logrotate.
     """
 
     Config: ClassVar[type[FileConfig]] = FileConfig
@@ -44,10 +44,10 @@ class FileReporter(Reporter):
         self._identity = (0, 0)
         self._end = -1
         self._has_locks = True
-        # Once there was a lock, that there is none is a failure, and not how the file system is.
+        # Once a lock succeeded, "no locks available" is a failure and not a property of the file system.
         self._had_lock = False
         self._cannot_rotate = False
-        # What a link names is put aside, not the link.
+        # If the path is a link, rotate its target.
         self._archive = Archive(Path(os.path.realpath(config.path)), config.keep, config.compress)
 
     def open(self) -> None:
@@ -61,15 +61,21 @@ class FileReporter(Reporter):
 
     def report(self, events: Sequence[Event]) -> Awaitable[None] | None:
         data = encode_lines(events)
-        # Another driver that was stopped may keep its lock for long.
+        # Another driver that was suspended may hold the lock for long.
         return None if self._append(data) else until(lambda: self._append(data))
 
     def _append(self, data: bytes) -> bool:
-        """Writes, unless another has the lock: then nothing has happened."""
+        """Append the data, unless another process holds the lock.
+
+        Returns False if the lock is held; nothing is written then.
+
+        Raises:
+            OSError: when the file cannot be written; it is closed, and the next attempt reopens it.
+        """
         try:
             return self._appended(data)
         except OSError:
-            # On a network a descriptor may be good for nothing any more, though its path is.
+            # On a network file system the descriptor may be stale while the path still works.
             with contextlib.suppress(OSError):
                 self.close()
             raise
@@ -86,19 +92,19 @@ class FileReporter(Reporter):
                 if is_locked and status is not None and not self._rotate(status, len(data)):
                     self._write(status.st_size, data)
                     return True
-            # It was put aside; who still has its lock compresses it.
+            # The file was rotated. If another process still holds its lock, that process compresses it.
             self._reopen()
             if is_locked:
-                # Now that it is nobody's: one that is locked is not compressed.
+                # Compress only after the lock is released: locked files are skipped.
                 self._archive.pack()
 
     def _write(self, size: int, data: bytes) -> None:
         if size and size != self._end and os.pread(self._fd, 1, size - 1) != b"\n":
-            # Another was killed in mid-line: ours begins on a line of its own.
+            # Another process was killed in mid-line: start on a new line.
             data = b"\n" + data
         rest = memoryview(data)
         try:
-            # A short write is followed by one that tells why: a full disk, a limit on file sizes.
+            # After a short write, the next write raises the reason: disk full or a file size limit.
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
             if self._config.fsync == "batch":
@@ -110,17 +116,20 @@ class FileReporter(Reporter):
         self._end = size + len(data)
 
     def _rotate(self, status: os.stat_result, more: int) -> bool:
-        """Puts a full file aside, where that can be done; a file too large is better than events lost."""
+        """Rotate a full file if possible; return whether the file must be reopened.
+
+        If rotation fails, the file keeps growing, because an oversized file is better than lost events.
+        """
         now = time.time()
         if not self._config.rotates or not is_full(self._config, status, more, now):
             return False
         try:
             self._archive.put_aside(now)
         except FileNotFoundError:
-            # Somebody without locks, logrotate say, was faster.
+            # A process that does not lock, such as logrotate, rotated the file first.
             return True
         except (OSError, OverflowError, ValueError) as error:
-            # Those that are no OSError: a clock beyond the years that have names.
+            # The other two errors: the clock is outside the range of datetime.
             if not self._cannot_rotate:
                 _LOG.warning("%s is full but cannot be put aside, it goes on growing: %s", self._path, error)
             self._cannot_rotate = True
@@ -129,7 +138,7 @@ class FileReporter(Reporter):
         return True
 
     def _status(self) -> os.stat_result | None:
-        """Of the open file; None if it is not the one that the path names any more."""
+        """Return the status of the open file; None if the path no longer names it."""
         try:
             status = os.stat(self._path)
         except FileNotFoundError:
@@ -140,17 +149,19 @@ class FileReporter(Reporter):
         self.close()
         self._fd = self._opened()
         opened = os.fstat(self._fd)
-        # As long as it is open, no other file can get that number.
+        # No other file can get this inode number while the file is open.
         self._identity = (opened.st_ino, opened.st_dev)
         self._end = -1
         if self._config.fsync == "batch":
             sync_folder(os.path.realpath(self._path))
 
     def _opened(self) -> int:
-        """Open the file; refuse a link in a directory where every user could have made it.
+        """Open the file and return its descriptor.
+
+        A symbolic link is refused in a directory that every user can write to.
 
         Raises:
-            OSError: the file cannot be opened.
+            OSError: when the file cannot be opened.
         """
         try:
             is_shared = os.stat(os.path.dirname(self._path)).st_mode & stat.S_IWOTH
@@ -162,7 +173,10 @@ class FileReporter(Reporter):
             raise OSError(error.errno, why, self._path) from None
 
     def _try_lock(self) -> bool:
-        """Whether it is ours now; False while another has it."""
+        """Try to lock the file; return False if another process holds the lock.
+
+        Returns True if the file system has no locks.
+        """
         is_free = True
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -171,7 +185,7 @@ class FileReporter(Reporter):
         except OSError as error:
             if error.errno not in _NO_LOCKS or self._had_lock:
                 raise OSError(error.errno, error.strerror, self._path) from None
-            # A file system without locks, or for the moment: appending is still atomic for one driver.
+            # No locks, perhaps only for now: appends from a single driver are still atomic.
             self._has_locks = False
             return True
         self._has_locks = self._had_lock = True
@@ -181,12 +195,12 @@ class FileReporter(Reporter):
         try:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         except OSError:
-            # What has been written is there, and is not to be written again; with the descriptor goes the lock.
+            # The data is written and must not be written again; closing the descriptor releases the lock.
             self.close()
 
     @contextlib.contextmanager
     def _locking(self) -> Iterator[None]:
-        """Release the lock on the way out, whether or not it was taken."""
+        """Release the lock on exit, whether or not it was acquired."""
         try:
             yield
         finally:
@@ -194,7 +208,7 @@ class FileReporter(Reporter):
                 self._unlock()
 
     def close(self) -> None:
-        # In this order: once it is closed, the number may be somebody else's.
+        # Forget the descriptor before closing it: another thread may get its number after that.
         descriptor, self._fd = self._fd, -1
         if descriptor >= 0:
             os.close(descriptor)
