@@ -39,7 +39,7 @@ def test_a_failed_query_stops_its_sibling(lab: Lab) -> None:
     """The log has the reason."""
     done = python(lab, EXAMPLES / "stop_sibling.py")
     assert done.output.endswith("orders is active: False\n")
-    assert "WARN  SiblingStopped: orders is stopped, because payments has failed" in done.log
+    assert "WARN  SiblingStopped: stopping orders, because payments failed" in done.log
     assert "JobStatusChangeEvent: Query 'orders' finished" in done.log
 
 

@@ -88,10 +88,10 @@ def test_a_cell_can_await(cell: Cell) -> None:
     """The kernel's own event loop continues."""
     cell(START)
     shown = cell(
-        "spark_events.add_event(spark_events.EventBuilder('a.b', 'SyncReporters'))\n"
-        "print((await events.wait_for_async('SyncReporters', timeout=100)).name)"
+        "spark_events.add_event(spark_events.EventBuilder('a.b', 'Awaited'))\n"
+        "print((await events.wait_for_async('Awaited', timeout=100)).name)"
     )
-    assert shown["stdout"] == "SyncReporters\n"
+    assert shown["stdout"] == "Awaited\n"
 
 
 def test_events_are_displayed(cell: Cell) -> None:
