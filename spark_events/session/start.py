@@ -90,7 +90,7 @@ def start(
         before = _make_room(application, _replaces() if replace is None else replace)
         bridge = _open(session, values, patience)
         try:
-            session = DriverSession(
+            driver_session = DriverSession(
                 bridge.records,
                 bridge.answers,
                 bridge.is_driver_gone,
@@ -101,14 +101,14 @@ def start(
                 # reporter.
                 strict=reporters is not None,
             )
-            if not session.begin():
+            if not driver_session.begin():
                 failure = getattr(bridge.records, "failure", None)
                 raise SessionError("the driver ended, or could not be asked, before its events began") from failure
             bridge.listen()
         except BaseException:
             bridge.give_up()
             raise
-        stream = EventStream(session, bridge, journal, patience, _caller(), _replaces(), _forget)
+        stream = EventStream(driver_session, bridge, journal, patience, _caller(), _replaces(), _forget)
         _running[application] = stream
         stream.begin()
     for subscription in before:

@@ -357,7 +357,7 @@ def test_threads_of_foreach_batch_know_their_batch_or_are_rejected(
     finish(stream(spark, source, tmp_path / "checkpoint", process))
     assert known == 2 * [(way, 1) for way in ("own", "inheritable", "target", "told", "apart")]
     assert len(refused) == 6
-    assert all("make it a pyspark.InheritableThread" in error and "give batch_id=" in error for error in refused)
+    assert all("start a pyspark.InheritableThread" in error and "or give batch_id=" in error for error in refused)
     keys = {call.key: call.idempotency_key for call in service.calls()}
     assert len(service.calls()) == len(keys) == 10
     for batch in (0, 1):

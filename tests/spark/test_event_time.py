@@ -81,7 +81,7 @@ def test_under_max_the_watermark_advances_and_late_rows_are_dropped(run: Run) ->
     dropped = run.truth()["max"]["dropped"]
     assert dropped > 0
     assert (active["severity"], active["attributes"]["rows.dropped_late"]) == ("WARN", dropped)
-    assert f"{dropped:,} rows were dropped as late" in active["body"]
+    assert f"{dropped:,} row{' was' if dropped == 1 else 's were'} dropped as late" in active["body"]
 
 
 def test_an_active_source_is_never_idle(run: Run) -> None:
