@@ -37,6 +37,11 @@ class _Program:
         """Wrap the two functions and register the report."""
         sys.excepthook = self._uncaught
         sys.exit = self._exits
+        self.report_first()
+
+    def report_first(self) -> None:
+        """Register the report so that it runs before the exit functions that are registered by now."""
+        atexit.unregister(self._tell)
         atexit.register(self._tell)
 
     def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -129,12 +134,15 @@ def _asked(error: BaseException, method: str) -> str | None:
 
 
 @functools.cache
-def install() -> None:
+def install() -> _Program:
     """Install the hooks; further calls in this process have no effect."""
-    _Program().install()
+    program = _Program()
+    program.install()
+    return program
 
 
 def install_for(jvm: Any) -> None:
     """Install the hooks and announce them to a running JVM."""
-    install()
+    # The report must run before the streams stop, whose exit function may have been registered after it.
+    install().report_first()
     jvm.io.sparkevents.listener.PythonProgram.willTell()
