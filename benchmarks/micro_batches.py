@@ -28,7 +28,7 @@ _PROGRAM = """
 import contextlib, json, os, sys, time
 import psutil
 from pyspark.sql import SparkSession
-pairs, batches, told, checkpoints = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+pairs, batches, rounds_file, checkpoints = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
 spark = SparkSession.builder.appName("micro-batches").getOrCreate()
 context = spark.sparkContext._jsc.sc()
 listener = spark._jvm.io.sparkevents.EventsListener(context.conf())
@@ -72,7 +72,7 @@ for pair in range(pairs):
         count = stream(f"{pair} {kind}", batches)
         context.listenerBus().waitUntilEmpty()
         after = [time.monotonic(), used(driver), own(), used(sidecar)]
-        with open(told, "a") as lines:
+        with open(rounds_file, "a") as lines:
             lines.write(json.dumps([kind, [(b - a) / count for a, b in zip(before, after)]]) + "\\n")
         if kind == "ours":
             context.removeSparkListener(listener)
@@ -100,10 +100,10 @@ def _rounds(folder: Path, jar: Path) -> list[tuple[str, list[float]]]:
     assert spec.origin is not None
     home = Path(spec.origin).parent
     environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
-    told = folder / "rounds"
-    command = [str(home / "bin" / "spark-submit"), *options, str(program), str(_PAIRS), str(_BATCHES), str(told)]
+    rounds_file = folder / "rounds"
+    command = [str(home / "bin" / "spark-submit"), *options, str(program), str(_PAIRS), str(_BATCHES), str(rounds_file)]
     subprocess.run([*command, str(folder / "checkpoints")], stdout=subprocess.DEVNULL, check=True, env=environment)
-    return [(kind, numbers) for kind, numbers in map(json.loads, told.read_text(encoding="utf-8").splitlines())]
+    return [(kind, numbers) for kind, numbers in map(json.loads, rounds_file.read_text(encoding="utf-8").splitlines())]
 
 
 def run(jar: Path | None = None) -> None:

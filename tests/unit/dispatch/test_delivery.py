@@ -536,6 +536,7 @@ def test_what_is_left_of_a_full_batch_does_not_wait_again(start: Start) -> None:
     delivery = start(reporter, batch_linger=_FOR_EVER, batch_size=3)
     delivery.put(entries(4))
     eventually(lambda: len(reporter.events) == 4)
+    assert numbers(reporter.events) == [0, 1, 2, 3]
 
 
 def test_a_reporter_says_how_long_its_events_may_wait(start: Start) -> None:
