@@ -10,15 +10,13 @@ threads for events, and of the sidecar, which shares the processors with Spark.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks._submit import submit
 from spark_events.jars import jar_path
 
 _PAIRS = int(os.environ.get("MICRO_BATCHES_PAIRS", "5"))
@@ -81,29 +79,11 @@ spark.stop()
 
 
 def _rounds(folder: Path, jar: Path) -> list[tuple[str, list[float]]]:
-    program = folder / "job.py"
-    program.write_text(_PROGRAM, encoding="utf-8")
-    settings = {
-        "spark.master": "local[2]",
-        "spark.ui.enabled": "false",
-        "spark.log.level": "ERROR",
-        "spark.driver.extraClassPath": str(jar),
-        "spark.sql.streaming.numRecentProgressUpdates": "2",
-        "spark.events.required": "true",
-        "spark.events.dispatcher.type": "async-queued",
-        "spark.events.reporter.audit.type": "file",
-        "spark.events.reporter.audit.path": str(folder / "events.jsonl"),
-    }
-    options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
-    spec = importlib.util.find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    home = Path(spec.origin).parent
-    environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
-    rounds_file = folder / "rounds"
-    command = [str(home / "bin" / "spark-submit"), *options, str(program), str(_PAIRS), str(_BATCHES), str(rounds_file)]
-    subprocess.run([*command, str(folder / "checkpoints")], stdout=subprocess.DEVNULL, check=True, env=environment)
-    return [(kind, numbers) for kind, numbers in map(json.loads, rounds_file.read_text(encoding="utf-8").splitlines())]
+    # Results use a file, because Spark prints to standard output.
+    results = folder / "rounds"
+    arguments = [str(_PAIRS), str(_BATCHES), str(results), str(folder / "checkpoints")]
+    submit(folder, _PROGRAM, jar, arguments, {"spark.sql.streaming.numRecentProgressUpdates": "2"})
+    return [(kind, numbers) for kind, numbers in map(json.loads, results.read_text(encoding="utf-8").splitlines())]
 
 
 def run(jar: Path | None = None) -> None:

@@ -16,18 +16,16 @@ because Spark wakes that thread for each event.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks._submit import submit
 from spark_events.jars import jar_path
 
 _PAIRS = int(os.environ.get("TINY_TASKS_PAIRS", "50"))
@@ -108,28 +106,9 @@ class Round(NamedTuple):
 
 
 def _rounds(folder: Path) -> list[Round]:
-    program = folder / "tiny_tasks_job.py"
-    program.write_text(_PROGRAM, encoding="utf-8")
-    settings = {
-        "spark.master": "local[2]",
-        "spark.ui.enabled": "false",
-        "spark.log.level": "ERROR",
-        "spark.driver.extraClassPath": str(jar_path()),
-        "spark.events.required": "true",
-        "spark.events.dispatcher.type": "async-queued",
-        "spark.events.reporter.audit.type": "file",
-        "spark.events.reporter.audit.path": str(folder / "events.jsonl"),
-    }
-    options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
-    spec = importlib.util.find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    home = Path(spec.origin).parent
-    environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
     # Results use a file, because Spark prints to standard output.
     results = folder / "rounds"
-    command = [str(home / "bin" / "spark-submit"), *options, str(program), str(_PAIRS), str(results)]
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env=environment)
+    submit(folder, _PROGRAM, jar_path(), [str(_PAIRS), str(results)])
     return [Round(*json.loads(line)) for line in results.read_text(encoding="utf-8").splitlines()]
 
 
