@@ -302,8 +302,8 @@ class DriverSession:
         # Acknowledge here too: the reporter that was just woken may hang and never do it.
         self._acknowledge()
 
-    def _restore(self, told: Restored) -> None:
-        record = self._decoder.decode(told.record)
+    def _restore(self, restored: Restored) -> None:
+        record = self._decoder.decode(restored.record)
         try:
             self._translator.restore(record)
         except Exception:

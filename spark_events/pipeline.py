@@ -56,42 +56,42 @@ class EventsConfig:
         "reporters",
         names,
         None,
-        doc="The active reporters, by name; all that are configured, if it is not set.",
+        doc="Names of the active reporters; default: all that are configured.",
     )
-    python: str | None = option("python", _PYTHON, None, doc="The Python that runs the sidecar.")
+    python: str | None = option("python", _PYTHON, None, doc="Python that runs the sidecar.")
     required: bool = option(
         "required",
         boolean,
         False,
-        doc="Whether an application may not start when its events cannot be reported.",
+        doc="Refuse to start the application if its events cannot be reported.",
     )
-    sidecar_enabled: bool = option("sidecar.enabled", boolean, True, doc="Whether the sidecar is started at all.")
+    sidecar_enabled: bool = option("sidecar.enabled", boolean, True, doc="Start the sidecar.")
     sidecar_start_timeout: float = option(
-        "sidecar.start-timeout", positive_duration, 30.0, doc="How long a Python may take until it is ready."
+        "sidecar.start-timeout", positive_duration, 30.0, doc="Time limit for the sidecar to become ready."
     )
     sidecar_restarts_max: int = option(
-        "sidecar.restarts.max", integer(0, 1_000_000), 10, doc="How often a sidecar that died is started again."
+        "sidecar.restarts.max", integer(0, 1_000_000), 10, doc="Maximum number of sidecar restarts within the window."
     )
     sidecar_restarts_window: float = option(
-        "sidecar.restarts.window", positive_duration, 600.0, doc="The time in which it may die that often."
+        "sidecar.restarts.window", positive_duration, 600.0, doc="Window in which restarts are counted."
     )
     sidecar_stall_timeout: float = option(
         "sidecar.stall-timeout",
         positive_duration,
         60.0,
-        doc="A sidecar that reads nothing for so long while records wait is killed and started again.",
+        doc="Restart a sidecar that reads nothing for this time while records wait.",
     )
     shutdown_timeout: float = option(
         "shutdown.timeout",
         duration,
         10.0,
-        doc="How long the end of the application waits for its last events.",
+        doc="Time that the end of the application waits for its last events.",
     )
     shutdown_outcome_timeout: float = option(
         "shutdown.outcome-timeout",
         duration,
         30.0,
-        doc="How long the end of an application that its code has stopped is held until the driver exits.",
+        doc="Time that the event of an end by stop() is held until the driver exits.",
     )
 
 
@@ -99,7 +99,7 @@ class EventsConfig:
 class ReporterConfig:
     """``events.reporter.<name>.type``, which determines the keys below that name."""
 
-    factory: ReporterFactory = option("type", reporter_type, doc="What kind of reporter it is.")
+    factory: ReporterFactory = option("type", reporter_type, doc="Type of the reporter.")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

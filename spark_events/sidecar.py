@@ -73,8 +73,8 @@ def main() -> NoReturn:
     leave_signals_alone()
     _leave_the_driver_s_group()
     sys.setswitchinterval(SWITCH_SECONDS)
-    records, told = take_standard_streams()
-    answers = Answers(line_writer(told))
+    records, replies = take_standard_streams()
+    answers = Answers(line_writer(replies))
     driver_log = _DriverLog(answers)
     driver_log.connect()
     code = 0

@@ -31,16 +31,16 @@ class BreakerConfig:
         "circuit-breaker.failures",
         integer(1, 1_000),
         5,
-        doc="So many failed or too slow attempts in a row open the breaker: the reporter is left alone.",
+        doc="Number of consecutive failed or timed-out attempts that opens the breaker, which pauses the reporter.",
     )
     open_initial: float = option(
         "circuit-breaker.open.initial",
         positive_duration,
         30.0,
-        doc="How long it stays open at first; each further time twice as long.",
+        doc="Time the breaker stays open at first; it doubles each further time.",
     )
     open_max: float = option(
-        "circuit-breaker.open.max", positive_duration, 300.0, doc="The longest time it stays open."
+        "circuit-breaker.open.max", positive_duration, 300.0, doc="Longest time the breaker stays open."
     )
 
 

@@ -17,35 +17,35 @@ class DeliveryConfig:
         "delivery.guarantee",
         choice("best-effort", "guaranteed", "at-least-once"),
         "best-effort",
-        doc="best-effort: held in memory. guaranteed: Spark waits for its answer. at-least-once: kept on disk first.",
+        doc="best-effort: events wait in memory. guaranteed: Spark waits for the answer. at-least-once: on disk first.",
     )
     timeout: float = option(
         "timeout",
         positive_duration,
         10.0,
-        doc="How long one attempt to open the reporter or to hand it events may take.",
+        doc="Timeout of one attempt to open the reporter or to report events.",
     )
     batch_size: int = option(
         "batch.size",
         integer(1, 100_000),
         512,
-        doc="How many events the reporter is handed at once, at most; never more than half of its mailbox.",
+        doc="Maximum number of events per batch; never more than half of the mailbox.",
     )
     batch_linger: float | None = option(
         "batch.linger",
         duration,
         None,
-        doc="How long an event waits for others, so that one call hands over several; not set: what the type says.",
+        doc="Time an event waits for others, so that one call reports several; default: that of the type.",
     )
     retry_initial: float = option(
         "retry.initial",
         positive_duration,
         0.1,
-        doc="The pause after a first failed attempt; it doubles with each further one, with jitter.",
+        doc="Pause after the first failed attempt; it doubles with each further failure, with jitter.",
     )
     retry_max: float = option(
         "retry.max",
         positive_duration,
         5.0,
-        doc="The longest pause between two attempts; on top of it comes jitter, retry.initial at most.",
+        doc="Longest pause between two attempts; jitter adds at most retry.initial.",
     )

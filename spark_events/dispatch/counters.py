@@ -85,9 +85,9 @@ def with_those_before(
         before: the sum of the predecessors' last :func:`statistics`.
     """
     total = {name: dict(one) for name, one in books.items()}
-    for name, told in before.items():
+    for name, counts_before in before.items():
         one = total.setdefault(name, {"accepted": 0, "delivered": 0, "held": 0, "spooled": 0})
-        for key, count in told.items():
+        for key, count in counts_before.items():
             ended = key == "delivered" or key.startswith(_DROPPED)
             if ended:
                 one["accepted"] += count

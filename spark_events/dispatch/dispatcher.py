@@ -50,10 +50,10 @@ class DispatcherConfig:
         "queue.size",
         integer(1, 1_000_000),
         2048,
-        doc="How many records the driver holds until they are acknowledged, and events each reporter's mailbox.",
+        doc="Capacity of the driver's record queue and of each reporter's mailbox.",
     )
     sync_timeout: float = option(
-        "sync.timeout", positive_duration, 10.0, doc="How long the listener thread waits at most, where it waits."
+        "sync.timeout", positive_duration, 10.0, doc="Longest time the listener thread waits for reporters."
     )
 
 

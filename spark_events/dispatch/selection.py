@@ -103,13 +103,16 @@ class SelectionConfig:
     """Event selection settings under ``events.reporter.<name>.``."""
 
     includes: tuple[Filter, ...] = option(
-        "filter.includes", _SOME_FILTERS, (Filter("*", ("*",)),), doc="Only events that one of these fits are reported."
+        "filter.includes",
+        _SOME_FILTERS,
+        (Filter("*", ("*",)),),
+        doc="Report only events that match one of these patterns.",
     )
     excludes: tuple[Filter, ...] = option(
-        "filter.excludes", _FILTERS, (), doc="Events that one of these fits are not reported; it wins over includes."
+        "filter.excludes", _FILTERS, (), doc="Skip events that match one of these patterns; overrides includes."
     )
     min_severity: Severity = option(
-        "filter.min-severity", _SEVERITY, Severity.TRACE, doc="Events less severe than this are not reported."
+        "filter.min-severity", _SEVERITY, Severity.TRACE, doc="Skip events below this severity."
     )
     additional: Mapping[str, str] | None = option(
         "scope.variables.additional", _VARIABLES, None, doc="Variables added to every event of this reporter."

@@ -50,7 +50,7 @@ def add_event(event: Event | EventBuilder, spark: Any | None = None) -> None:
 
 
 def _told(event: Event) -> str:
-    told = {
+    fields = {
         "id": event.event_id,
         "name": event.name,
         "class_scope": event.class_scope,
@@ -59,4 +59,4 @@ def _told(event: Event) -> str:
         "time": event.observed_ts_millis,
         "attributes": event.attributes,
     }
-    return msgspec.json.encode(told).decode()
+    return msgspec.json.encode(fields).decode()

@@ -51,10 +51,10 @@ class CallbackReporter(Reporter):
     async def report(self, events: Sequence[Event]) -> None:
         for event in events:
             # A program may add one event twice; only a repeated delivery also has the same sequence number.
-            told = f"{event.sequence}/{event.event_id}"
-            if told in self._begun:
+            identity = f"{event.sequence}/{event.event_id}"
+            if identity in self._begun:
                 raise PermanentError(f"its call with {event.name} {event.event_id} blocks its thread, and was given up")
-            self._begun[:] = [told]
+            self._begun[:] = [identity]
             error: BaseException | None = None
             try:
                 result = self._function(event)

@@ -132,9 +132,9 @@ class EventHistory(Reporter):
         if not events:
             return "no event came at all"
         counts = Counter(event.name for event in events)
-        told = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+        counted_names = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
         last = "; ".join(f"{event.severity.value} {event.name}: {event.body}" for event in events[-_NAMED:])
-        return f"what did come: {told}; the last of it: {last}"
+        return f"what did come: {counted_names}; the last of it: {last}"
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:

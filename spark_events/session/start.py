@@ -95,7 +95,11 @@ def start(
                 bridge.answers,
                 bridge.is_driver_gone,
                 own=own,
-                choose=lambda told: told if reporters is None and not _is_served(session, told) else _ours(told),
+                choose=lambda given_settings: (
+                    given_settings
+                    if reporters is None and not _is_served(session, given_settings)
+                    else _ours(given_settings)
+                ),
                 first_sequence=_next_sequence.get(application, 1),
                 # Mistakes in arguments raise; mistakes in the application's configuration disable only the affected
                 # reporter.
@@ -187,17 +191,21 @@ def _replaces() -> bool:
     return hasattr(sys, "ps1") or "ipykernel" in sys.modules
 
 
-def _is_served(session: Any, told: list[Setting]) -> bool:
+def _is_served(session: Any, given_settings: list[Setting]) -> bool:
     """Return whether a sidecar serves the application's configured reporters."""
     conf = session.sparkContext.getConf()
     listens = any("io.sparkevents." in (conf.get(key) or "") for key in ("spark.extraListeners", "spark.plugins"))
-    off = any(s.key.endswith("events.sidecar.enabled") and s.value.lower() == "false" for s in told)
+    off = any(s.key.endswith("events.sidecar.enabled") and s.value.lower() == "false" for s in given_settings)
     return listens and not off
 
 
-def _ours(told: list[Setting]) -> list[Setting]:
+def _ours(given_settings: list[Setting]) -> list[Setting]:
     """Return the settings without the reporters of the application's configuration."""
-    return [s for s in told if s.origin == _ORIGIN or not s.key.removeprefix("spark.").startswith("events.reporter")]
+    return [
+        s
+        for s in given_settings
+        if s.origin == _ORIGIN or not s.key.removeprefix("spark.").startswith("events.reporter")
+    ]
 
 
 def _caller() -> str:

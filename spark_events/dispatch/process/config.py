@@ -26,5 +26,5 @@ class IsolationConfig:
         "isolation",
         Kind("one of thread, process", _isolation),
         "thread",
-        doc="process: it runs in a process of its own, so that it may crash, exit or hold the interpreter's lock.",
+        doc="process: the reporter runs in its own process, so it may crash, exit or hold the interpreter's lock.",
     )

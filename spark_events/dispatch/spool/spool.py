@@ -24,7 +24,7 @@ __all__ = ["Spool", "SpoolFile", "StoredEvent"]
 _LOG = logging.getLogger(__name__)
 #: Events that fit into the mailbox, at least; and ahead of the reporter, at most.
 _LEAST_CAPACITY, _MOST_AHEAD = 3_072, 2_048
-#: Fewer are ahead in a small spool, because their rows cannot be shed: one for each of so many bytes.
+#: Bytes of a small spool per row that may be read ahead; rows read ahead cannot be shed.
 _LEAST_AHEAD, _BYTES_AHEAD = 64, 8_192
 #: How long the dispatcher waits for the disk, not again before a write was faster; and the end, if the disk fails.
 _PATIENCE_SECONDS = 0.25

@@ -29,10 +29,12 @@ class SpoolConfig:
     """``events.reporter.<name>.spool.…``"""
 
     directory: str | None = option(
-        "spool.directory", path("the path of a directory"), None, doc="Of at-least-once: where events wait."
+        "spool.directory", path("the path of a directory"), None, doc="Directory of the spool, for at-least-once."
     )
     max_size: int = option("spool.max-size", size, 256 << 20, doc="Maximum size; then the lowest priority is dropped.")
-    fsync: bool = option("spool.fsync", boolean, False, doc="Whether every write is safe from a power cut as well.")
+    fsync: bool = option(
+        "spool.fsync", boolean, False, doc="Call fsync after every write, so that the spool survives a power cut."
+    )
 
     @property
     def folder(self) -> Path:

@@ -61,7 +61,7 @@ class Holder(NamedTuple):
     mine: FrameType
     inside: FrameType
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """Describe the user's line and the library function that it is in."""
         there = place(self.mine.f_code, self.mine.f_lineno)
         if self.inside is self.mine:

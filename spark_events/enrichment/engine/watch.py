@@ -91,7 +91,7 @@ class Watch:
         self._looks += 1
         held = time.monotonic() - self._since
         if self._looks >= _LEAST_LOOKS and held > BLOCKED_SECONDS:
-            self._report(holder.told(), held)
+            self._report(holder.describe(), held)
 
     def _report(self, where: str, held: float) -> None:
         for report in list(self._listeners):

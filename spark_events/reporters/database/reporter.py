@@ -45,8 +45,8 @@ class DatabaseReporter(Reporter):
         url = self._engine.url
         # The query part may contain a password.
         self._where = url.set(query={}).render_as_string(hide_password=True)
-        told = [str(value) for key, value in url.query.items() if is_telling(key)]
-        self._hide = Confidence([url.password or "", *told]).hide
+        secrets = [str(value) for key, value in url.query.items() if is_telling(key)]
+        self._hide = Confidence([url.password or "", *secrets]).hide
         path = url.database
         is_file = self._engine.dialect.name == "sqlite" and path is not None and not path.startswith("file:")
         self._path = path if is_file else None

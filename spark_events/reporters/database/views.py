@@ -23,7 +23,7 @@ _ATTRIBUTE = {
 # end that was followed by another run is UNKNOWN and ends with the last event of its application. Time after an orderly
 # end is not downtime.
 _RUNS = """
-WITH told AS (
+WITH reported AS (
   SELECT entity, app_id, coalesce(app_attempt_id, '') AS attempt, query_run_id,
     CASE entity WHEN 'query' THEN query_id ELSE max(app_name) END AS subject,
     CASE entity WHEN 'query' THEN max(query_name) ELSE max(app_name) END AS name,
@@ -37,16 +37,17 @@ WITH told AS (
   SELECT app_id, coalesce(app_attempt_id, '') AS attempt, max(observed_ts_millis) AS last
   FROM spark_events GROUP BY app_id, coalesce(app_attempt_id, '')
 ), run AS (
-  SELECT told.entity, told.subject, told.name, told.app_id, told.query_run_id, told.started,
-    coalesce(told.ended, application.ended) AS ended,
-    coalesce(told.status, application.status) AS status,
+  SELECT reported.entity, reported.subject, reported.name, reported.app_id, reported.query_run_id, reported.started,
+    coalesce(reported.ended, application.ended) AS ended,
+    coalesce(reported.status, application.status) AS status,
     seen.last,
-    lead(told.started) OVER (PARTITION BY told.entity, told.subject ORDER BY told.started) AS next
-  FROM told
-  LEFT JOIN told AS application
-    ON application.entity = 'application' AND application.app_id = told.app_id AND application.attempt = told.attempt
-  LEFT JOIN seen ON seen.app_id = told.app_id AND seen.attempt = told.attempt
-  WHERE told.started IS NOT NULL
+    lead(reported.started) OVER (PARTITION BY reported.entity, reported.subject ORDER BY reported.started) AS next
+  FROM reported
+  LEFT JOIN reported AS application
+    ON application.entity = 'application' AND application.app_id = reported.app_id
+      AND application.attempt = reported.attempt
+  LEFT JOIN seen ON seen.app_id = reported.app_id AND seen.attempt = reported.attempt
+  WHERE reported.started IS NOT NULL
 ), known AS (
   SELECT entity, subject, name, app_id, query_run_id, started, next,
     CASE WHEN ended IS NULL AND next IS NOT NULL THEN last ELSE ended END AS ended,

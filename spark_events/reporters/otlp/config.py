@@ -63,7 +63,7 @@ class OtlpConfig:
         "attribute.max-length",
         integer(64, 1 << 24),
         32_768,
-        doc="Longer texts are cut to so many characters, and marked as cut.",
+        doc="Maximum length of a text in characters; longer texts are cut and marked.",
     )
     request_max_size: int = option(
         "request.max-size", size, 4 << 20, doc="Larger requests are split; what the receiver takes at most."

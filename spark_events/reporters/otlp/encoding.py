@@ -116,15 +116,15 @@ class Encoder:
 def _encoded(key: str, value: AttributeValue) -> bytes:
     """Encode one attribute, as a LogRecord without other fields."""
     record = LogRecord()
-    told = record.attributes.add(key=_sound(key)).value
+    encoded_value = record.attributes.add(key=_sound(key)).value
     if isinstance(value, bool):
-        told.bool_value = value
+        encoded_value.bool_value = value
     elif isinstance(value, int) and -_INT64 <= value < _INT64:
-        told.int_value = value
+        encoded_value.int_value = value
     elif isinstance(value, float):
-        told.double_value = value
+        encoded_value.double_value = value
     else:
-        told.string_value = _sound(str(value))
+        encoded_value.string_value = _sound(str(value))
     return bytes(record.SerializeToString())
 
 
@@ -159,9 +159,9 @@ def _source(event: Event) -> _Source:
 def _service(source: _Source) -> dict[str, str]:
     """Return the service attributes of an application: name, Spark version, instance."""
     name, version, instance, attempt = (None if one is None else str(one) for one in source)
-    told = {"service.name": name or "unknown_service:spark"}
+    attributes = {"service.name": name or "unknown_service:spark"}
     if version:
-        told["service.version"] = version
+        attributes["service.version"] = version
     if instance:
-        told["service.instance.id"] = f"{instance}/{attempt}" if attempt else instance
-    return told
+        attributes["service.instance.id"] = f"{instance}/{attempt}" if attempt else instance
+    return attributes

@@ -53,11 +53,11 @@ public final class PythonProgram {
    *
    * <p>If the application's last event is held for this call, returns when that event is delivered.
    *
-   * @param told a JSON object with {@code exit_code} and {@code failure} as in a record, or {@code signal}; unknown
+   * @param report a JSON object with {@code exit_code} and {@code failure} as in a record, or {@code signal}; unknown
    *     values are left out
    */
-  public static void ends(String told) throws IOException {
-    JsonNode object = JSON.readTree(told);
+  public static void ends(String report) throws IOException {
+    JsonNode object = JSON.readTree(report);
     PythonProgram program =
         new PythonProgram(
             endingOf(object),
@@ -68,11 +68,11 @@ public final class PythonProgram {
     Connection.pythonEnds(program);
   }
 
-  private static ApplicationOutcome endingOf(JsonNode told) {
-    if (told.path("signal").asText("").equals(ApplicationOutcome.SIGINT.name())) {
+  private static ApplicationOutcome endingOf(JsonNode report) {
+    if (report.path("signal").asText("").equals(ApplicationOutcome.SIGINT.name())) {
       return ApplicationOutcome.SIGINT;
     }
-    return told.path("exit_code").asInt(0) == 0 ? ApplicationOutcome.GATEWAY_CLOSED : ApplicationOutcome.PROGRAM_FAILED;
+    return report.path("exit_code").asInt(0) == 0 ? ApplicationOutcome.GATEWAY_CLOSED : ApplicationOutcome.PROGRAM_FAILED;
   }
 
   public ApplicationOutcome ending() {

@@ -78,7 +78,9 @@ public final class Connection implements RecordSink {
       return null;
     }
     if (open != null && open.isOfRunningContext()) {
-      LOG.warn("spark-events: this application has a listener already, another one is told nothing");
+      LOG.warn(
+          "spark-events: this application already has a listener; ignoring the second one;"
+              + " remove it from spark.extraListeners");
       return null;
     }
     boolean required = false;
