@@ -46,6 +46,10 @@ public final class InProcess implements RecordSink {
   /** Streams that are listening. */
   private static final Set<InProcess> OPEN = ConcurrentHashMap.newKeySet();
 
+  static {
+    PythonProgram.onEnd(InProcess::pythonEnds);
+  }
+
   private final SparkContext context;
   private final Settings settings;
   private final HandoffQueue queue;
@@ -213,7 +217,7 @@ public final class InProcess implements RecordSink {
   }
 
   /** Notes the exit of the Python that fetches the records; a failed exit is recorded as the application's end. */
-  public static void pythonEnds(PythonProgram program) {
+  private static void pythonEnds(PythonProgram program) {
     if (program.ending() != ApplicationOutcome.GATEWAY_CLOSED) {
       for (InProcess stream : OPEN) {
         // No goodbye yet: Python stops its streams next, and events on Spark's bus come first.

@@ -1,6 +1,5 @@
 package io.sparkevents.listener;
 
-import io.sparkevents.EventsListener;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.logging.log4j.Level;
@@ -21,7 +20,7 @@ import org.slf4j.LoggerFactory;
  * passes neither to its listeners. Without log4j2 both stay unknown.
  */
 public final class LoggedExit {
-  private static final Logger LOG = LoggerFactory.getLogger(EventsListener.class);
+  private static final Logger LOG = LoggerFactory.getLogger(LoggedExit.class);
   private static final String HANDLER = "org.apache.spark.util.SparkUncaughtExceptionHandler";
   private static final String MASTER = "org.apache.spark.deploy.yarn.ApplicationMaster";
   private static final Pattern REASON =

@@ -2,9 +2,10 @@ package io.sparkevents.listener;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import io.sparkevents.inprocess.InProcess;
-import io.sparkevents.sidecar.Connection;
 import java.io.IOException;
+import java.util.List;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.function.Consumer;
 import org.apache.spark.SparkConf;
 
 /**
@@ -16,6 +17,8 @@ public final class PythonProgram {
   /** Set by {@code spark_events.configure}; not below spark.events, because the sidecar validates those keys. */
   private static final String TELLS = "spark.sparkEventsPythonTellsItsEnd";
   private static final ObjectMapper JSON = new ObjectMapper();
+
+  private static final List<Consumer<PythonProgram>> OBSERVERS = new CopyOnWriteArrayList<>();
 
   private static volatile boolean tells;
   private static volatile PythonProgram ended;
@@ -32,6 +35,11 @@ public final class PythonProgram {
 
   public static void read(SparkConf conf) {
     tells |= conf.getBoolean(TELLS, false);
+  }
+
+  /** Registers an observer that is called, on Python's thread, when the program has reported its end. */
+  public static void onEnd(Consumer<PythonProgram> observer) {
+    OBSERVERS.add(observer);
   }
 
   /** Called by Python when it has installed its exit hooks, which will call {@link #ends}. */
@@ -64,8 +72,7 @@ public final class PythonProgram {
             object.path("exit_code").isInt() ? object.path("exit_code").asInt() : null,
             object.path("failure").isObject() ? object.path("failure").toString() : null);
     ended = program;
-    InProcess.pythonEnds(program);
-    Connection.pythonEnds(program);
+    OBSERVERS.forEach(observer -> observer.accept(program));
   }
 
   private static ApplicationOutcome endingOf(JsonNode report) {

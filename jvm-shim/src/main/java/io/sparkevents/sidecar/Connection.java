@@ -36,6 +36,10 @@ public final class Connection implements RecordSink {
   /** Key under which Spark stores the application's id once it is known. */
   private static final String APPLICATION = "spark.app.id";
 
+  static {
+    PythonProgram.onEnd(Connection::pythonEnds);
+  }
+
   /** The open connection, or null; a JVM has one SparkContext at a time. */
   private static Connection open;
 
@@ -231,7 +235,7 @@ public final class Connection implements RecordSink {
   }
 
   /** Delivers a held end when the Python program that drives this JVM exits, because it does not wait for the JVM. */
-  public static void pythonEnds(PythonProgram program) {
+  private static void pythonEnds(PythonProgram program) {
     Connection connection;
     synchronized (Connection.class) {
       connection = open;
