@@ -78,7 +78,7 @@ class ClientRecords:
 
 
 class ClientBridge:
-    """Connects a Spark Connect session to a conversation.
+    """Connects a Spark Connect session to a driver session.
 
     Args:
         spark: the session, of PySpark 4.0 or newer; in older versions, listeners run on the server.
@@ -164,10 +164,10 @@ class ClientBridge:
                 listeners._lock.release()
 
     def end(self) -> None:
-        """Do nothing: a client holds no resources after the conversation."""
+        """Do nothing: a client holds no resources after the driver session."""
 
     def give_up(self) -> None:
-        """Do nothing: a conversation that cannot begin holds no resources either."""
+        """Do nothing: a driver session that cannot begin holds no resources either."""
 
     def release(self) -> None:
         """Do nothing: threads hold no resources of their own here."""

@@ -132,12 +132,12 @@ class DriverBridge:
         self._shim.stop()
 
     def end(self) -> None:
-        """End the conversation. Call on the thread that led it."""
+        """End the driver session. Call on the thread that led it."""
         self.give_up()
         self.release()
 
     def give_up(self) -> None:
-        """Abandon a conversation that cannot begin; keep py4j's connection of the calling thread, the user's."""
+        """Abandon a driver session that cannot begin; keep py4j's connection of the calling thread, the user's."""
         self.answers.close(_LAST_ANSWERS_SECONDS)
         # If the JVM has exited, it need not be notified.
         with contextlib.suppress(Exception):

@@ -79,7 +79,7 @@ class EventStream:
         on_end: Callable[[EventStream], None],
     ) -> None:
         self.started_at = started_at
-        self._conversation = session
+        self._driver_session = session
         self._bridge = bridge
         self._journal = journal
         self._patience = patience
@@ -103,7 +103,7 @@ class EventStream:
     @property
     def next_sequence(self) -> int:
         """Sequence number of the next event; a stream that replaces this one starts there."""
-        return self._conversation.next_sequence
+        return self._driver_session.next_sequence
 
     @property
     def history(self) -> list[Event]:
@@ -177,14 +177,14 @@ class EventStream:
                 del self._subscriptions[key]
             while key in self._subscriptions:
                 key += "'"
-            self._subscriptions[key] = subscription, self._conversation.attach(make)
+            self._subscriptions[key] = subscription, self._driver_session.attach(make)
         if before is not None:
-            self._conversation.detach(before[1])
+            self._driver_session.detach(before[1])
 
     def _free_name(self, function: Callback, before: tuple[Subscription, Delivery] | None) -> str:
         """Return an unused reporter name; a replaced callback's name counts as unused."""
         others = [one[1].name for one in self._subscriptions.values() if one is not before]
-        taken = {*self._conversation.reporters, *others}
+        taken = {*self._driver_session.reporters, *others}
         name = name_of(function)
         while name in taken:
             name += "'"
@@ -202,7 +202,7 @@ class EventStream:
         if not found:
             raise SessionError(f"{name_of(function)} is not subscribed to these events")
         for delivery in deliveries:
-            self._conversation.detach(delivery)
+            self._driver_session.detach(delivery)
 
     def wait_for(
         self,
@@ -266,7 +266,7 @@ class EventStream:
 
     def _run(self) -> None:
         try:
-            self._conversation.run()
+            self._driver_session.run()
         except Exception:
             _LOG.exception("the events of this application have ended, by a defect; the application goes on")
         finally:
