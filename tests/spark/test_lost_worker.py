@@ -43,7 +43,7 @@ def test_a_driver_whose_worker_died_has_failed(tmp_path: Path, started: list[sub
     port = free_port()
 
     def daemon(name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [home / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *arguments]
+        command: list[str | Path] = [home / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *arguments]
         log = (tmp_path / f"{name}.log").open("wb")
         process = subprocess.Popen(command, env=variables, stdout=log, stderr=log, cwd=tmp_path)
         started.append(process)
@@ -56,7 +56,8 @@ def test_a_driver_whose_worker_died_has_failed(tmp_path: Path, started: list[sub
     reporter = {f"spark.{key}": value for key, value in file_reporter(events).items()}
     settings = {**two_lines(), **reporter, "spark.ui.enabled": "false", "spark.driver.memory": "512m"}
     options = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
-    submit = [home / "bin" / "spark-submit", "--master", f"spark://127.0.0.1:{port}", "--deploy-mode", "cluster"]
+    target = ["--master", f"spark://127.0.0.1:{port}", "--deploy-mode", "cluster"]
+    submit: list[str | Path] = [home / "bin" / "spark-submit", *target]
     submitted = subprocess.run(
         [*submit, "--class", "Endless", *options, _jar(tmp_path, home), ready],
         env=variables,
