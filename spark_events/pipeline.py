@@ -294,16 +294,20 @@ def _read_syntax(settings: Settings, prefix: str) -> None:
 
 def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] | None) -> _Plan | None:
     prefix = f"{_REPORTER}.{name}"
+    make_type: ReporterFactory | None = None
     if make is None:
         reporter = settings.read(ReporterConfig, prefix)
         if reporter is None:
             # The valid keys depend on the type, which is unknown.
             settings.ignore_below(prefix)
             return None
+        make_type = reporter.factory
         config = settings.read(reporter.factory.Config, prefix)
         make = None if config is None else partial(reporter.factory, config)
     delivery = settings.read(DeliveryConfig, prefix)
     selection = settings.read(SelectionConfig, prefix)
+    if selection is not None and selection.heartbeats is None and make_type is not None:
+        selection = dataclasses.replace(selection, heartbeats=getattr(make_type, "wants_heartbeats", False))
     breaker = settings.read(BreakerConfig, prefix)
     spool = settings.read(SpoolConfig, prefix)
     isolation = settings.read(IsolationConfig, prefix)

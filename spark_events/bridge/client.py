@@ -96,7 +96,12 @@ class ClientBridge:
         self._patience = patience
         self.records = ClientRecords()
         self.answers = Answers(lambda _: None)
-        given = [{"key": key, "value": value, "origin": origin} for key, value in settings.items()]
+        # Heartbeats of a client would end with the client, although the application runs on the server.
+        given = [
+            {"key": key, "value": value, "origin": origin}
+            for key, value in settings.items()
+            if key != "events.heartbeat.interval"
+        ]
         application = spark.conf.get("spark.app.name", "")
         self.records.send("hello", protocol=PROTOCOL, settings=given, application=application)
         self._restore("application_start", **self._application())

@@ -11,6 +11,7 @@ from operator import attrgetter
 import msgspec
 
 from spark_events.event import Event
+from spark_events.event.heartbeat import HEARTBEAT
 
 __all__ = ["WEIGHT_BYTES", "Entries", "Entry", "priority_of", "weight_for", "weight_of"]
 
@@ -51,6 +52,12 @@ class Entries(tuple[Entry, ...]):
     def weight(self) -> int:
         """Total weight of the entries."""
         return weight_of(self)
+
+    @cached_property
+    def without_heartbeats(self) -> Entries:
+        """The entries that reporters receive that did not ask for heartbeats."""
+        kept = [entry for entry in self if entry.event.name != HEARTBEAT]
+        return self if len(kept) == len(self) else Entries(kept)
 
     @cached_property
     def is_by_record(self) -> bool:

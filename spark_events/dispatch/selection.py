@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from spark_events.config import Kind, option
+from spark_events.config import Kind, boolean, option
 from spark_events.dispatch.entries import Entries
 from spark_events.event import Attributes, Event, Severity
+from spark_events.event.heartbeat import HEARTBEAT
 
 __all__ = ["Filter", "Selection", "SelectionConfig"]
 
@@ -114,6 +115,9 @@ class SelectionConfig:
     min_severity: Severity = option(
         "filter.min-severity", _SEVERITY, Severity.TRACE, doc="Skip events below this severity."
     )
+    heartbeats: bool | None = option(
+        "heartbeats", boolean, None, doc="Report heartbeats too, past the filter; default: that of the type."
+    )
     additional: Mapping[str, str] | None = option(
         "scope.variables.additional", _VARIABLES, None, doc="Variables added to every event of this reporter."
     )
@@ -129,7 +133,8 @@ class Selection:
         self._config = config
         self._additional = dict(config.additional or {})
         self._excluded = config.excluded or frozenset()
-        self._everything = config == SelectionConfig()
+        self._heartbeats = bool(config.heartbeats)
+        self._everything = dataclasses.replace(config, heartbeats=None) == SelectionConfig()
         self._verdicts: dict[tuple[str, str], bool] = {}
 
     def may_fit(self, scope: str | None, name: str | None, severity: Severity) -> bool:
@@ -146,13 +151,20 @@ class Selection:
 
     def of(self, entries: Entries) -> Entries:
         """Return the selected entries, with this reporter's attributes."""
+        if not self._heartbeats:
+            entries = entries.without_heartbeats
         if self._everything:
             return entries
-        least = self._config.min_severity
-        chosen = [e for e in entries if e.event.severity >= least and self._fits(e.event.class_scope, e.event.name)]
+        chosen = [entry for entry in entries if self._accepts(entry.event)]
         if self._additional or self._excluded:
             chosen = [msgspec.structs.replace(entry, event=self._dressed(entry.event)) for entry in chosen]
         return Entries(chosen)
+
+    def _accepts(self, event: Event) -> bool:
+        if event.name == HEARTBEAT:
+            # Only reporters that asked for heartbeats get here.
+            return True
+        return event.severity >= self._config.min_severity and self._fits(event.class_scope, event.name)
 
     def _fits(self, scope: str, name: str) -> bool:
         kind = (scope, name)

@@ -41,11 +41,13 @@ class Reporter(abc.ABC):
         linger: seconds that an event may wait for others before ``report`` is called, unless ``batch.linger`` is set.
             Use it if a call costs much more than an event. Events of severity WARN or higher, and events that Spark
             waits for, are delivered without this wait.
+        wants_heartbeats: whether reporters of this type receive heartbeats unless ``heartbeats`` is set.
     """
 
     Config: ClassVar[type[Any]] = NoOptions
     max_batch_size: int | None = None
     linger: float = 0.0
+    wants_heartbeats: ClassVar[bool] = False
 
     def __init__(self, config: Any = None) -> None:
         """Store the configuration, an instance of the class's ``Config``."""

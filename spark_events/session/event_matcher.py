@@ -8,6 +8,7 @@ from collections.abc import Callable
 from spark_events.dispatch.selection import Filter, SelectionConfig
 from spark_events.errors import InvalidChoiceError
 from spark_events.event import Event, Severity
+from spark_events.event.heartbeat import HEARTBEAT
 
 __all__ = ["EventMatcher"]
 
@@ -55,7 +56,8 @@ class EventMatcher:
     @property
     def selection(self) -> SelectionConfig:
         """The same criteria as a reporter's configuration, without the predicate."""
-        return SelectionConfig(includes=(Filter(self.class_scope, self.names),), min_severity=self.min_severity)
+        includes = (Filter(self.class_scope, self.names),)
+        return SelectionConfig(includes, min_severity=self.min_severity, heartbeats=HEARTBEAT in self.names)
 
     def fits(self, event: Event) -> bool:
         """Return whether the event matches; exceptions of the predicate propagate."""

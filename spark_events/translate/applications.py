@@ -83,6 +83,16 @@ class Applications:
         self._status = Status(APPLICATION)
 
     @property
+    def name(self) -> str:
+        """The application's name, for sentences."""
+        return self._name
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the start has been seen and the end has not."""
+        return self._status.value == "RUNNING"
+
+    @property
     def is_over(self) -> bool:
         """Whether the end has been seen."""
         return self._status.is_over

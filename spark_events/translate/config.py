@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from spark_events.config import Kind, Settings, boolean, duration, integer, option
+from spark_events.config import Kind, Settings, boolean, duration, integer, option, positive_duration
 from spark_events.loading import load
 from spark_events.translate.enrichers import FailureEnricher, TypeEnricher
 
@@ -101,6 +101,7 @@ class TranslateConfig:
     failure: FailureConfig = dataclasses.field(default_factory=FailureConfig)
     streaming_jobs: bool = False
     streaming_stages: bool = False
+    heartbeat_interval: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -121,6 +122,15 @@ class StreamingStagesConfig:
     )
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeartbeatConfig:
+    """Settings below ``events.heartbeat``."""
+
+    interval: float | None = option(
+        "interval", positive_duration, None, doc="Time between two HeartbeatEvents of the application."
+    )
+
+
 #: Each settings class and the prefix of its keys.
 SECTIONS: dict[str, type] = {
     "events.batch-commit": BatchCommitConfig,
@@ -128,6 +138,7 @@ SECTIONS: dict[str, type] = {
     "events.failure": FailureConfig,
     "events.streaming-jobs": StreamingJobsConfig,
     "events.streaming-stages": StreamingStagesConfig,
+    "events.heartbeat": HeartbeatConfig,
 }
 
 
@@ -135,10 +146,12 @@ def read(settings: Settings) -> TranslateConfig:
     """Read all sections; a section with a problem gets its defaults, and ``settings`` records the problem."""
     jobs = settings.read(StreamingJobsConfig, "events.streaming-jobs") or StreamingJobsConfig()
     stages = settings.read(StreamingStagesConfig, "events.streaming-stages") or StreamingStagesConfig()
+    heartbeat = settings.read(HeartbeatConfig, "events.heartbeat") or HeartbeatConfig()
     return TranslateConfig(
         settings.read(BatchCommitConfig, "events.batch-commit") or BatchCommitConfig(),
         settings.read(WatermarkConfig, "events.watermark") or WatermarkConfig(),
         settings.read(FailureConfig, "events.failure") or FailureConfig(),
         jobs.enabled,
         stages.enabled,
+        heartbeat.interval,
     )

@@ -32,11 +32,13 @@ class Executors:
     """Removed executors with their reasons, and fetch failures by stage."""
 
     def __init__(self) -> None:
+        self.removed_count = 0
         self._removed: OrderedDict[str, ExecutorRemoved] = OrderedDict()
         self._behind_stages: OrderedDict[int, _Lost] = OrderedDict()
 
     def removed(self, record: ExecutorRemoved) -> Iterator[Draft]:
         """Remember why an executor was removed; make no event."""
+        self.removed_count += record.executor_id not in self._removed
         self._removed[record.executor_id] = record
         if len(self._removed) > _REMEMBERED:
             self._removed.popitem(last=False)

@@ -100,9 +100,13 @@ class Queries:
         """Return the latest run of a query."""
         return self._latest.get(query_id or "")
 
+    def running(self) -> list[Run]:
+        """Return the runs of the running queries."""
+        return [run for run in self._runs.values() if run.status.value == "RUNNING"]
+
     def running_titles(self) -> list[str]:
         """Return the titles of the running queries."""
-        return [run.title for run in self._runs.values() if run.status.value == "RUNNING"]
+        return [run.title for run in self.running()]
 
     def failed_titles(self) -> list[str]:
         """Return the titles of the queries whose latest run failed."""

@@ -37,6 +37,7 @@ from spark_events.translate.draft import Draft, iso_millis
 from spark_events.translate.drops import EARLIER_RUN, dropped
 from spark_events.translate.executors import Executors
 from spark_events.translate.failures import Diagnostics
+from spark_events.translate.heartbeats import Heartbeats
 from spark_events.translate.jobs import Jobs
 from spark_events.translate.last_failure import LastFailure
 from spark_events.translate.queries import Queries
@@ -93,11 +94,14 @@ class Translator:
         self._jobs = Jobs(self._queries, diagnostics, executors, config.streaming_jobs, last_failure)
         self._sql = SqlExecutions(self._jobs, diagnostics, last_failure)
         self._stages = Stages(self._queries, diagnostics, executors, config.streaming_stages)
+        self._heartbeats = Heartbeats(
+            config.heartbeat_interval, self._application, self._queries, self._jobs, executors
+        )
         self._handlers: dict[type, tuple[_Moment, _Handler]] = {
             ApplicationStart: (_time, self._application.started),
             ApplicationEnd: (_time, self._application_ended),
             QueryStarted: (_timestamp, self._streams.started),
-            QueryProgress: (committed_at, self._streams.progress),
+            QueryProgress: (committed_at, self._heartbeats.observe(self._streams.progress)),
             QueryIdle: (_timestamp, self._streams.idle),
             QueryTerminated: (_undated, self._streams.terminated),
             BatchStarted: (_undated, self._jobs.batch_started),
@@ -120,8 +124,11 @@ class Translator:
     @property
     def next_deadline(self) -> int | None:
         """Time of the next :meth:`tick` that may make an event, in milliseconds since the epoch."""
-        deadline = self._streams.next_deadline
-        return None if deadline is None else deadline + self._behind
+        deadline, heartbeat = self._streams.next_deadline, self._heartbeats.next_deadline
+        if deadline is None:
+            return heartbeat
+        deadline += self._behind
+        return deadline if heartbeat is None else min(deadline, heartbeat)
 
     @property
     def held_record(self) -> int | None:
@@ -152,13 +159,14 @@ class Translator:
         return list(map(self._event, self._drafts(record)))
 
     def tick(self, now: int) -> list[Event]:
-        """Return the events caused by the passing of time: idle watermarks and held commits.
+        """Return the events caused by the passing of time: idle watermarks, held commits and heartbeats.
 
         Args:
             now: milliseconds since the epoch.
         """
         # Records of the last moments may still be in Spark's listener bus.
-        return [self._event(draft) for draft in self._streams.tick(now - self._behind)]
+        drafts = (*self._streams.tick(now - self._behind), *self._heartbeats.tick(now))
+        return [self._event(draft) for draft in drafts]
 
     def flush(self) -> list[Event]:
         """Return the held events, because no more records will arrive."""

@@ -137,6 +137,9 @@ def story() -> list[Event]:
     added = {"kind": "added", "event": enriched(), "at": START}
     asked = Translator(TranslateConfig())
     events += told(asked, [application_start(), query_started("r1", "q1", name="clicks"), added])
+    beating = Translator(TranslateConfig(heartbeat_interval=60.0))
+    told(beating, [application_start(), query_started("r1", "q1"), query_progress(0, "r1", "q1", **rich)])
+    events += beating.tick(START + 60_000)
     return [*events, *(ended.emit(draft) for draft in drafts), event_for("page")]
 
 

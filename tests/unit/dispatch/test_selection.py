@@ -22,6 +22,7 @@ def one(scope: str, name: str = "Commit", severity: str = "INFO") -> Event:
 
 def selection(**values: str) -> Selection:
     keys = {"includes": "filter.includes", "excludes": "filter.excludes", "severity": "filter.min-severity"}
+    keys |= {"heartbeats": "heartbeats"}
     keys |= {"additional": "scope.variables.additional", "excluded": "scope.variables.excludes"}
     settings = Settings.of({f"r.{keys[key]}": value for key, value in values.items()})
     config = settings.read(SelectionConfig, "r")
@@ -148,3 +149,12 @@ def test_a_bad_pattern_is_one_clear_message() -> None:
     assert "r.filter.includes" in problem
     assert "'spark stage' is not a pattern" in problem
     assert "<scope>[:<name>[,<name>]]" in problem
+
+
+def test_heartbeats_reach_only_reporters_that_ask_for_them() -> None:
+    """Whatever their filter."""
+    beat = one("spark.application", "HeartbeatEvent", "DEBUG")
+    assert not passes(selection(), beat)
+    assert not passes(selection(includes="*:HeartbeatEvent"), beat)
+    assert passes(selection(heartbeats="true"), beat)
+    assert passes(selection(heartbeats="true", includes="spark.job:*", severity="ERROR"), beat)

@@ -1,0 +1,107 @@
+"""Heartbeats: repeated proof that the application runs, with its state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from spark_events.bridge.records import QueryProgress
+from spark_events.event import Severity
+from spark_events.event.heartbeat import HEARTBEAT, INTERVAL
+from spark_events.translate.applications import Applications
+from spark_events.translate.commits import is_commit
+from spark_events.translate.draft import Draft, counted, present
+from spark_events.translate.executors import Executors
+from spark_events.translate.jobs import Jobs
+from spark_events.translate.offsets import lag
+from spark_events.translate.queries import Queries
+
+__all__ = ["Heartbeats"]
+
+
+class Heartbeats:
+    """Report the state of the application once per interval, from its start to its end.
+
+    Args:
+        interval: seconds; None reports nothing.
+        application: supplies the name and the status.
+        queries: supplies the running queries.
+        jobs: supplies the running jobs.
+        executors: supplies the number of removed executors.
+    """
+
+    def __init__(
+        self, interval: float | None, application: Applications, queries: Queries, jobs: Jobs, executors: Executors
+    ) -> None:
+        self._interval = None if interval is None else max(1, round(interval * 1000))
+        self._application = application
+        self._queries = queries
+        self._jobs = jobs
+        self._executors = executors
+        # Number of the latest interval since the epoch that has its heartbeat.
+        self._slot = -1
+        self._batches = 0
+        self._lags: dict[str, int] = {}
+
+    @property
+    def next_deadline(self) -> int | None:
+        """Time of the next heartbeat, in milliseconds since the epoch; None if there is none."""
+        if self._interval is None or not self._application.is_running:
+            return None
+        return (self._slot + 1) * self._interval
+
+    def observe(self, of: Callable[[QueryProgress], Iterable[Draft]]) -> Callable[[QueryProgress], Iterable[Draft]]:
+        """Return a handler that also notes commits and lags for the next heartbeat."""
+        if self._interval is None:
+            return of
+
+        def handle(record: QueryProgress) -> Iterable[Draft]:
+            progress = record.progress
+            self._batches += is_commit(progress)
+            lags = [lag(source.end_offset, source.latest_offset) for source in progress.sources]
+            known = [rows for rows in lags if rows is not None]
+            if known:
+                self._lags[progress.run_id] = sum(known)
+            return of(record)
+
+        return handle
+
+    def tick(self, now: int) -> Iterator[Draft]:
+        """Report a heartbeat if one is due at ``now``, in milliseconds since the epoch."""
+        deadline = self.next_deadline
+        if self._interval is None or deadline is None or now < deadline:
+            return
+        # A restarted sidecar derives the same slot, and so the same event id.
+        self._slot = now // self._interval
+        running = self._queries.running()
+        self._lags = {run.run_id: self._lags[run.run_id] for run in running if run.run_id in self._lags}
+        batches, self._batches = self._batches, 0
+        jobs, removed = len(self._jobs.running_titles()), self._executors.removed_count
+        behind = sum(self._lags.values()) if self._lags else None
+        facts = [
+            f"{_several(len(running), 'query', 'queries')} and {counted(jobs, 'job')} running",
+            f"{_several(batches, 'batch', 'batches')} committed since the last heartbeat",
+        ]
+        facts += [] if behind is None else [f"{counted(behind, 'row')} behind"]
+        facts += [f"{counted(removed, 'executor')} removed so far"] if removed else []
+        yield Draft(
+            name=HEARTBEAT,
+            class_scope="spark.application",
+            key=("heartbeat", self._slot),
+            body=f"Application '{self._application.name}' is alive: {', '.join(facts)}",
+            severity=Severity.DEBUG,
+            observed_ts_millis=now,
+            attributes=present(
+                {
+                    INTERVAL: self._interval,
+                    "spark.heartbeat.queries": len(running),
+                    "spark.heartbeat.jobs": jobs,
+                    "spark.heartbeat.batches": batches,
+                    "spark.heartbeat.lag": behind,
+                    "spark.heartbeat.executors_removed": removed,
+                }
+            ),
+        )
+
+
+def _several(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"

@@ -1,0 +1,79 @@
+"""Tests of heartbeats: from the start of an application to its end, once per interval."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fakes import START, application_end, application_start, decoded, query_progress, query_started
+
+from spark_events import Event
+from spark_events.translate.config import TranslateConfig
+from spark_events.translate.translator import Translator
+
+MINUTE = 60_000
+#: The first full interval after the application's start.
+SLOT = (START // MINUTE + 1) * MINUTE
+
+
+def translator(*records: dict[str, Any], interval: float | None = 60.0) -> Translator:
+    made = Translator(TranslateConfig(heartbeat_interval=interval))
+    for record in records:
+        made.translate(decoded(record))
+    return made
+
+
+def beats(made: Translator, now: int) -> list[Event]:
+    return [event for event in made.tick(now) if event.name == "HeartbeatEvent"]
+
+
+def test_the_first_heartbeat_follows_the_start_at_once() -> None:
+    """A watcher knows the interval even of an application that dies within its first interval."""
+    made = translator(application_start())
+    assert made.next_deadline is not None
+    assert made.next_deadline <= START
+    (first,) = beats(made, START)
+    assert first.attributes["spark.heartbeat.interval_ms"] == MINUTE
+    assert first.attributes["spark.app.name"] == "shop"
+    assert beats(made, SLOT - 1) == []
+    assert made.next_deadline == SLOT
+
+
+def test_one_heartbeat_per_interval_however_late_the_clock() -> None:
+    """A sidecar that was suspended does not make up for missed heartbeats."""
+    made = translator(application_start())
+    assert len([beat for minute in range(10) for beat in beats(made, SLOT + minute * MINUTE)]) == 10
+    assert len(beats(made, SLOT + 100 * MINUTE)) == 1
+
+
+def test_a_restarted_sidecar_repeats_the_event_id() -> None:
+    """Two heartbeats of one interval are duplicates for their receivers."""
+    first, second = (beats(translator(application_start()), SLOT + later)[0] for later in (0, 10))
+    assert first.event_id == second.event_id
+
+
+def test_the_state_of_the_application() -> None:
+    """Queries, batches since the last heartbeat, rows behind."""
+    source = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5}}, "numInputRows": 1}
+    made = translator(application_start(), query_started(), *(query_progress(n, sources=[source]) for n in range(3)))
+    first, second = beats(made, SLOT)[0], beats(made, SLOT + MINUTE)[0]
+    assert first.attributes["spark.heartbeat.queries"] == 1
+    assert [beat.attributes["spark.heartbeat.batches"] for beat in (first, second)] == [3, 0]
+    assert second.attributes["spark.heartbeat.lag"] == 4
+    assert first.body == (
+        "Application 'shop' is alive: 1 query and 0 jobs running, 3 batches committed since the last heartbeat,"
+        " 4 rows behind"
+    )
+
+
+@pytest.mark.parametrize("interval", [60.0, None])
+def test_none_before_the_start_or_after_the_end_or_without_an_interval(interval: float | None) -> None:
+    """And no timer is set then."""
+    made = translator(interval=interval)
+    assert (made.next_deadline, beats(made, SLOT)) == (None, [])
+    if interval is None:
+        made.translate(decoded(application_start()))
+    else:
+        made.translate(decoded(application_start()))
+        made.translate(decoded(application_end()))
+    assert (made.next_deadline, beats(made, SLOT)) == (None, [])
