@@ -42,7 +42,7 @@ def _check(path: Path) -> None:
             assert event.sequence == sequence, f"found event {event.sequence}, expected {sequence}"
             ids.add(event.event_id)
             if "spark.job.id" in event.attributes:
-                jobs.append((event.attributes["spark.job.id"], event.attributes["status.new"]))
+                jobs.append((event.attributes["spark.job.id"], event.attributes["spark.status.new"]))
     assert jobs == [(call // 2, ("RUNNING", "FINISHED")[call % 2]) for call in range(len(jobs))]
     assert len(ids) == sequence
     print(f"in the file: {len(jobs):,} job events, each once and in order")

@@ -48,20 +48,19 @@ def events() -> list[Event]:
         "spark.streaming.query.id": "8f7c1b9e-9a53-4a55-a1f5-0c6c3f6f4a0e",
         "spark.streaming.query.run_id": "b1f7f2a4-6b75-47cf-8b0e-5b1f3d6f3b52",
         "spark.streaming.query.name": "clicks-per-minute",
-        "rows.input": 1200,
-        "batches": 1,
-        "duration.addBatch_ms": 30,
-        "duration.triggerExecution_ms": 900,
-        "watermark": "2026-01-31T10:00:20.000Z",
-        "source.0.description": "KafkaV2[Subscribe[clicks]]",
-        "source.0.rows": 1200,
-        "state.rows": 41,
+        "spark.batch.rows_input": 1200,
+        "spark.batch.count": 1,
+        "spark.batch.duration.add_batch_ms": 30,
+        "spark.batch.duration.trigger_execution_ms": 900,
+        "spark.watermark.time": "2026-01-31T10:00:20.000Z",
+        "spark.batch.sources": '[{"description":"KafkaV2[Subscribe[clicks]]","rows":1200}]',
+        "spark.state.rows_total": 41,
     }
     made = []
     for number in range(_BATCH):
         builder = EventBuilder("spark.streaming.query", "BatchCommitEvent")
         builder.set_body(f"Query 'clicks-per-minute' committed batch {number} in 900 ms: 1,200 rows")
-        made.append(builder.set_attributes({**attributes, "spark.streaming.batch.id": number}).build())
+        made.append(builder.set_attributes({**attributes, "spark.batch.id": number}).build())
     return made
 
 

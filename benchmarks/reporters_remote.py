@@ -52,11 +52,17 @@ def _template() -> Event:
     """Build an event of typical size: a committed micro-batch."""
     commit = EventBuilder("spark.streaming.query", "BatchCommitEvent")
     commit.set_body("Query 'clicks-per-minute' committed batch 41 in 1017 ms: 6 rows, watermark 2026-01-31T10:00:20Z")
-    commit.set_attributes({f"duration.phase{n}_ms": 17 * n for n in range(8)})
-    commit.set_attributes({f"source.0.offset.{end}": '{"clicks":{"0":1204031,"1":1203310}}' for end in ("from", "to")})
+    commit.set_attributes({f"spark.batch.duration.phase{n}_ms": 17 * n for n in range(8)})
+    commit.set_attributes(
+        {f"spark.batch.offset_{end}": '{"clicks":{"0":1204031,"1":1203310}}' for end in ("from", "to")}
+    )
     commit.set_attributes({"spark.app.id": "local-1795264397192", "spark.app.name": "clickstream", "host.name": "h1"})
-    commit.set_attributes({"spark.streaming.query.id": "6f595dfe-64f8-4732-9d1e-01d23ed89ab7", "rows.input": 6})
-    commit.set_attributes({"spark.streaming.batch.id": 41, "duration.triggerExecution_ms": 1017, "batches": 1})
+    commit.set_attributes(
+        {"spark.streaming.query.id": "6f595dfe-64f8-4732-9d1e-01d23ed89ab7", "spark.batch.rows_input": 6}
+    )
+    commit.set_attributes(
+        {"spark.batch.id": 41, "spark.batch.duration.trigger_execution_ms": 1017, "spark.batch.count": 1}
+    )
     return commit.build()
 
 

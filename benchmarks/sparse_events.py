@@ -25,11 +25,11 @@ _RATE = float(os.environ.get("SPARSE_RATE", "50"))
 _WARM_UP = 50
 _BODY = "Query 'clicks-per-minute' committed batch 41 in 1017 ms: 6 rows, watermark 2026-01-31T10:00:20Z"
 _ATTRIBUTES: dict[str, str | int] = {
-    **{f"duration.phase{n}_ms": 17 * n for n in range(8)},
-    **{f"source.0.offset.{end}": '{"clicks":{"0":1204031,"1":1203310}}' for end in ("from", "to")},
+    **{f"spark.batch.duration.phase{n}_ms": 17 * n for n in range(8)},
+    **{f"spark.batch.offset_{end}": '{"clicks":{"0":1204031,"1":1203310}}' for end in ("from", "to")},
     "spark.app.name": "clickstream",
     "spark.streaming.query.id": "6f595dfe-64f8-4732-9d1e-01d23ed89ab7",
-    "rows.input": 6,
+    "spark.batch.rows_input": 6,
 }
 
 

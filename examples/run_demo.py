@@ -289,7 +289,7 @@ def judge_events(events_file: Path, base: Path) -> list[str]:
             problems.append(what)
 
     def statuses(job: str, entity: str, *wanted: str) -> None:
-        seen = [change["status.new"] for change in found(job, "JobStatusChangeEvent", spark__entity=entity)]
+        seen = [change["spark.status.new"] for change in found(job, "JobStatusChangeEvent", spark__entity=entity)]
         expect(seen == list(wanted), f"{job}: the {entity}'s statuses are {seen}, not {list(wanted)}")
 
     statuses("clickstream", "application", "RUNNING", "FINISHED")
@@ -298,11 +298,11 @@ def judge_events(events_file: Path, base: Path) -> list[str]:
     statuses("payments", "application", "RUNNING", "FAILED")
     statuses("payments", "query", "RUNNING", "FAILED")
     for job in ("clickstream", "payments"):
-        reported = [commit["spark.streaming.batch.id"] for commit in found(job, "BatchCommitEvent")]
+        reported = [commit["spark.batch.id"] for commit in found(job, "BatchCommitEvent")]
         commits = base / "output" / job / "checkpoint" / "commits"
         committed = sorted(int(file.name) for file in commits.glob("[0-9]*"))
         expect(reported == committed, f"{job}: reported batches {reported}, Spark committed {committed}")
-    late = sum(c.get("state.rows.dropped_by_watermark", 0) for c in found("clickstream", "BatchCommitEvent"))
+    late = sum(c.get("spark.state.rows_dropped_by_watermark", 0) for c in found("clickstream", "BatchCommitEvent"))
     expect(late == 1, f"clickstream: {late} late rows were reported, not 1")
     [*failed_steps] = found("orders", "JobFailureEvent", spark__entity="job", error__type="CAST_INVALID_INPUT")
     expect(failed_steps, "orders: no JobFailureEvent with CAST_INVALID_INPUT for its failed step")

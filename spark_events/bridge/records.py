@@ -109,7 +109,7 @@ class Restored(_Line, frozen=True, kw_only=True):
 class Dropped(_Line, frozen=True, kw_only=True):
     """Lost records of the shim or events of Spark: how many of each kind, and where they were lost.
 
-    ``where`` has the values of the event's attribute ``dropped.where``.
+    ``where`` has the values of the event's attribute ``spark.events.dropped.where``.
     """
 
     records: dict[str, int]

@@ -84,7 +84,8 @@ def _start(name: str, make: Callable[[], Reporter], timeout: float) -> concurren
 def event_for(name: str) -> Event:
     """Return the event to send to this reporter."""
     builder = EventBuilder("spark_events.cli", "TestEvent").set_body(f"Test of reporter '{name}'; no action needed")
-    return builder.set_attributes({"test": True, "reporter.name": name, "host.name": socket.gethostname()}).build()
+    builder.set_attributes({"spark.events.test": True, "spark.events.reporter.name": name})
+    return builder.set_attribute("host.name", socket.gethostname()).build()
 
 
 async def _send(make: Callable[[], Reporter], event: Event, timeout: float) -> SendOutcome:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
-__all__ = ["on_one_line", "plain", "said_of", "visible"]
+__all__ = ["on_one_line", "plain", "said_of", "snake_case", "visible"]
+
+_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 _BREAKS = re.compile("[\t-\r\x85\u2028\u2029]+")
 # Terminal control, bidirectional ("Trojan Source") and zero-width characters. Joiners stay: emoji and some scripts need
@@ -32,6 +35,16 @@ def visible(text: str) -> str:
 def plain(value: str) -> str:
     """Return a plain str, without the lone surrogates that UTF-8 cannot encode."""
     return value.encode("utf-8", "replace").decode()
+
+
+@lru_cache(maxsize=1024)
+def snake_case(name: str) -> str:
+    """Return a name in camel case as snake case.
+
+    >>> snake_case("triggerExecution")
+    'trigger_execution'
+    """
+    return _WORD.sub("_", name).lower()
 
 
 def said_of(thing: object, most: int) -> str:

@@ -153,10 +153,10 @@ class Applications:
         if hints:
             body += f" ({', '.join(hints)})"
         details: dict[str, AttributeValue | None] = {
-            "end.reason": record.ending,
-            "exit.code": _exit_code(record),
-            "exit.signal": record.exit_signal,
-            "outcome.hint": "; ".join(hints) or None,
+            "spark.app.end_reason": record.ending,
+            "spark.app.exit_code": _exit_code(record),
+            "spark.app.exit_signal": record.exit_signal,
+            "spark.app.outcome_hint": "; ".join(hints) or None,
         }
         severity = Severity.WARN if record.ending == "PYTHON_DIED" else _SEVERITIES.get(new, Severity.INFO)
         yield _change(old, new, record.time, body, severity, details)
@@ -196,10 +196,10 @@ class Applications:
             return
         if orderly:
             body = f"Application '{self._name}' ended with its JVM; its outcome is unknown"
-            yield _change(old, "ENDED", at, body, Severity.INFO, {"end.reason": "JVM_SHUTDOWN"})
+            yield _change(old, "ENDED", at, body, Severity.INFO, {"spark.app.end_reason": "JVM_SHUTDOWN"})
             return
         body = f"Application '{self._name}' is lost: its driver died without reporting its end{_while(running)}"
-        yield _change(old, "LOST", at, body, Severity.FATAL, {"end.reason": "DRIVER_DIED"})
+        yield _change(old, "LOST", at, body, Severity.FATAL, {"spark.app.end_reason": "DRIVER_DIED"})
 
 
 def _while(running: Sequence[str]) -> str:
@@ -226,5 +226,7 @@ def _change(
         body=body,
         severity=severity,
         observed_ts_millis=at,
-        attributes=present({"spark.entity": "application", "status.old": old, "status.new": new, **details}),
+        attributes=present(
+            {"spark.entity": "application", "spark.status.old": old, "spark.status.new": new, **details}
+        ),
     )

@@ -10,13 +10,15 @@ import msgspec
 
 from spark_events.bridge.progress import SourceProgress, StateOperatorProgress, StreamingProgress
 from spark_events.bridge.records import QueryProgress
-from spark_events.event import AttributeValue, Severity
+from spark_events.event import AttributeValue, Severity, snake_case
 from spark_events.translate.config import BatchCommitConfig
 from spark_events.translate.draft import Draft, counted, iso_millis, present
 from spark_events.translate.offsets import lag, offset_text
 from spark_events.translate.queries import Run
 
 __all__ = ["Commits", "is_commit"]
+
+_SOURCES = "spark.batch.sources"
 
 
 def is_commit(progress: StreamingProgress) -> bool:
@@ -58,10 +60,7 @@ class Commits:
         """
         batch = record.progress.batch_id
         self._run.last_committed_batch = max(self._run.last_committed_batch, batch)
-        self._run.committed_offsets = {
-            f"source.{index}.offset.committed": offset_text(source.end_offset)
-            for index, source in enumerate(record.progress.sources)
-        }
+        self._run.committed_offsets = [offset_text(source.end_offset) for source in record.progress.sources]
         if not self._config.enabled:
             return
         yield from self.flush(at)
@@ -106,17 +105,17 @@ def _draft(run: Run, progress: StreamingProgress, at: int, max_duration: float |
         attributes=present(
             {
                 **run.scope_variables,
-                "spark.streaming.batch.id": progress.batch_id,
-                "batches": 1,
-                "rows.input": rows,
-                "rows.output": _known(progress.sink.num_output_rows) if progress.sink else None,
-                "batch.no_data": rows == 0,
-                "watermark": progress.event_time.get("watermark"),
-                "event_time.min": progress.event_time.get("min"),
-                "event_time.max": progress.event_time.get("max"),
-                "event_time.avg": progress.event_time.get("avg"),
-                "sink.description": progress.sink.description if progress.sink else None,
-                **{f"duration.{phase}_ms": millis for phase, millis in progress.duration_ms.items()},
+                "spark.batch.id": progress.batch_id,
+                "spark.batch.count": 1,
+                "spark.batch.rows_input": rows,
+                "spark.batch.rows_output": _known(progress.sink.num_output_rows) if progress.sink else None,
+                "spark.batch.no_data": rows == 0,
+                "spark.watermark.time": progress.event_time.get("watermark"),
+                "spark.batch.event_time_min": progress.event_time.get("min"),
+                "spark.batch.event_time_max": progress.event_time.get("max"),
+                "spark.batch.event_time_avg": progress.event_time.get("avg"),
+                "spark.batch.sink": progress.sink.description if progress.sink else None,
+                **{f"spark.batch.duration.{snake_case(phase)}_ms": ms for phase, ms in progress.duration_ms.items()},
                 **_sources(progress.sources),
                 **_state(progress.state_operators),
                 **_observed(progress.observed_metrics),
@@ -131,33 +130,35 @@ def _merged(earlier: Draft, later: Draft) -> Draft:
     for key in earlier.attributes.keys() & later.attributes.keys():
         if _adds_up(key):
             attributes[key] = int(earlier.attributes[key]) + int(later.attributes[key])
-    first = earlier.attributes.get("batch.first.id", earlier.attributes["spark.streaming.batch.id"])
-    attributes["batch.first.id"] = first
-    attributes["batch.no_data"] = bool(earlier.attributes["batch.no_data"] and later.attributes["batch.no_data"])
+    first = earlier.attributes.get("spark.batch.first_id", earlier.attributes["spark.batch.id"])
+    attributes["spark.batch.first_id"] = first
+    attributes["spark.batch.no_data"] = bool(
+        earlier.attributes["spark.batch.no_data"] and later.attributes["spark.batch.no_data"]
+    )
     # The average of averages would be wrong without the number of rows behind each.
-    attributes.pop("event_time.avg", None)
-    for key, choose in (("event_time.min", min), ("event_time.max", max)):
+    attributes.pop("spark.batch.event_time_avg", None)
+    for key, choose in (("spark.batch.event_time_min", min), ("spark.batch.event_time_max", max)):
         times = [str(draft.attributes[key]) for draft in (earlier, later) if key in draft.attributes]
         if times:
             attributes[key] = choose(times)
-    for key, value in earlier.attributes.items():
-        if key.startswith("source.") and key.endswith(".offset.from"):
-            attributes[key] = value
+    if _SOURCES in earlier.attributes and _SOURCES in later.attributes:
+        attributes[_SOURCES] = _merged_sources(str(earlier.attributes[_SOURCES]), str(later.attributes[_SOURCES]))
     title = attributes.get("spark.streaming.query.name") or str(attributes["spark.streaming.query.id"])[:8]
-    took = attributes.get("duration.triggerExecution_ms")
-    body = f"Query '{title}' committed batches {first} to {attributes['spark.streaming.batch.id']}"
-    body += ("" if took is None else f" in {took} ms") + f": {counted(int(attributes['rows.input']), 'row')}"
-    body += f", watermark {attributes['watermark']}" if "watermark" in attributes else ""
+    took = attributes.get("spark.batch.duration.trigger_execution_ms")
+    body = f"Query '{title}' committed batches {first} to {attributes['spark.batch.id']}"
+    body += (
+        "" if took is None else f" in {took} ms"
+    ) + f": {counted(int(attributes['spark.batch.rows_input']), 'row')}"
+    body += f", watermark {attributes['spark.watermark.time']}" if "spark.watermark.time" in attributes else ""
     return Draft(later.name, later.class_scope, later.key, body, later.severity, later.observed_ts_millis, attributes)
 
 
 def _adds_up(key: str) -> bool:
     return (
-        key in ("batches", "rows.input", "rows.output")
-        or key in ("state.rows.updated", "state.rows.removed", "state.rows.dropped_by_watermark")
-        or key == "state.checkpointed_bytes"
-        or key.startswith("duration.")
-        or (key.startswith("source.") and key.endswith(".rows"))
+        key in ("spark.batch.count", "spark.batch.rows_input", "spark.batch.rows_output")
+        or key in ("spark.state.rows_updated", "spark.state.rows_removed", "spark.state.rows_dropped_by_watermark")
+        or key == "spark.state.checkpointed_bytes"
+        or key.startswith("spark.batch.duration.")
     )
 
 
@@ -182,29 +183,51 @@ def _sentence(run: Run, progress: StreamingProgress, rows: int, took: int | None
 
 
 def _sources(sources: list[SourceProgress]) -> dict[str, AttributeValue | None]:
-    attributes: dict[str, AttributeValue | None] = {}
-    for index, source in enumerate(sources):
-        prefix = f"source.{index}"
-        attributes[f"{prefix}.description"] = source.description
-        attributes[f"{prefix}.rows"] = source.num_input_rows
-        attributes[f"{prefix}.offset.from"] = offset_text(source.start_offset)
-        attributes[f"{prefix}.offset.to"] = offset_text(source.end_offset)
-        attributes[f"{prefix}.offset.latest"] = offset_text(source.latest_offset)
-        attributes[f"{prefix}.lag"] = lag(source.end_offset, source.latest_offset)
-    return attributes
+    """Return the sources as one JSON text, because backends index each attribute name, and their total lag."""
+    if not sources:
+        return {}
+    lags = [lag(source.end_offset, source.latest_offset) for source in sources]
+    described = [
+        present(
+            {
+                "description": source.description,
+                "rows": source.num_input_rows,
+                "offset_from": offset_text(source.start_offset),
+                "offset_to": offset_text(source.end_offset),
+                "offset_latest": offset_text(source.latest_offset),
+                "lag": behind,
+            }
+        )
+        for source, behind in zip(sources, lags, strict=True)
+    ]
+    known = [behind for behind in lags if behind is not None]
+    return {_SOURCES: _json(described), "spark.batch.lag": sum(known) if known else None}
+
+
+def _merged_sources(earlier: str, later: str) -> str:
+    first, last = msgspec.json.decode(earlier), msgspec.json.decode(later)
+    for before, after in zip(first, last, strict=False):
+        after["rows"] += before["rows"]
+        if "offset_from" in before:
+            after["offset_from"] = before["offset_from"]
+    return _json(last)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _state(operators: list[StateOperatorProgress]) -> dict[str, AttributeValue | None]:
     if not operators:
         return {}
     return {
-        "state.operators": len(operators),
-        "state.rows": sum(operator.num_rows_total for operator in operators),
-        "state.rows.updated": sum(operator.num_rows_updated for operator in operators),
-        "state.rows.removed": sum(operator.num_rows_removed for operator in operators),
-        "state.rows.dropped_by_watermark": sum(op.num_rows_dropped_by_watermark for op in operators),
-        "state.memory_bytes": sum(operator.memory_used_bytes for operator in operators),
-        "state.checkpointed_bytes": _checkpointed(operators),
+        "spark.state.operators": len(operators),
+        "spark.state.rows_total": sum(operator.num_rows_total for operator in operators),
+        "spark.state.rows_updated": sum(operator.num_rows_updated for operator in operators),
+        "spark.state.rows_removed": sum(operator.num_rows_removed for operator in operators),
+        "spark.state.rows_dropped_by_watermark": sum(op.num_rows_dropped_by_watermark for op in operators),
+        "spark.state.memory_bytes": sum(operator.memory_used_bytes for operator in operators),
+        "spark.state.checkpointed_bytes": _checkpointed(operators),
     }
 
 
@@ -224,7 +247,7 @@ def _observed(metrics: dict[str, Any]) -> dict[str, AttributeValue | None]:
     for name, row in metrics.items():
         fields = row.items() if isinstance(row, dict) else [("value", row)]
         for field, value in fields:
-            attributes[f"observed.{name}.{field}"] = _plain(value)
+            attributes[f"spark.observed.{name}.{field}"] = _plain(value)
     return attributes
 
 
@@ -233,7 +256,7 @@ def _plain(value: Any) -> AttributeValue | None:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    return msgspec.json.encode(value).decode()
+    return _json(value)
 
 
 def committed_at(record: QueryProgress) -> int:

@@ -31,7 +31,7 @@ def reporter_status(name: str, old: str | None, new: str, why: str, at: int) -> 
             body=f"Reporter '{name}' is {new} and gets no events: {why}",
             severity=Severity.ERROR,
             observed_ts_millis=at,
-            attributes={"reporter.name": name, "status.new": new, "status.reason": why},
+            attributes={"spark.events.reporter.name": name, "spark.status.new": new, "spark.status.reason": why},
         )
     return Draft(
         name="ReporterStatusChangeEvent",
@@ -40,7 +40,12 @@ def reporter_status(name: str, old: str | None, new: str, why: str, at: int) -> 
         body=f"The circuit breaker of reporter '{name}' went from {old} to {new}: {why}",
         severity=Severity.WARN if new == "open" else Severity.INFO,
         observed_ts_millis=at,
-        attributes={"reporter.name": name, "status.old": old, "status.new": new, "status.reason": why},
+        attributes={
+            "spark.events.reporter.name": name,
+            "spark.status.old": old,
+            "spark.status.new": new,
+            "spark.status.reason": why,
+        },
     )
 
 
@@ -58,7 +63,7 @@ def final_report(books: Mapping[str, Mapping[str, int]], doubtful: Mapping[str, 
     for name, account in books.items():
         lost = sum(count for key, count in account.items() if key.startswith("dropped."))
         lost_by_all += lost
-        attributes.update({f"reporter.{name}.{key}": count for key, count in account.items()})
+        attributes.update({f"spark.events.reporter.{name}.{key}": count for key, count in account.items()})
         held = account.get("held", 0)
         spooled = account.get("spooled", 0)
         held_by_all += held
@@ -74,10 +79,10 @@ def final_report(books: Mapping[str, Mapping[str, int]], doubtful: Mapping[str, 
     without_start = doubtful.get("without_start", 0)
     if without_start:
         sentences.append(f"{counted(without_start, 'job')} finished but not reported: start not seen")
-    attributes["lost"] = lost_by_all + dropped
+    attributes["spark.events.lost"] = lost_by_all + dropped
     # Held and spooled events may still be delivered after this report.
-    attributes["undelivered"] = held_by_all
-    attributes.update({f"records.{what}": count for what, count in doubtful.items()})
+    attributes["spark.events.undelivered"] = held_by_all
+    attributes.update({f"spark.events.records.{what}": count for what, count in doubtful.items()})
     return Draft(
         name="DispatcherReportEvent",
         class_scope=_SCOPE,

@@ -57,5 +57,9 @@ def dropped(record: Dropped) -> Iterator[Draft]:
         ),
         severity=Severity.WARN,
         observed_ts_millis=record.at,
-        attributes={"dropped.where": record.where, "dropped.reason": place.reason, "dropped.count": count},
+        attributes={
+            "spark.events.dropped.where": record.where,
+            "spark.events.dropped.reason": place.reason,
+            "spark.events.dropped.count": count,
+        },
     )

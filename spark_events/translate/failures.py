@@ -124,11 +124,11 @@ class Diagnostics:
             "failure.root_cause": root_text,
         }
         if trace_cut:
-            attributes["exception.stacktrace.cut"] = True
+            attributes["failure.stacktrace_cut"] = True
         if root.place is not None:
             attributes["failure.location"] = root.place
         if sql_state is not None:
-            attributes["error.sql_state"] = sql_state
+            attributes["failure.sql_state"] = sql_state
         cancelled = _is_cancelled(text, error_class)
         in_user_code = root.place is not None and root.is_own
         context = FailureContext(text, root.type, root.message, error_class, in_user_code, sql_state, cancelled)

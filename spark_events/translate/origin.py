@@ -87,5 +87,5 @@ class Origin:
             elif self.is_streaming:
                 self._attributes["spark.streaming.query.id"] = properties["sql.streaming.queryId"]
             if self._batch is not None:
-                self._attributes["spark.streaming.batch.id"] = self._batch
+                self._attributes["spark.batch.id"] = self._batch
         return self._attributes

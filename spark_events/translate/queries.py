@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 
+import msgspec
+
 from spark_events.bridge.records import QueryStarted, QueryTerminated
 from spark_events.event import AttributeValue, Severity
 from spark_events.translate.batches import Batches
@@ -34,7 +36,7 @@ class Run:
         self.last_committed_batch = -1
         self.last_batch_with_jobs = -1
         self.watermark_policy = "min"
-        self.committed_offsets: dict[str, AttributeValue | None] = {}
+        self.committed_offsets: list[str | None] = []
 
     def batch_begins(self, batch: int) -> None:
         """Note that a batch is running, until its progress is reported."""
@@ -125,7 +127,9 @@ class Queries:
         # If the end of the earlier run was not seen, its status is unknown.
         old = earlier.status.value if earlier is not None and again and earlier.status.is_over else None
         body = f"Query '{run.title}' {'restarted' if again else 'started'}"
-        details: dict[str, AttributeValue] = {"query.restart": True, "query.run": run.number} if again else {}
+        details: dict[str, AttributeValue] = (
+            {"spark.streaming.query.restart": True, "spark.streaming.query.run_number": run.number} if again else {}
+        )
         yield _change(run, old, iso_millis(record.timestamp, record.at), body, Severity.INFO, details)
 
     def terminated(self, record: QueryTerminated, at: int) -> Iterator[Draft]:
@@ -172,7 +176,13 @@ def _change(
         severity=severity,
         observed_ts_millis=at,
         attributes=present(
-            {"spark.entity": "query", "status.old": old, "status.new": new, **run.scope_variables, **details}
+            {
+                "spark.entity": "query",
+                "spark.status.old": old,
+                "spark.status.new": new,
+                **run.scope_variables,
+                **details,
+            }
         ),
     )
 
@@ -193,8 +203,10 @@ def _failure(run: Run, at: int, diagnosis: Diagnosis) -> Draft:
                 "failure.will_retry": False,
                 **run.scope_variables,
                 **diagnosis.attributes,
-                "spark.streaming.batch.id": batch,
-                **run.committed_offsets,
+                "spark.batch.id": batch,
+                "spark.streaming.query.committed_offsets": (
+                    msgspec.json.encode(run.committed_offsets).decode() if run.committed_offsets else None
+                ),
             }
         ),
     )

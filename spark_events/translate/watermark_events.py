@@ -92,7 +92,7 @@ class View:
         return self._newest - watermark if self._newest is not None and watermark > 0 else None
 
     def name(self, subject: Subject) -> str:
-        """Return the subject's name for sentences and for ``watermark.held_back_by``."""
+        """Return the subject's name for sentences and for ``spark.watermark.held_back_by``."""
         if subject.index is None:
             return "the watermark"
         description = self.descriptions[subject.index]
@@ -123,9 +123,9 @@ def idle(view: View, subject: Subject, at: int, holders: Sequence[Subject]) -> D
         body += f" and holds back the watermark at {view.watermark}" if stalled else ""
     body += f", {_seconds(view.lag)} behind the newest event" if stalled and view.lag else ""
     details: dict[str, AttributeValue | None] = {
-        "idle.since_millis": subject.last_moved,
-        "idle.rows_read": subject.rows,
-        "watermark.held_back_by": names or None,
+        "spark.watermark.idle_since_millis": subject.last_moved,
+        "spark.watermark.idle_rows_read": subject.rows,
+        "spark.watermark.held_back_by": names or None,
     }
     key = ("IDLE", subject.quiet_since)
     return _draft(view, subject, ("ACTIVE", "IDLE"), key, at, body, stalled, details)
@@ -143,9 +143,9 @@ def active(view: View, subject: Subject, at: int) -> Draft:
         body = f"The watermark of {query} is active again {waited}: rows arrive, but it is still at {view.watermark}"
     body += f"; {counted(view.rows_late, 'row', _WAS)} dropped as late" if view.rows_late else ""
     details: dict[str, AttributeValue | None] = {
-        "idle.since_millis": subject.idle_since,
-        "idle.duration_ms": at - subject.idle_since,
-        "rows.dropped_late": view.rows_late,
+        "spark.watermark.idle_since_millis": subject.idle_since,
+        "spark.watermark.idle_duration_ms": at - subject.idle_since,
+        "spark.watermark.rows_dropped_late": view.rows_late,
     }
     return _draft(view, subject, ("IDLE", "ACTIVE"), ("ACTIVE", at), at, body, view.rows_late > 0, details)
 
@@ -172,15 +172,15 @@ def _draft(
         attributes=present(
             {
                 **view.run.scope_variables,
-                "watermark.subject": subject.kind,
-                "status.old": old,
-                "status.new": new,
-                "source.index": index,
-                "source.description": None if index is None else view.descriptions[index],
-                "source.partition": subject.partition or None,
-                "watermark": view.watermark,
-                "watermark.policy": view.run.watermark_policy,
-                "watermark.lag_ms": view.lag,
+                "spark.watermark.subject": subject.kind,
+                "spark.status.old": old,
+                "spark.status.new": new,
+                "spark.source.index": index,
+                "spark.source.description": None if index is None else view.descriptions[index],
+                "spark.source.partition": subject.partition or None,
+                "spark.watermark.time": view.watermark,
+                "spark.watermark.policy": view.run.watermark_policy,
+                "spark.watermark.lag_ms": view.lag,
                 **details,
             }
         ),

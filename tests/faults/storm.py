@@ -145,7 +145,7 @@ def children(parents: Iterable[psutil.Process]) -> list[psutil.Process]:
 
 
 def reported(events: Iterable[Event]) -> set[int]:
-    return {one["attributes"]["spark.streaming.batch.id"] for one in events if one["name"] == "BatchCommitEvent"}
+    return {one["attributes"]["spark.batch.id"] for one in events if one["name"] == "BatchCommitEvent"}
 
 
 @dataclass

@@ -59,7 +59,7 @@ def test_every_status_has_one_id(outcome: Outcome) -> None:
     last = [("application", "LOST")] if outcome.dies else [("query", "FINISHED"), ("application", "FINISHED")]
     for name, events in outcome.told.items():
         told = [one["attributes"] for one in facts(events).values() if one["name"] == "JobStatusChangeEvent"]
-        assert Counter((change["spark.entity"], change["status.new"]) for change in told) == Counter(
+        assert Counter((change["spark.entity"], change["spark.status.new"]) for change in told) == Counter(
             [("application", "RUNNING"), ("query", "RUNNING"), *last]
         ), (name, outcome)
 

@@ -90,7 +90,7 @@ def test_events_are_written_once_a_full_disk_has_space(lab: Lab, small_disk: Pat
     assert run.wait() == 0
     written = run.events(events)
     assert [event["sequence"] for event in written] == list(range(1, len(written) + 1))
-    commits = [e["attributes"]["spark.streaming.batch.id"] for e in written if e["name"] == "BatchCommitEvent"]
+    commits = [e["attributes"]["spark.batch.id"] for e in written if e["name"] == "BatchCommitEvent"]
     assert commits == run.commits("steady")
     full, again = run.own_messages
     assert "its events are held and tried again" in full

@@ -71,8 +71,8 @@ def books(path: Path) -> tuple[set[int], int]:
             event = json.loads(line)
             attributes = event["attributes"]
             if event["name"] == "BatchCommitEvent":
-                first = attributes.get("batch.first.id", attributes["spark.streaming.batch.id"])
-                batches.update(range(first, attributes["spark.streaming.batch.id"] + 1))
+                first = attributes.get("spark.batch.first_id", attributes["spark.batch.id"])
+                batches.update(range(first, attributes["spark.batch.id"] + 1))
             elif event["name"] == "DispatcherReportEvent":
-                lost = attributes["lost"]
+                lost = attributes["spark.events.lost"]
     return batches, lost

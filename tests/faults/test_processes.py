@@ -18,7 +18,7 @@ from spark.harness import REPORTERS, Lab, Run, file_reporter, two_lines, wait_fo
 pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.faults, pytest.mark.timeout(1800)]
 
 #: Attributes that identify a status change or commit.
-IDENTITY = ("spark.entity", "spark.job.id", "status.new", "spark.streaming.batch.id")
+IDENTITY = ("spark.entity", "spark.job.id", "spark.status.new", "spark.batch.id")
 PATH = Path("{folder}/events.jsonl")
 SYNC = {**two_lines(), **file_reporter(PATH)}
 ASYNC = {**two_lines(), **file_reporter(PATH, "async-queued")}
@@ -32,7 +32,7 @@ GATED = {
 
 
 def commits_reported(run: Run) -> list[int]:
-    return [event["attributes"]["spark.streaming.batch.id"] for event in run.named("BatchCommitEvent")]
+    return [event["attributes"]["spark.batch.id"] for event in run.named("BatchCommitEvent")]
 
 
 def wait_for_more(run: Run, batches: int) -> None:
@@ -179,7 +179,7 @@ def test_a_killed_driver_is_lost(driver_killed: Future[tuple[Run, float, float]]
     assert last["name"] == "JobStatusChangeEvent"
     assert last["severity"] == "FATAL"
     assert last["attributes"]["spark.entity"] == "application"
-    assert (last["attributes"]["status.old"], last["attributes"]["status.new"]) == ("RUNNING", "LOST")
+    assert (last["attributes"]["spark.status.old"], last["attributes"]["spark.status.new"]) == ("RUNNING", "LOST")
     assert "'steady'" in last["body"]
 
 
@@ -217,7 +217,11 @@ def test_no_commit_is_missing(run: Run) -> None:
 def test_no_status_is_missing(run: Run) -> None:
     """All status changes of the application and its query are reported."""
     said = [
-        (event["attributes"]["spark.entity"], event["attributes"].get("status.old"), event["attributes"]["status.new"])
+        (
+            event["attributes"]["spark.entity"],
+            event["attributes"].get("spark.status.old"),
+            event["attributes"]["spark.status.new"],
+        )
         for event in run.named("JobStatusChangeEvent")
         if event["attributes"]["spark.entity"] != "job"
     ]
@@ -283,7 +287,7 @@ def test_drops_are_counted_and_logged(flooded: Future[Run]) -> None:
     logged = sum(int(count) for message in said for _, count in message)
     progress = sum(int(count) for message in said for kind, count in message if kind == "query_progress")
     assert logged > 0
-    assert logged == sum(event["attributes"]["dropped.count"] for event in run.named("EventsDroppedEvent"))
+    assert logged == sum(event["attributes"]["spark.events.dropped.count"] for event in run.named("EventsDroppedEvent"))
     missing = set(run.commits("steady")) - set(commits_reported(run))
     assert len(missing) <= progress
     assert len(commits_reported(run)) == len(set(commits_reported(run)))

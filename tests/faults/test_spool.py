@@ -131,7 +131,7 @@ class Application:
         """Every event is there, in order, and what is there twice is the same event."""
         events = facts(whole_lines(self.events.read_bytes(), self.deaths)).values()
         told = [e for e in events if e["attributes"].get("spark.entity") == "job"]
-        changes = [(e["attributes"]["spark.job.id"], e["attributes"]["status.new"]) for e in told]
+        changes = [(e["attributes"]["spark.job.id"], e["attributes"]["spark.status.new"]) for e in told]
         assert changes == [(n, status) for n in range(jobs) for status in ("RUNNING", "FINISHED")]
 
 

@@ -199,13 +199,13 @@ def check(events: Iterable[Event]) -> None:
     assert [event.sequence for event in told] == list(range(1, len(told) + 1))
     last: dict[tuple[object, ...], str] = {}
     for event in told:
-        if "status.new" not in event.attributes:
+        if "spark.status.new" not in event.attributes:
             continue
         subject, table = _subject(event)
-        old, new = event.attributes.get("status.old"), event.attributes["status.new"]
+        old, new = event.attributes.get("spark.status.old"), event.attributes["spark.status.new"]
         assert new in table
         # A run of a query begins with the last status of the run before it.
-        restart = event.attributes.get("query.restart", False)
+        restart = event.attributes.get("spark.streaming.query.restart", False)
         if old is not None and not restart:
             assert new in table[str(old)], event
         if subject in last and not restart:
@@ -219,7 +219,12 @@ def _subject(event: Event) -> tuple[tuple[object, ...], Transitions]:
         return ("stage", says["spark.stage.id"], says["spark.stage.attempt"]), STAGE
     run = says.get("spark.streaming.query.run_id")
     if event.name == "WatermarkStatusChangeEvent":
-        return (run, says["watermark.subject"], says.get("source.index"), says.get("source.partition")), WATERMARK
+        return (
+            run,
+            says["spark.watermark.subject"],
+            says.get("spark.source.index"),
+            says.get("spark.source.partition"),
+        ), WATERMARK
     entity = says["spark.entity"]
     if entity == "application":
         return ("application",), APPLICATION

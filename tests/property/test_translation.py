@@ -31,8 +31,8 @@ def test_complete_records_give_complete_events(application: Application, config:
     check(events)
     assert translator.illegal == 0
     commits = [event.attributes for event in events if event.name == "BatchCommitEvent"]
-    assert sum(int(says["batches"]) for says in commits) == len(application.committed)
-    last = {(says["spark.streaming.query.run_id"], says["spark.streaming.batch.id"]) for says in commits}
+    assert sum(int(says["spark.batch.count"]) for says in commits) == len(application.committed)
+    last = {(says["spark.streaming.query.run_id"], says["spark.batch.id"]) for says in commits}
     assert len(last) == len(commits)
     assert last <= application.committed
     assert translator.next_deadline is None
@@ -117,9 +117,9 @@ def test_a_stream_of_360_batches_is_360_commits_its_start_and_its_stop(jobs: int
     application.over()
     events = translate(application.records, Translator())
     assert len([event for event in events if event.name == "BatchCommitEvent"]) == 360
-    partitions = [event for event in events if event.attributes.get("watermark.subject") == "partition"]
+    partitions = [event for event in events if event.attributes.get("spark.watermark.subject") == "partition"]
     rest = [event for event in events if event.name != "BatchCommitEvent" and event not in partitions]
-    assert [(event.attributes["spark.entity"], event.attributes["status.new"]) for event in rest] == [
+    assert [(event.attributes["spark.entity"], event.attributes["spark.status.new"]) for event in rest] == [
         ("application", "RUNNING"),
         ("query", "RUNNING"),
         ("query", "FINISHED"),

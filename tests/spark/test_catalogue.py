@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 from spark.harness import PATIENT, Lab, Run, file_reporter, line_of, two_lines
 
+from spark_events.event import snake_case
+
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 STATUSES = {"RUNNING", "FINISHED", "FAILED"}
@@ -75,7 +77,7 @@ def batches(run: Run, truth: dict[str, Any]) -> list[Batch]:
     events = {}
     for event in run.named("BatchCommitEvent"):
         says = event["attributes"]
-        key = says["spark.streaming.query.run_id"], says["spark.streaming.batch.id"]
+        key = says["spark.streaming.query.run_id"], says["spark.batch.id"]
         assert key not in events, f"two events of one commit: {key}"
         events[key] = event
     found = []
@@ -151,8 +153,8 @@ def test_the_application_s_times_equal_spark_s(run: Run, spark_log: list[dict[st
     (start,), (end,) = of_kind(spark_log, "ListenerApplicationStart"), of_kind(spark_log, "ListenerApplicationEnd")
     changes = run.named("JobStatusChangeEvent", spark_entity="application")
     assert run.events()[0] == changes[0]
-    assert [change["attributes"].get("status.old") for change in changes] == [None, "RUNNING"]
-    assert [change["attributes"]["status.new"] for change in changes] == ["RUNNING", "FINISHED"]
+    assert [change["attributes"].get("spark.status.old") for change in changes] == [None, "RUNNING"]
+    assert [change["attributes"]["spark.status.new"] for change in changes] == ["RUNNING", "FINISHED"]
     assert [change["observed_ts_millis"] for change in changes] == [start["Timestamp"], end["Timestamp"]]
 
 
@@ -160,7 +162,7 @@ def test_every_commit_file_has_one_event(run: Run, truth: dict[str, Any]) -> Non
     """Over all runs of a query, the batch ids are those in the checkpoint's commits/, each exactly once."""
     for query_id, checkpoint in {(query["id"], query["checkpoint"]) for query in truth["runs"]}:
         commits = run.named("BatchCommitEvent", spark_streaming_query_id=query_id)
-        assert [event["attributes"]["spark.streaming.batch.id"] for event in commits] == run.commits(checkpoint)
+        assert [event["attributes"]["spark.batch.id"] for event in commits] == run.commits(checkpoint)
 
 
 def test_commit_events_match_recent_progress(batches: list[Batch]) -> None:
@@ -169,23 +171,24 @@ def test_commit_events_match_recent_progress(batches: list[Batch]) -> None:
     for batch in batches:
         assert batch.says["spark.streaming.query.id"] == batch.query["id"]
         assert batch.says.get("spark.streaming.query.name") == batch.query["name"]
-        assert batch.says["batches"] == 1
+        assert batch.says["spark.batch.count"] == 1
 
 
 def test_rows_equal_spark_s(batches: list[Batch]) -> None:
     """Input and output rows equal the progress; a sink that does not count rows (-1) has no attribute."""
     for batch in batches:
         written = batch.progress["sink"].get("numOutputRows", -1)
-        assert batch.says["rows.input"] == batch.progress["numInputRows"]
-        assert batch.says.get("rows.output") == (written if written >= 0 else None)
-        assert batch.says["sink.description"] == batch.progress["sink"]["description"]
+        assert batch.says["spark.batch.rows_input"] == batch.progress["numInputRows"]
+        assert batch.says.get("spark.batch.rows_output") == (written if written >= 0 else None)
+        assert batch.says["spark.batch.sink"] == batch.progress["sink"]["description"]
 
 
 def test_durations_equal_spark_s(batches: list[Batch]) -> None:
     """The event has exactly the phases that Spark has timed, with their milliseconds."""
     for batch in batches:
-        durations = {key: value for key, value in batch.says.items() if key.startswith("duration.")}
-        assert durations == {f"duration.{phase}_ms": ms for phase, ms in batch.progress["durationMs"].items()}
+        durations = {key: value for key, value in batch.says.items() if key.startswith("spark.batch.duration.")}
+        spark_s = batch.progress["durationMs"].items()
+        assert durations == {f"spark.batch.duration.{snake_case(phase)}_ms": millis for phase, millis in spark_s}
 
 
 def test_event_times_equal_spark_s(batches: list[Batch]) -> None:
@@ -193,9 +196,9 @@ def test_event_times_equal_spark_s(batches: list[Batch]) -> None:
     watermarks = set()
     for batch in batches:
         times = batch.progress.get("eventTime", {})
-        assert batch.says.get("watermark") == times.get("watermark")
-        assert batch.says.get("event_time.min") == times.get("min")
-        assert batch.says.get("event_time.max") == times.get("max")
+        assert batch.says.get("spark.watermark.time") == times.get("watermark")
+        assert batch.says.get("spark.batch.event_time_min") == times.get("min")
+        assert batch.says.get("spark.batch.event_time_max") == times.get("max")
         watermarks.add(times.get("watermark"))
     assert len(watermarks) >= 5, "the job was to move the watermark"
 
@@ -204,10 +207,10 @@ def test_offsets_equal_spark_s(batches: list[Batch]) -> None:
     """Start and end offsets of each source equal the progress, as the JSON in the checkpoint."""
     for batch in batches:
         (source,) = batch.progress["sources"]
-        assert batch.says["source.0.description"] == source["description"]
-        assert batch.says["source.0.rows"] == source["numInputRows"]
-        for ours, theirs in (("from", "startOffset"), ("to", "endOffset")):
-            text = batch.says.get(f"source.0.offset.{ours}")
+        (ours,) = json.loads(batch.says["spark.batch.sources"])
+        assert (ours["description"], ours["rows"]) == (source["description"], source["numInputRows"])
+        for key, theirs in (("offset_from", "startOffset"), ("offset_to", "endOffset")):
+            text = ours.get(key)
             assert (None if text is None else json.loads(text)) == source[theirs]
 
 
@@ -217,17 +220,17 @@ def test_state_equals_spark_s(batches: list[Batch]) -> None:
     for batch in batches:
         operators = batch.progress["stateOperators"]
         if not operators:
-            assert not [key for key in batch.says if key.startswith("state.")]
+            assert not [key for key in batch.says if key.startswith("spark.state.")]
             continue
-        assert batch.says["state.rows"] == sum(operator["numRowsTotal"] for operator in operators)
-        assert batch.says["state.rows.updated"] == sum(operator["numRowsUpdated"] for operator in operators)
-        assert batch.says["state.rows.removed"] == sum(operator["numRowsRemoved"] for operator in operators)
-        assert batch.says["state.memory_bytes"] == sum(operator["memoryUsedBytes"] for operator in operators)
+        assert batch.says["spark.state.rows_total"] == sum(operator["numRowsTotal"] for operator in operators)
+        assert batch.says["spark.state.rows_updated"] == sum(operator["numRowsUpdated"] for operator in operators)
+        assert batch.says["spark.state.rows_removed"] == sum(operator["numRowsRemoved"] for operator in operators)
+        assert batch.says["spark.state.memory_bytes"] == sum(operator["memoryUsedBytes"] for operator in operators)
         dropped = sum(operator["numRowsDroppedByWatermark"] for operator in operators)
-        assert batch.says["state.rows.dropped_by_watermark"] == dropped
+        assert batch.says["spark.state.rows_dropped_by_watermark"] == dropped
         late += dropped
         copied = sum(operator["customMetrics"].get("rocksdbBytesCopied", 0) for operator in operators)
-        assert batch.says.get("state.checkpointed_bytes", 0) == copied
+        assert batch.says.get("spark.state.checkpointed_bytes", 0) == copied
     assert late > 0, "the job was to send late rows"
 
 
@@ -235,9 +238,9 @@ def test_only_rocksdb_reports_the_checkpointed_size(runs: dict[str, Future[Run]]
     """RocksDB measures the bytes that a batch copies to the checkpoint; Spark's default store does not."""
     known = {
         name: [
-            event["attributes"].get("state.checkpointed_bytes", 0) > 0
+            event["attributes"].get("spark.state.checkpointed_bytes", 0) > 0
             for event in future.result().named("BatchCommitEvent")
-            if event["attributes"].get("state.rows.updated")
+            if event["attributes"].get("spark.state.rows_updated")
         ]
         for name, future in runs.items()
     }
@@ -250,9 +253,9 @@ def test_observed_metrics_equal_spark_s(batches: list[Batch]) -> None:
     """Each metric of df.observe() is an attribute; a null metric has none."""
     seen = 0
     for batch in batches:
-        observed = {key: value for key, value in batch.says.items() if key.startswith("observed.")}
+        observed = {key: value for key, value in batch.says.items() if key.startswith("spark.observed.")}
         expected = {
-            f"observed.{name}.{field}": value
+            f"spark.observed.{name}.{field}": value
             for name, row in batch.progress.get("observedMetrics", {}).items()
             for field, value in row.items()
             if value is not None
@@ -275,7 +278,7 @@ def test_query_runs_are_reported_from_start_to_end(run: Run, truth: dict[str, An
     """Each run has one RUNNING and one final status: FAILED if query.exception() is set, else FINISHED."""
     for query in truth["runs"]:
         changes = [
-            change["attributes"]["status.new"]
+            change["attributes"]["spark.status.new"]
             for change in run.named("JobStatusChangeEvent", spark_entity="query", spark_streaming_query_id=query["id"])
             if change["attributes"]["spark.streaming.query.run_id"] == query["run_id"]
         ]
@@ -286,10 +289,10 @@ def test_statuses_are_chained_over_restarts(run: Run, truth: dict[str, Any]) -> 
     """A query keeps its id over its runs; each status names the previous one, and the first has none."""
     for query_id in {query["id"] for query in truth["runs"]}:
         changes = run.named("JobStatusChangeEvent", spark_entity="query", spark_streaming_query_id=query_id)
-        old = [change["attributes"].get("status.old") for change in changes]
-        new = [change["attributes"]["status.new"] for change in changes]
+        old = [change["attributes"].get("spark.status.old") for change in changes]
+        new = [change["attributes"]["spark.status.new"] for change in changes]
         assert old == [None, *new[:-1]]
-        restarts = [change["attributes"].get("query.restart", False) for change in changes]
+        restarts = [change["attributes"].get("spark.streaming.query.restart", False) for change in changes]
         assert restarts == [status == "RUNNING" and index > 0 for index, status in enumerate(new)]
 
 
@@ -330,7 +333,7 @@ def test_a_query_s_failure_names_the_user_s_error(run: Run, truth: dict[str, Any
 def test_a_failing_query_is_an_error(run: Run) -> None:
     """The status change to FAILED has severity ERROR, all other changes of queries have INFO."""
     for change in run.named("JobStatusChangeEvent", spark_entity="query"):
-        assert change["severity"] == ("ERROR" if change["attributes"]["status.new"] == "FAILED" else "INFO")
+        assert change["severity"] == ("ERROR" if change["attributes"]["spark.status.new"] == "FAILED" else "INFO")
 
 
 def test_a_batch_job_s_failure_names_the_user_s_error(run: Run) -> None:
@@ -365,7 +368,7 @@ def test_batch_jobs_are_reported_from_start_to_end(run: Run, spark_log: list[dic
                 (start["Job ID"], outcome, end["Completion Time"]),
             ]
     said = [
-        (event["attributes"]["spark.job.id"], event["attributes"]["status.new"], event["observed_ts_millis"])
+        (event["attributes"]["spark.job.id"], event["attributes"]["spark.status.new"], event["observed_ts_millis"])
         for event in run.named("JobStatusChangeEvent", spark_entity="job")
     ]
     assert said == expected
@@ -379,7 +382,7 @@ def test_events_of_a_run_are_in_order(run: Run, truth: dict[str, Any]) -> None:
             event["name"]
             for event in run.events()
             if event["attributes"].get("spark.streaming.query.run_id") == query["run_id"]
-            and (event["name"] == "BatchCommitEvent" or event["attributes"].get("status.new") in STATUSES)
+            and (event["name"] == "BatchCommitEvent" or event["attributes"].get("spark.status.new") in STATUSES)
             and event["attributes"].get("spark.entity", "query") == "query"
             and event["name"] != "JobFailureEvent"
         ]

@@ -223,8 +223,8 @@ def test_a_broken_reporter_does_not_affect_others(runs: dict[str, Future[Run]]) 
     assert BROKEN in message
     events = run.events()
     (change,) = [one for one in events if one["name"] == "ReporterStatusChangeEvent"]
-    assert change["attributes"]["reporter.name"] == "alerts"
-    assert change["attributes"]["status.new"] == "disabled"
+    assert change["attributes"]["spark.events.reporter.name"] == "alerts"
+    assert change["attributes"]["spark.status.new"] == "disabled"
     assert BROKEN in change["body"]
     assert [one["name"] for one in events[:1] + events[-1:]] == ["JobStatusChangeEvent", "DispatcherReportEvent"]
 

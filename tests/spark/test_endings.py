@@ -123,15 +123,15 @@ def test_the_exit_code_does_not_change(run: Run, how: str) -> None:
 def test_the_application_s_statuses_match_its_end(run: Run, how: str) -> None:
     """RUNNING, then one final status; FAILED has severity ERROR and CANCELLED has WARN."""
     started, ended = run.named("JobStatusChangeEvent", spark_entity="application")
-    assert started["attributes"]["status.new"] == "RUNNING"
-    assert "status.old" not in started["attributes"]
+    assert started["attributes"]["spark.status.new"] == "RUNNING"
+    assert "spark.status.old" not in started["attributes"]
     assert started["severity"] == "INFO"
-    assert ended["attributes"]["status.old"] == "RUNNING"
-    assert ended["attributes"]["status.new"] == ENDINGS[how].status, ended
+    assert ended["attributes"]["spark.status.old"] == "RUNNING"
+    assert ended["attributes"]["spark.status.new"] == ENDINGS[how].status, ended
     assert ended["severity"] == {"FAILED": "ERROR", "CANCELLED": "WARN"}.get(ENDINGS[how].status, "INFO")
-    assert ended["attributes"]["end.reason"]
+    assert ended["attributes"]["spark.app.end_reason"]
     if ENDINGS[how].reason:
-        assert ended["attributes"]["end.reason"] == ENDINGS[how].reason
+        assert ended["attributes"]["spark.app.end_reason"] == ENDINGS[how].reason
 
 
 def test_a_failed_application_has_a_failure_event(run: Run, how: str) -> None:
@@ -144,7 +144,7 @@ def test_a_failed_application_has_a_failure_event(run: Run, how: str) -> None:
 def test_a_reported_exit_code_is_the_real_one(run: Run, how: str) -> None:
     """exit.code is present only if it is known, and it equals the process's exit code."""
     (ended,) = [e for e in run.named("JobStatusChangeEvent", spark_entity="application") if e["sequence"] > 1]
-    assert ended["attributes"].get("exit.code", run.process.returncode) == run.process.returncode
+    assert ended["attributes"].get("spark.app.exit_code", run.process.returncode) == run.process.returncode
 
 
 def test_sequences_have_no_gap(run: Run) -> None:
@@ -169,7 +169,7 @@ def test_failing_sql_names_spark_s_error(runs: dict[str, Future[Run]]) -> None:
 def test_a_failed_last_job_is_mentioned(runs: dict[str, Future[Run]]) -> None:
     """If the last job failed, the application's end has that hint, even with an unknown outcome."""
     ended = runs["sql-that-fails"].result().named("JobStatusChangeEvent", spark_entity="application")[-1]
-    assert "failed" in ended["attributes"]["outcome.hint"]
+    assert "failed" in ended["attributes"]["spark.app.outcome_hint"]
 
 
 def test_good_sql_is_no_failure(runs: dict[str, Future[Run]]) -> None:
@@ -181,4 +181,4 @@ def test_a_local_cluster_reports_its_stream(runs: dict[str, Future[Run]]) -> Non
     """With executors in their own processes, every commit is reported once, as in local mode."""
     run = runs["local-cluster"].result()
     commits = run.named("BatchCommitEvent", spark_streaming_query_name="steady")
-    assert [event["attributes"]["spark.streaming.batch.id"] for event in commits] == run.commits("steady")
+    assert [event["attributes"]["spark.batch.id"] for event in commits] == run.commits("steady")

@@ -99,12 +99,16 @@ def test_executors_with_a_bare_python_enrich_and_reuse_resources(lab: Lab, servi
     assert sorted(opened) == sorted(set(opened))
     assert len(opened) == 2
     events = [event["attributes"] for event in run.named("EnrichmentEvent")]
-    assert [event["spark.streaming.batch.id"] for event in events] == list(BATCHES)
+    assert [event["spark.batch.id"] for event in events] == list(BATCHES)
     assert {event["spark.streaming.query.id"] for event in events} == {truth["query"]}
     for event in events:
-        assert (event["enrich.rows"], event["enrich.calls"], event["enrich.attempts"]) == (ROWS, ROWS, ROWS)
-        assert event["enrich.failures"] == event["enrich.retries"] == 0
-        assert 0 < event["enrich.latency.p50_ms"] <= event["enrich.latency.p99_ms"]
+        assert (event["spark.enrich.rows"], event["spark.enrich.calls"], event["spark.enrich.attempts"]) == (
+            ROWS,
+            ROWS,
+            ROWS,
+        )
+        assert event["spark.enrich.failures"] == event["spark.enrich.retries"] == 0
+        assert 0 < event["spark.enrich.latency.p50_ms"] <= event["spark.enrich.latency.p99_ms"]
     # The enrichment event of a batch comes before its commit.
     names = [e["name"] for e in run.events() if e["name"] in ("EnrichmentEvent", "BatchCommitEvent")]
     assert names == ["EnrichmentEvent", "BatchCommitEvent"] * len(BATCHES)
@@ -137,7 +141,7 @@ def test_an_executor_killed_during_a_batch_costs_only_calls(lab: Lab, service: E
     assert len(again) > IN_FLIGHT
     for key in map(str, again):
         assert len({call.idempotency_key for call in calls if call.key == key}) == 1
-    assert [e["attributes"]["enrich.rows"] for e in run.named("EnrichmentEvent")] == [ROWS] * len(BATCHES)
+    assert [e["attributes"]["spark.enrich.rows"] for e in run.named("EnrichmentEvent")] == [ROWS] * len(BATCHES)
 
 
 def test_an_executor_lost_after_its_batch_settled_fails_the_batch_without_calls(

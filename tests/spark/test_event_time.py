@@ -42,11 +42,11 @@ def spark_log(run: Run) -> list[dict[str, Any]]:
 def edges(run: Run, query: str, subject: str, index: int | None = None) -> list[dict[str, Any]]:
     """Return the status changes of a subject (query or source) of a query."""
     told = run.named("WatermarkStatusChangeEvent", spark_streaming_query_name=query, watermark_subject=subject)
-    return [event for event in told if event["attributes"].get("source.index") == index]
+    return [event for event in told if event["attributes"].get("spark.source.index") == index]
 
 
 def statuses(told: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    return [(event["attributes"]["status.old"], event["attributes"]["status.new"]) for event in told]
+    return [(event["attributes"]["spark.status.old"], event["attributes"]["spark.status.new"]) for event in told]
 
 
 @pytest.mark.parametrize("policy", ["min", "max"])
@@ -54,10 +54,13 @@ def test_a_silent_source_is_idle_until_it_has_rows(run: Run, policy: str) -> Non
     """One change to IDLE and one back, with Spark's configured policy."""
     told = edges(run, policy, "source", 1)
     assert statuses(told) == [("ACTIVE", "IDLE"), ("IDLE", "ACTIVE")]
-    assert {event["attributes"]["watermark.policy"] for event in told} == {policy}
+    assert {event["attributes"]["spark.watermark.policy"] for event in told} == {policy}
     idle, active = told
-    assert idle["observed_ts_millis"] - idle["attributes"]["idle.since_millis"] >= 8_000
-    assert active["attributes"]["idle.since_millis"] == idle["attributes"]["idle.since_millis"]
+    assert idle["observed_ts_millis"] - idle["attributes"]["spark.watermark.idle_since_millis"] >= 8_000
+    assert (
+        active["attributes"]["spark.watermark.idle_since_millis"]
+        == idle["attributes"]["spark.watermark.idle_since_millis"]
+    )
 
 
 def test_under_min_the_silent_source_holds_the_watermark_back(run: Run) -> None:
@@ -66,10 +69,10 @@ def test_under_min_the_silent_source_holds_the_watermark_back(run: Run) -> None:
     assert statuses([query]) == [("ACTIVE", "IDLE")]
     for event in (source, query):
         assert event["severity"] == "WARN"
-        assert event["attributes"]["watermark.held_back_by"].startswith("source 1 (FileStreamSource[")
-        assert event["attributes"]["watermark"] == "2026-01-01T00:01:30.000Z"
-    assert query["attributes"]["idle.rows_read"] > 0
-    assert query["attributes"]["watermark.lag_ms"] > 10_000
+        assert event["attributes"]["spark.watermark.held_back_by"].startswith("source 1 (FileStreamSource[")
+        assert event["attributes"]["spark.watermark.time"] == "2026-01-01T00:01:30.000Z"
+    assert query["attributes"]["spark.watermark.idle_rows_read"] > 0
+    assert query["attributes"]["spark.watermark.lag_ms"] > 10_000
     assert statuses(edges(run, "min", "query"))[1:] == [("IDLE", "ACTIVE")]
 
 
@@ -77,10 +80,10 @@ def test_under_max_the_watermark_advances_and_late_rows_are_dropped(run: Run) ->
     """The watermark advances without the silent source and drops the rows that the source brings later."""
     assert edges(run, "max", "query") == []
     idle, active = edges(run, "max", "source", 1)
-    assert (idle["severity"], idle["attributes"].get("watermark.held_back_by")) == ("INFO", None)
+    assert (idle["severity"], idle["attributes"].get("spark.watermark.held_back_by")) == ("INFO", None)
     dropped = run.truth()["max"]["dropped"]
     assert dropped > 0
-    assert (active["severity"], active["attributes"]["rows.dropped_late"]) == ("WARN", dropped)
+    assert (active["severity"], active["attributes"]["spark.watermark.rows_dropped_late"]) == ("WARN", dropped)
     assert f"{dropped:,} row{' was' if dropped == 1 else 's were'} dropped as late" in active["body"]
 
 
@@ -96,9 +99,9 @@ def test_coalesced_commits_cover_every_batch_once(run: Run, policy: str) -> None
     told = run.named("BatchCommitEvent", spark_streaming_query_name=policy)
     for event in told:
         says = event["attributes"]
-        last = says["spark.streaming.batch.id"]
-        covered = list(range(says.get("batch.first.id", last), last + 1))
-        assert says["batches"] == len(covered)
+        last = says["spark.batch.id"]
+        covered = list(range(says.get("spark.batch.first_id", last), last + 1))
+        assert says["spark.batch.count"] == len(covered)
         batches += covered
     assert batches == run.commits(f"{policy}/checkpoint")
     assert len(told) < len(batches)
@@ -121,7 +124,7 @@ def test_stages_match_spark_s_event_log(run: Run, spark_log: list[dict[str, Any]
         (event["attributes"]["spark.stage.id"], event["attributes"]["spark.stage.attempt"]): event["attributes"]
         for event in run.named("AllSubtasksStatusChangeEvent", status_new="ALL_FINISHED")
     }
-    assert {key: says["tasks.finished"] for key, says in said.items()} == expected
+    assert {key: says["spark.stage.tasks_finished"] for key, says in said.items()} == expected
     assert len(expected) >= 5
     running = run.named("AllSubtasksStatusChangeEvent", status_new="ALL_RUNNING_OR_FINISHED")
     assert {(e["attributes"]["spark.stage.id"], e["attributes"]["spark.stage.attempt"]) for e in running} >= set(said)
@@ -144,7 +147,7 @@ def test_a_stage_with_missing_input_is_a_warning_about_its_retry(run: Run, spark
     truth = run.truth()
     assert truth["first"] == truth["second"] == 5
     jobs = run.named("JobStatusChangeEvent", spark_entity="job", spark_job_description="input lost")
-    assert [job["attributes"]["status.new"] for job in jobs] == ["RUNNING", "FINISHED"] * 2
+    assert [job["attributes"]["spark.status.new"] for job in jobs] == ["RUNNING", "FINISHED"] * 2
 
 
 def test_the_last_allowed_attempt_is_an_error(run: Run) -> None:

@@ -164,7 +164,9 @@ def test_the_second_run_delivers_the_first_run_s_events(killed: Future[tuple[lis
     assert events == [*first, *own]
     for some in (first, own):
         assert [event["sequence"] for event in some] == list(range(1, len(some) + 1))
-    statuses = [e["attributes"]["status.new"] for e in first if e["attributes"].get("spark.entity") == "application"]
+    statuses = [
+        e["attributes"]["spark.status.new"] for e in first if e["attributes"].get("spark.entity") == "application"
+    ]
     assert statuses == ["RUNNING", "LOST"]
     assert any("events of an earlier run first" in line for line in second.own_messages)
     assert list((folder / "spool").iterdir()) == []
@@ -177,9 +179,12 @@ def test_the_counts_of_both_runs_agree(killed: Future[tuple[list[dict[str, Any]]
     runs = [first["spark.app.id"], second["spark.app.id"]]
     told = [sum(e["attributes"]["spark.app.id"] == run for e in events) for run in runs]
     # A report does not count itself.
-    assert (first["reporter.audit.spooled"], first["reporter.audit.delivered"]) == (told[0] - 1, 0)
-    assert second["reporter.audit.accepted"] == told[0] + told[1] - 1
-    assert second["reporter.audit.delivered"] == second["reporter.audit.accepted"]
+    assert (first["spark.events.reporter.audit.spooled"], first["spark.events.reporter.audit.delivered"]) == (
+        told[0] - 1,
+        0,
+    )
+    assert second["spark.events.reporter.audit.accepted"] == told[0] + told[1] - 1
+    assert second["spark.events.reporter.audit.delivered"] == second["spark.events.reporter.audit.accepted"]
 
 
 def test_a_slow_guaranteed_reporter_gets_failures_only(slow: Future[Run]) -> None:
@@ -238,9 +243,13 @@ def test_everything_is_drained_for_every_ending(ended: dict[str, Future[Run]], h
     assert [event["sequence"] for event in events] == list(range(1, len(events) + 1))
     assert events[-1]["name"] == "DispatcherReportEvent"
     (end,) = [e for e in run.named("JobStatusChangeEvent", spark_entity="application") if e["sequence"] > 1]
-    assert end["attributes"]["end.reason"] == ENDINGS[how][1]
+    assert end["attributes"]["spark.app.end_reason"] == ENDINGS[how][1]
     report = events[-1]["attributes"]
-    assert (report["reporter.audit.spooled"], report["reporter.audit.held"]) == (0, 0)
-    assert report["reporter.audit.delivered"] == report["reporter.audit.accepted"] == len(events) - 1
+    assert (report["spark.events.reporter.audit.spooled"], report["spark.events.reporter.audit.held"]) == (0, 0)
+    assert (
+        report["spark.events.reporter.audit.delivered"]
+        == report["spark.events.reporter.audit.accepted"]
+        == len(events) - 1
+    )
     spool = run.folder.parent / how / "spool"
     assert list(spool.iterdir()) == []

@@ -73,7 +73,7 @@ def log(run: Run) -> Path:
 def test_the_status_change_has_the_time_of_the_loss(run: Run, log: Path) -> None:
     """Spark reports the loss with the time at which the task had finished, which is too early."""
     told = edges(run)
-    assert [edge["attributes"]["status.new"] for edge in told] == [ALL, NOT_ALL, ALL, FINISHED]
+    assert [edge["attributes"]["spark.status.new"] for edge in told] == [ALL, NOT_ALL, ALL, FINISHED]
     lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     (resubmitted,) = [one for one in lines if one.get("Task End Reason", {}).get("Reason") == "Resubmitted"]
     (removed,) = [one["Timestamp"] for one in lines if one["Event"] == "SparkListenerExecutorRemoved"][:1]

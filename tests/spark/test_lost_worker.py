@@ -72,8 +72,11 @@ def test_a_driver_whose_worker_died_has_failed(tmp_path: Path, started: list[sub
     def ended() -> list[dict[str, Any]]:
         lines = events.read_text(encoding="utf-8").splitlines()
         found = [json.loads(line) for line in lines]
-        return [event for event in found if event["attributes"].get("status.new") not in (None, "RUNNING")]
+        return [event for event in found if event["attributes"].get("spark.status.new") not in (None, "RUNNING")]
 
     (end, *_) = wait_for("the end of the application", ended)
     assert end["attributes"]["spark.entity"] == "application"
-    assert (end["attributes"]["status.new"], end["attributes"]["end.reason"]) == ("FAILED", "SPARK_EXITED")
+    assert (end["attributes"]["spark.status.new"], end["attributes"]["spark.app.end_reason"]) == (
+        "FAILED",
+        "SPARK_EXITED",
+    )

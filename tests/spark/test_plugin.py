@@ -101,7 +101,7 @@ def assert_told_once(run: Run) -> None:
     """Verify that the application and its jobs are reported from start to end, once each."""
     assert run.process.returncode == 0, run.tail()
     told = [event["attributes"] for event in run.named("JobStatusChangeEvent")]
-    facts = [(a["spark.entity"], a.get("spark.job.id"), a["status.new"]) for a in told]
+    facts = [(a["spark.entity"], a.get("spark.job.id"), a["spark.status.new"]) for a in told]
     assert facts[0] == ("application", None, "RUNNING")
     assert facts[-1] == ("application", None, "FINISHED")
     assert ("job", 0, "RUNNING") in facts
@@ -140,7 +140,7 @@ def test_each_context_of_a_jvm_is_reported(several: Future[Run]) -> None:
     run = several.result()
     assert run.process.returncode == 0, run.tail()
     names = [
-        (event["attributes"]["spark.app.name"], event["attributes"]["status.new"])
+        (event["attributes"]["spark.app.name"], event["attributes"]["spark.status.new"])
         for event in run.named("JobStatusChangeEvent", spark_entity="application")
     ]
     assert names == [(f"context {n}", status) for n in range(4) for status in ("RUNNING", "FINISHED")]

@@ -88,10 +88,10 @@ def check(run: Run, failing: Failing, knows_code: bool) -> None:
     assert run.process.returncode == failing.code, run.tail()
     event, failures = ended(run)
     attributes = event["attributes"]
-    assert (attributes["status.new"], event["severity"]) == (failing.status, failing.severity), run.tail()
-    assert attributes["end.reason"] == failing.reason
+    assert (attributes["spark.status.new"], event["severity"]) == (failing.status, failing.severity), run.tail()
+    assert attributes["spark.app.end_reason"] == failing.reason
     if failing.code > 0:
-        assert attributes.get("exit.code") == (failing.code if knows_code else None)
+        assert attributes.get("spark.app.exit_code") == (failing.code if knows_code else None)
     assert len(failures) == (failing.status == "FAILED")
     for failure in failures:
         if failing.exception:
@@ -122,7 +122,10 @@ def test_a_driver_that_spark_exits_after_an_out_of_memory_error(runs: dict[str, 
     run = runs["out-of-memory"].result()
     assert run.process.returncode == 52, run.tail()
     event, (failure,) = ended(run)
-    assert (event["attributes"]["status.new"], event["attributes"]["end.reason"]) == ("FAILED", "SPARK_EXITED")
+    assert (event["attributes"]["spark.status.new"], event["attributes"]["spark.app.end_reason"]) == (
+        "FAILED",
+        "SPARK_EXITED",
+    )
     assert failure["attributes"]["exception.type"] == "java.lang.OutOfMemoryError"
     assert failure["attributes"]["failure.label.type"] == "RESOURCE"
 
@@ -133,5 +136,5 @@ def test_a_program_with_hooks_that_succeeds(runs: dict[str, Future[Run]], how: s
     run = runs[how].result()
     assert run.process.returncode == 0
     event, failures = ended(run)
-    assert (event["attributes"]["status.new"], failures) == ("FINISHED", [])
+    assert (event["attributes"]["spark.status.new"], failures) == ("FINISHED", [])
     assert run.own_messages == []

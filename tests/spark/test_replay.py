@@ -29,11 +29,19 @@ EVERYTHING = {"events.streaming-jobs.enabled": "true", "events.streaming-stages.
 
 # Data that only live events can have; the same list is in docs/replay.md.
 #: The event log has neither the reason nor the outcome of an application's end.
-END = {"event_id", "body", "severity", "status.new", "end.reason", "exit.code", "outcome.hint"}
+END = {
+    "event_id",
+    "body",
+    "severity",
+    "spark.status.new",
+    "spark.app.end_reason",
+    "spark.app.exit_code",
+    "spark.app.outcome_hint",
+}
 #: The event log has no time for the end of a query.
 TERMINATED = {"observed_ts_millis"}
 #: The event log's exception of a job has no frames of the calling thread and no module names.
-JOB_FAILURE = {"exception.stacktrace", "exception.stacktrace.cut"}
+JOB_FAILURE = {"exception.stacktrace", "failure.stacktrace_cut"}
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +90,9 @@ def replayed(run: Run) -> list[dict[str, Any]]:
 def only_live_knows(event: dict[str, Any]) -> set[str]:
     """Return the fields and attributes of an event in which a replay may differ."""
     entity, says = event["attributes"].get("spark.entity"), event["attributes"]
-    if entity == "application" and says.get("status.new") != "RUNNING":
+    if entity == "application" and says.get("spark.status.new") != "RUNNING":
         return END
-    if entity == "query" and says.get("status.new") != "RUNNING":
+    if entity == "query" and says.get("spark.status.new") != "RUNNING":
         return TERMINATED
     if entity == "job" and event["name"] == "JobFailureEvent":
         return JOB_FAILURE
@@ -149,8 +157,8 @@ def test_differences_are_small(run: Run, replayed: list[dict[str, Any]]) -> None
 def test_the_replayed_end_is_ended(replayed: list[dict[str, Any]]) -> None:
     """The log does not have the outcome, so the status is ENDED, not FINISHED."""
     (end,) = [e for e in replayed if e["attributes"].get("spark.entity") == "application" and e["sequence"] > 1]
-    assert end["attributes"]["status.new"] == "ENDED"
-    assert end["attributes"]["end.reason"] == "UNKNOWN"
+    assert end["attributes"]["spark.status.new"] == "ENDED"
+    assert end["attributes"]["spark.app.end_reason"] == "UNKNOWN"
 
 
 def test_a_truncated_log_gives_the_events_before_the_cut(run: Run, replayed: list[dict[str, Any]]) -> None:

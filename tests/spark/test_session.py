@@ -136,7 +136,7 @@ def test_a_callback_with_a_reporter_s_name_has_its_own_counts(alone: tuple[Run, 
     run, truth = alone
     told = len(run.events(run.folder / "e.jsonl"))
     # Without the report itself, which is built from the counts.
-    assert truth["accounts"]["reporter.audit.accepted"] == told - 1
+    assert truth["accounts"]["spark.events.reporter.audit.accepted"] == told - 1
     assert truth["accounts"]["reporter.audit'.accepted"] == 1
 
 
@@ -156,7 +156,7 @@ def test_a_stream_and_a_sidecar_report_each_event_once(beside: tuple[Run, Any]) 
     last = done.events()[-2]
     # The script ends without stop(): its exit hooks do not know the exit code, but the kernel may.
     status = "FINISHED" if TELLS_EXIT_STATUS else "ENDED"
-    assert (last["name"], last["attributes"]["status.new"]) == ("JobStatusChangeEvent", status)
+    assert (last["name"], last["attributes"]["spark.status.new"]) == ("JobStatusChangeEvent", status)
 
 
 def test_a_failed_start_restores_the_thread_s_properties(beside: tuple[Run, Any]) -> None:

@@ -64,7 +64,7 @@ def failures(run: Run, entity: str) -> list[dict[str, Any]]:
 
 
 def statuses(run: Run, entity: str) -> list[str]:
-    return [e["attributes"]["status.new"] for e in run.named("JobStatusChangeEvent", spark_entity=entity)]
+    return [e["attributes"]["spark.status.new"] for e in run.named("JobStatusChangeEvent", spark_entity=entity)]
 
 
 def test_sql_that_fails_in_the_driver_is_reported_once(runs: dict[str, Future[Run]]) -> None:
@@ -128,11 +128,11 @@ def test_the_failed_statement_of_spark_sql_is_the_reason(
         (application,) = failures(run, "application")
         assert application["attributes"]["error.type"] == error
         assert message in application["body"]
-        assert application["attributes"]["exit.code"] == 1
+        assert application["attributes"]["spark.app.exit_code"] == 1
     else:
         end = run.named("JobStatusChangeEvent", spark_entity="application")[-1]
-        assert error in end["attributes"]["outcome.hint"]
-        assert message in end["attributes"]["outcome.hint"]
+        assert error in end["attributes"]["spark.app.outcome_hint"]
+        assert message in end["attributes"]["spark.app.outcome_hint"]
     # The shell's own output is unchanged.
     assert message in run.log
 

@@ -132,10 +132,10 @@ def test_the_outcome_is_that_of_yarn(states: dict[str, str], folder: Path, name:
     told: list[dict[str, Any]] = [json.loads(line) for line in lines]
     events = [event for event in told if event["class_scope"] == "spark.application"]
     started, ended, *failures = [event["attributes"] for event in events]
-    assert started["status.new"] == "RUNNING"
-    assert (ended["status.new"], ended["end.reason"]) == (expected.status, expected.reason)
+    assert started["spark.status.new"] == "RUNNING"
+    assert (ended["spark.status.new"], ended["spark.app.end_reason"]) == (expected.status, expected.reason)
     if expected.exit_code is not None:
-        assert ended["exit.code"] == expected.exit_code
+        assert ended["spark.app.exit_code"] == expected.exit_code
     assert len(failures) == (expected.status == "FAILED")
     if expected.exception is not None:
         assert failures[0]["exception.type"] == expected.exception

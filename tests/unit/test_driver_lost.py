@@ -92,7 +92,7 @@ def test_a_killed_driver_is_reported_lost_within_two_seconds(tmp_path: Path, dis
     assert witness.took(killed_at) < 2
     last = told(path)[-1]
     assert (last["name"], last["severity"]) == ("JobStatusChangeEvent", "FATAL")
-    assert (last["attributes"]["status.old"], last["attributes"]["status.new"]) == ("RUNNING", "LOST")
+    assert (last["attributes"]["spark.status.old"], last["attributes"]["spark.status.new"]) == ("RUNNING", "LOST")
     assert "query 'clicks'" in last["body"]
 
 
@@ -100,7 +100,7 @@ def test_a_driver_killed_after_its_application_ended_is_not_lost(tmp_path: Path)
     """An application that had ended is not lost."""
     path = tmp_path / "events.jsonl"
     kill_a_driver_that_said(path, application_start(), application_end())
-    assert [e["attributes"]["status.new"] for e in told(path)] == ["RUNNING", "FINISHED"]
+    assert [e["attributes"]["spark.status.new"] for e in told(path)] == ["RUNNING", "FINISHED"]
 
 
 def test_a_driver_killed_before_its_application_started_is_not_lost(tmp_path: Path) -> None:
@@ -124,5 +124,5 @@ def test_a_driver_killed_while_its_sidecar_starts_is_lost(tmp_path: Path) -> Non
     eventually(lambda: is_gone(sidecar), what="the sidecar is gone")
     (lost,) = told(path)
     assert (lost["name"], lost["severity"], lost["sequence"]) == ("JobStatusChangeEvent", "FATAL", 3)
-    assert lost["attributes"]["status.new"] == "LOST"
+    assert lost["attributes"]["spark.status.new"] == "LOST"
     assert "query 'clicks'" in lost["body"]

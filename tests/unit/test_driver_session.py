@@ -111,7 +111,7 @@ class Waits(Reporter):
         self._batch = batch
 
     def report(self, events: Sequence[Event]) -> None:
-        if any(event.attributes.get("spark.streaming.batch.id") == self._batch for event in events):
+        if any(event.attributes.get("spark.batch.id") == self._batch for event in events):
             self.entered.set()
             self.gate.wait(20)
 
@@ -156,10 +156,10 @@ def test_a_disabled_reporter_is_an_event_for_the_others(caplog: pytest.LogCaptur
         assert change.name == "ReporterStatusChangeEvent"
         assert change.severity is Severity.ERROR
         assert change.body.startswith("Reporter 'audit' is disabled and gets no events: events.reporter.audit.path: ")
-        assert {**change.attributes, "status.reason": ""} == {
-            "reporter.name": "audit",
-            "status.new": "disabled",
-            "status.reason": "",
+        assert {**change.attributes, "spark.status.reason": ""} == {
+            "spark.events.reporter.name": "audit",
+            "spark.status.new": "disabled",
+            "spark.status.reason": "",
             "spark.app.id": "local-1",
             "spark.app.name": "shop",
             "spark.user": "ada",
@@ -249,7 +249,9 @@ def test_an_untranslatable_record_is_counted(monkeypatch: pytest.MonkeyPatch) ->
     takes = Takes()
     with conversing(takes, {}, application_start(), query_started(), application_end()):
         pass
-    assert [event.attributes.get("records.defective") for event in takes.events if event.class_scope == SCOPE] == [1]
+    assert [
+        event.attributes.get("spark.events.records.defective") for event in takes.events if event.class_scope == SCOPE
+    ] == [1]
     assert [event.name for event in takes.events].count("JobStatusChangeEvent") == 2
 
 
@@ -269,7 +271,7 @@ def test_a_failing_clock_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog:
         eventually(lambda: tried)
         time.sleep(0.1)  # time for about a thousand immediate retries
     assert (len(tried), caplog.text.count("what time alone makes could not be translated")) == (1, 1)
-    assert [event.attributes.get("records.defective") for event in takes.events][-1] == 1
+    assert [event.attributes.get("spark.events.records.defective") for event in takes.events][-1] == 1
 
 
 @pytest.mark.parametrize("is_over", [True, False], ids=["behind its end", "before its end"])
@@ -282,7 +284,7 @@ def test_a_closed_pipe_is_logged_if_events_are_missing(is_over: bool, caplog: py
     assert session.begin()
     session.run()
     assert ("its further events are not reported" in caplog.text) is not is_over
-    assert "LOST" not in [event.attributes.get("status.new") for event in takes.events]
+    assert "LOST" not in [event.attributes.get("spark.status.new") for event in takes.events]
 
 
 @pytest.mark.parametrize(("said", "known", "first"), [(1, 1, 1), (1, 100, 100), (200, 100, 200)])

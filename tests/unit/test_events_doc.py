@@ -43,6 +43,7 @@ TYPES: Mapping[str, tuple[type, ...]] = {
     "any": (str, int, float, bool),
 }
 LONG = "a.B: [SOME_CLASS] x. SQLSTATE: 22012\n" + "\tat a.B.c(D.java:1)\n" * 50
+RENAMED = "Attribute names of schema version 1"
 ALL, QUERIES, JOBS = (
     "On every event",
     "On every event of a streaming query",
@@ -172,6 +173,8 @@ def sections_of(event: Event) -> set[str]:
 def test_the_tables_are_complete() -> None:
     """Every row of an attribute table has a key, a type, a meaning and an example."""
     for section, text in sections().items():
+        if section == RENAMED:
+            continue
         table = re.findall(r"^\| `.+$", text, re.MULTILINE)
         assert len(table) == len([row for row in ROWS if row.section == section]), section
     assert {row.type for row in ROWS} <= TYPES.keys()

@@ -53,7 +53,7 @@ def file_to(path: Path, **more: str) -> dict[str, str]:
 
 def statuses(path: Path) -> list[tuple[Any, Any]]:
     told = [e["attributes"] for e in read_events(path) if e["name"] == "JobStatusChangeEvent"]
-    return [(a["spark.entity"], a["status.new"]) for a in told]
+    return [(a["spark.entity"], a["spark.status.new"]) for a in told]
 
 
 def test_the_sidecar_reports_when_it_is_ready(driver: FakeDriver) -> None:
@@ -89,9 +89,11 @@ def test_the_report_counts_records_that_made_no_event(driver: FakeDriver, path: 
     driver.send(goodbye(within_ms=60_000))
     assert driver.await_exit(within=20) == 0
     *_, report = read_events(path)
-    counted = {key: value for key, value in report["attributes"].items() if key.startswith("records.")}
-    wrong = dict.fromkeys(["records.illegal", "records.without_start", "records.unknown"], 1)
-    assert counted == {**wrong, "records.defective": 0, "records.dropped": 0}
+    counted = {key: value for key, value in report["attributes"].items() if key.startswith("spark.events.records.")}
+    wrong = dict.fromkeys(
+        ["spark.events.records.illegal", "spark.events.records.without_start", "spark.events.records.unknown"], 1
+    )
+    assert counted == {**wrong, "spark.events.records.defective": 0, "spark.events.records.dropped": 0}
     assert report["body"].endswith("; 1 job finished but not reported: start not seen")
 
 
@@ -106,7 +108,9 @@ def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: 
         assert driver.await_exit(within=20) == 0
     *_, report = read_events(path)
     attributes = report["attributes"]
-    assert {key: attributes[f"reporter.audit.{key}"] for key in (*counted, "held") if key != "dropped"} == {
+    assert {
+        key: attributes[f"spark.events.reporter.audit.{key}"] for key in (*counted, "held") if key != "dropped"
+    } == {
         "accepted": 44,
         "delivered": 41,
         "dropped.rejected": 3,
@@ -114,7 +118,11 @@ def test_the_report_includes_the_counts_of_earlier_sidecars(path: Path, errors: 
         "timeouts": 1,
         "held": 0,
     }
-    assert (attributes["lost"], attributes["records.dropped"], report["severity"]) == (1_010, 1_007, "WARN")
+    assert (attributes["spark.events.lost"], attributes["spark.events.records.dropped"], report["severity"]) == (
+        1_010,
+        1_007,
+        "WARN",
+    )
     assert report["body"] == (
         "Events by reporter: audit 41 of 44 delivered, 3 lost; 1,007 records were lost before they reached a reporter"
     )
@@ -138,7 +146,7 @@ def test_an_open_breaker_of_an_earlier_sidecar_is_reported_as_closed(
         if old
         else []
     )
-    assert "reporter.audit.breaker" not in report["attributes"]
+    assert "spark.events.reporter.audit.breaker" not in report["attributes"]
 
 
 def test_the_report_counts_drops_without_a_goodbye(path: Path, errors: Path) -> None:
@@ -149,7 +157,7 @@ def test_the_report_counts_drops_without_a_goodbye(path: Path, errors: Path) -> 
         driver.close_pipe()
         assert driver.await_exit(within=20) == 0
     *_, report = read_events(path)
-    assert (report["name"], report["attributes"]["records.dropped"]) == ("DispatcherReportEvent", 5)
+    assert (report["name"], report["attributes"]["spark.events.records.dropped"]) == ("DispatcherReportEvent", 5)
 
 
 def test_acknowledgements_rise_and_carry_the_next_number(driver: FakeDriver) -> None:
@@ -301,7 +309,7 @@ def test_restored_records_are_not_reported_again(path: Path, errors: Path) -> No
         driver.await_answer("ack", through=7, sequence=42)
     (event,) = read_events(path)
     assert (event["sequence"], event["body"]) == (41, "Query 'clicks' finished")
-    assert event["attributes"]["status.old"] == "RUNNING"
+    assert event["attributes"]["spark.status.old"] == "RUNNING"
     assert event["attributes"]["spark.app.name"] == "shop"
 
 
@@ -357,7 +365,12 @@ def test_a_refused_connection_does_not_delay_the_end(path: Path, errors: Path) -
     *_, report = read_events(path)
     told = report["attributes"]
     # The event of an opened breaker counts as well.
-    assert told["lost"] == told["reporter.otlp.dropped.shutdown"] == told["reporter.otlp.accepted"] >= 3
+    assert (
+        told["spark.events.lost"]
+        == told["spark.events.reporter.otlp.dropped.shutdown"]
+        == told["spark.events.reporter.otlp.accepted"]
+        >= 3
+    )
 
 
 def test_without_reporters_events_go_to_the_driver_s_standard_error(errors: Path) -> None:
@@ -387,8 +400,8 @@ def test_the_report_counts_events_delivered_despite_a_requested_delay(path: Path
         driver.send(goodbye(within_ms=20_000))
         assert driver.await_exit(within=10) == 0
     *_, report = read_events(path)
-    assert (report["severity"], report["attributes"]["undelivered"]) == ("INFO", 0)
-    assert report["attributes"]["reporter.t.delivered"] == 2
+    assert (report["severity"], report["attributes"]["spark.events.undelivered"]) == ("INFO", 0)
+    assert report["attributes"]["spark.events.reporter.t.delivered"] == 2
 
 
 def test_a_breaker_opened_at_the_end_does_not_make_others_late(path: Path, errors: Path) -> None:

@@ -74,21 +74,23 @@ def enrichment_event(
     failed = sum(report.failed for report in reports)
     types = sum((Counter(report.types) for report in reports), Counter[str]())
     attributes: dict[str, Any] = {
-        **{f"enrich.{key}": value for key, value in numbers.items()},
-        "enrich.rows": rows,
-        "enrich.failures": failed,
-        "enrich.function": name,
-        "enrich.partitions": len(reports),
-        "enrich.duration_ms": round(seconds * 1000),
-        "enrich.outcome": "settled" if error is None else "failed",
-        **{f"enrich.failures.{kind}": count for kind, count in types.most_common(_TYPES_IN_EVENT)},
+        **{f"spark.enrich.{key}": value for key, value in numbers.items()},
+        "spark.enrich.rows": rows,
+        "spark.enrich.failures": failed,
+        "spark.enrich.function": name,
+        "spark.enrich.partitions": len(reports),
+        "spark.enrich.duration_ms": round(seconds * 1000),
+        "spark.enrich.outcome": "settled" if error is None else "failed",
     }
+    if types:
+        # One JSON text, because backends index each attribute name.
+        attributes["spark.enrich.failures_by_type"] = json.dumps(dict(types.most_common(_TYPES_IN_EVENT)))
     if query := batch.spark_query or batch.query:
         attributes["spark.streaming.query.id"] = query
     if batch.run:
         attributes["spark.streaming.query.run_id"] = batch.run
     if batch.batch is not None:
-        attributes["spark.streaming.batch.id"] = batch.batch
+        attributes["spark.batch.id"] = batch.batch
     what = f"{name} on {batch}: {rows:,} rows, {numbers['calls']:,} calls, {failed:,} failed"
     return {
         "id": uuid.uuid4().hex,

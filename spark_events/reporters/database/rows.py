@@ -26,14 +26,14 @@ _TEXTS = {
     "query_run_id": "spark.streaming.query.run_id",
     "query_name": "spark.streaming.query.name",
     "entity": "spark.entity",
-    "status": "status.new",
+    "status": "spark.status.new",
     "error_type": "error.type",
 }
 _NUMBERS = {
-    "batch_id": "spark.streaming.batch.id",
-    "batches": "batches",
-    "input_rows": "rows.input",
-    "duration_ms": "duration.triggerExecution_ms",
+    "batch_id": "spark.batch.id",
+    "batches": "spark.batch.count",
+    "input_rows": "spark.batch.rows_input",
+    "duration_ms": "spark.batch.duration.trigger_execution_ms",
 }
 
 

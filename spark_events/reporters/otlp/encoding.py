@@ -7,7 +7,6 @@ repeats in every event of an application is encoded once.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
@@ -16,7 +15,7 @@ from typing import TypeAlias
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
 
 from spark_events._version import __version__
-from spark_events.event import AttributeValue, Event
+from spark_events.event import AttributeValue, Event, snake_case
 
 __all__ = ["Encoder", "event_name"]
 
@@ -25,7 +24,6 @@ _Source: TypeAlias = tuple[AttributeValue | None, ...]
 
 _INT64 = 1 << 63
 _MOST_NANOS = (1 << 64) - 1
-_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _OURS = frozenset({"spark", "spark_events"})
 #: Attributes of every record; they override attributes of the event with the same name.
 _FIELDS = frozenset({"event_id", "sequence"})
@@ -41,7 +39,7 @@ def event_name(class_scope: str, name: str) -> str:
 
     The name of a user's own event starts with its scope: ``shop.orders.order_imported``.
     """
-    snake = _WORD.sub("_", name.removesuffix("Event") or name).lower()
+    snake = snake_case(name.removesuffix("Event") or name)
     return f"{'spark' if class_scope.partition('.')[0] in _OURS else class_scope}.{snake}"
 
 

@@ -61,7 +61,8 @@ _KEYS = {
     "run": "spark.streaming.query.run_id",
     "query_name": "spark.streaming.query.name",
     "entity": "spark.entity",
-    "status": "status.new",
-    "batch": "spark.streaming.batch.id",
-    "took": "duration.triggerExecution_ms",
+    "status": "spark.status.new",
+    "batch": "spark.batch.id",
+    "batches": "spark.batch.count",
+    "took": "spark.batch.duration.trigger_execution_ms",
 }

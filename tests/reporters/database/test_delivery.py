@@ -31,8 +31,8 @@ def test_an_event_is_a_row_with_all_attributes(database: Database) -> None:
     attributes = {
         "spark.app.id": "app-1",
         "spark.streaming.query.name": "clicks",
-        "spark.streaming.batch.id": 41,
-        "rows.input": 6,
+        "spark.batch.id": 41,
+        "spark.batch.rows_input": 6,
         "ratio": 0.5,
         "on": True,
     }
@@ -86,7 +86,7 @@ def test_long_texts_and_extreme_times_are_stored(database: Database) -> None:
             severity=Severity.INFO,
             observed_ts_millis=millis,
             event_id=f"{long}{millis}",
-            attributes=Attributes({"spark.app.name": long, "spark.streaming.batch.id": "no number"}),
+            attributes=Attributes({"spark.app.name": long, "spark.batch.id": "no number"}),
         )
         for millis in (0, 2**63 - 1)
     ]

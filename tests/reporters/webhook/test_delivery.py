@@ -131,14 +131,14 @@ def test_a_custom_template_is_filled_in(tmp_path: Path) -> None:
         json.dumps(
             {
                 "title": "[${severity}] ${attributes.spark.app.name}: ${body}",
-                "rows": "${attributes.rows.input}",
+                "rows": "${attributes.spark.batch.rows_input}",
                 "missing": "${attributes.nope}",
                 "in words": "<${attributes.nope}> ${attributes.ok} ${observed_ts_millis}",
                 "all": ["${attributes}", 1, None, {"at": "${timestamp}"}],
             }
         )
     )
-    made = event(1, Severity.ERROR, **{**ABOUT, "rows.input": 6, "ok": True, "text": AWKWARD})
+    made = event(1, Severity.ERROR, **{**ABOUT, "spark.batch.rows_input": 6, "ok": True, "text": AWKWARD})
     (request,) = sent(made, format="template", template=str(template))
     assert request.json == {
         "title": "[ERROR] shop: 1",

@@ -99,7 +99,7 @@ truth["mine"] = mine.attributes["orders"], mine.attributes["spark.app.name"], mi
 # Wait for the history; another reporter may get the event later.
 jobs = [e for e in events.history if e.name == "JobStatusChangeEvent" and e.attributes["spark.entity"] == "job"]
 truth["order"] = [
-    any(job.sequence < mine.sequence and job.attributes["status.new"] == "FINISHED" for job in jobs[-4:]),
+    any(job.sequence < mine.sequence and job.attributes["spark.status.new"] == "FINISHED" for job in jobs[-4:]),
     events.wait_for("JobStatusChangeEvent", after=mine, timeout=120).sequence > mine.sequence,
 ]
 

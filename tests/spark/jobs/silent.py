@@ -15,7 +15,7 @@ INPUT = os.path.join(FOLDER, "input")
 def is_idle() -> bool:
     with open(EVENTS) as lines:
         events = [json.loads(line)["attributes"] for line in lines if line.endswith("\n")]
-    wanted = {"status.new": "IDLE", "watermark.subject": "query"}.items()
+    wanted = {"spark.status.new": "IDLE", "spark.watermark.subject": "query"}.items()
     return any(wanted <= event.items() for event in events)
 
 

@@ -54,7 +54,7 @@ class GatedFile(FileWithSigns):
 
     async def report(self, events: Sequence[Event]) -> None:
         if any(event.name == "JobStatusChangeEvent" and event.attributes["spark.entity"] == "application"
-               and event.attributes["status.new"] != "RUNNING" for event in events):  # fmt: skip
+               and event.attributes["spark.status.new"] != "RUNNING" for event in events):  # fmt: skip
             (self.signs / "held").touch()
             while not (self.signs / "go").exists():  # noqa: ASYNC110 (a file has no event)
                 await asyncio.sleep(0.02)
@@ -87,7 +87,7 @@ class Timed(Reporter):
         await asyncio.sleep(self.config.takes)
         with open(self.config.path, "a") as file:  # noqa: ASYNC230 (it is short)
             for event in events:
-                known = {"name": event.name, "body": event.body, "status": event.attributes.get("status.new")}
+                known = {"name": event.name, "body": event.body, "status": event.attributes.get("spark.status.new")}
                 known["happened"] = event.observed_ts_millis / 1000
                 job = event.attributes.get("spark.job.id")
                 file.write(json.dumps({**known, "job": job, "came": came, "answered": time.time()}) + "\n")

@@ -159,7 +159,7 @@ def test_jobs_that_finish_without_a_start_are_counted(capsys: pytest.CaptureFixt
     replay = Replay(capsys, log, "--conf", conf)
     told = [event for event in replay.events if event["attributes"].get("spark.job.id", 0) > 100]
     assert [event["body"] for event in told] == ["Job 101 finished", "Job 102 finished"]
-    assert all("status.old" not in event["attributes"] for event in told)
+    assert all("spark.status.old" not in event["attributes"] for event in told)
     assert "not reported" not in replay.notes[-1]
 
 
@@ -214,7 +214,7 @@ def test_no_event_is_dropped_with_a_small_queue(capsys: pytest.CaptureFixture[st
         tmp_path, *file_reporter(out), "events.dispatcher.queue.size 1", "events.reporter.audit.batch.size 7"
     )
     assert Replay(capsys, log, "--conf", conf).code == 0
-    numbers = [event["attributes"]["spark.streaming.batch.id"] for event in events_of(out)]
+    numbers = [event["attributes"]["spark.batch.id"] for event in events_of(out)]
     assert numbers == list(range(3_000))
 
 
@@ -305,7 +305,7 @@ def test_coalesced_commit_is_reported_at_the_end_of_an_unfinished_log(
     log.write_text("\n".join([start, *batches, ""]), encoding="utf-8")
     conf = configuration(tmp_path, "events.batch-commit.min-interval 1h")
     replay = Replay(capsys, log, "--conf", conf)
-    assert [event["attributes"]["batches"] for event in replay.events] == [1, 4]
+    assert [event["attributes"]["spark.batch.count"] for event in replay.events] == [1, 4]
 
 
 def test_compressed_logs(capsys: pytest.CaptureFixture[str]) -> None:

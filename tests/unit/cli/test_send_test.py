@@ -79,7 +79,7 @@ def test_working_reporter_delivers_the_event(tmp_path: Path, capsys: pytest.Capt
     assert code == 0
     assert line.split()[:3] == ["audit", "file", "delivered"]
     (told,) = map(json.loads, (tmp_path / "events.jsonl").read_text().splitlines())
-    assert (told["name"], told["attributes"]["test"]) == ("TestEvent", True)
+    assert (told["name"], told["attributes"]["spark.events.test"]) == ("TestEvent", True)
 
 
 def test_each_outcome_is_printed_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ def ending(*records: dict[str, object]) -> Event:
         for e in translate(application_start(), *records)
         if e.attributes.get("spark.entity") == "application"
         and e.name == "JobStatusChangeEvent"
-        and e.attributes["status.new"] != "RUNNING"
+        and e.attributes["spark.status.new"] != "RUNNING"
     ]
     return event
 
@@ -45,7 +45,7 @@ def test_the_start_says_what_runs_and_where() -> None:
         "spark.version": "4.3.0",
         "host.name": "h1",
         "spark.entity": "application",
-        "status.new": "RUNNING",
+        "spark.status.new": "RUNNING",
     }
 
 
@@ -77,9 +77,9 @@ def test_attempt_is_reported_if_the_cluster_has_attempts() -> None:
 def test_each_ending_has_its_status(how: str, status: str, severity: Severity) -> None:
     """The driver's ending determines the status and is reported as the reason."""
     event = ending(application_end(how))
-    assert (event.attributes["status.old"], event.attributes["status.new"]) == ("RUNNING", status)
+    assert (event.attributes["spark.status.old"], event.attributes["spark.status.new"]) == ("RUNNING", status)
     assert event.severity is severity
-    assert event.attributes["end.reason"] == how
+    assert event.attributes["spark.app.end_reason"] == how
     assert event.observed_ts_millis == START + 9
 
 
@@ -87,7 +87,7 @@ def test_each_ending_has_its_status(how: str, status: str, severity: Severity) -
 def test_an_exit_code_that_is_not_zero_is_a_failure(how: str) -> None:
     """A program passes such a code on purpose."""
     event = ending(application_end(how, exit_code=3))
-    assert (event.attributes["status.new"], event.attributes["exit.code"]) == ("FAILED", 3)
+    assert (event.attributes["spark.status.new"], event.attributes["spark.app.exit_code"]) == ("FAILED", 3)
     assert event.severity is Severity.ERROR
     assert "exit code 3" in event.body
 
@@ -105,7 +105,7 @@ def test_an_exit_code_that_is_not_zero_is_a_failure(how: str) -> None:
 def test_a_known_exit_code_of_the_program_decides(how: str, code: int, status: str) -> None:
     """Unlike Spark's own 0, an observed exit code is trusted and reported."""
     event = ending(application_end(how, exit_code=0, program_exit_code=code))
-    assert (event.attributes["status.new"], event.attributes["exit.code"]) == (status, code)
+    assert (event.attributes["spark.status.new"], event.attributes["spark.app.exit_code"]) == (status, code)
 
 
 def test_failure_after_stop_is_reported_as_such() -> None:
@@ -118,8 +118,8 @@ def test_failure_after_stop_is_reported_as_such() -> None:
 def test_a_python_that_was_killed_is_a_warning(name: str | None, text: str) -> None:
     """The outcome is unknown, but no program ends that way on purpose."""
     event = ending(application_end("PYTHON_DIED", exit_signal=name))
-    assert (event.attributes["status.new"], event.severity) == ("ENDED", Severity.WARN)
-    assert event.attributes.get("exit.signal") == name
+    assert (event.attributes["spark.status.new"], event.severity) == ("ENDED", Severity.WARN)
+    assert event.attributes.get("spark.app.exit_signal") == name
     assert text in event.body
 
 
@@ -130,7 +130,9 @@ def test_a_provisional_end_is_held(last: dict[str, object] | None) -> None:
     translator.translate(decoded(application_start()))
     assert translator.translate(decoded(application_end(provisional=True))) == []
     told = translator.driver_lost(START + 99, False) if last is None else translator.translate(decoded(last))
-    assert told[0].attributes["status.new"] == ("FINISHED" if last is None or last["ending"] == "STOPPED" else "FAILED")
+    assert told[0].attributes["spark.status.new"] == (
+        "FINISHED" if last is None or last["ending"] == "STOPPED" else "FAILED"
+    )
     assert translator.application_is_over
     assert translator.driver_lost(START + 99, False) == []
 
@@ -139,8 +141,8 @@ def test_a_provisional_end_is_held(last: dict[str, object] | None) -> None:
 def test_exit_code_zero_proves_nothing(code: int | None) -> None:
     """Spark uses 0 also if it does not know the exit code, so 0 is not reported as known."""
     event = ending(application_end("GATEWAY_CLOSED", exit_code=code))
-    assert event.attributes["status.new"] == "ENDED"
-    assert "exit.code" not in event.attributes
+    assert event.attributes["spark.status.new"] == "ENDED"
+    assert "spark.app.exit_code" not in event.attributes
 
 
 def test_a_failed_application_has_a_failure_event() -> None:
@@ -154,8 +156,8 @@ def test_a_failed_application_has_a_failure_event() -> None:
 def test_hints_do_not_change_the_status() -> None:
     """A failed query or last job is a hint on the end and does not change the status."""
     event = ending(query_started(), query_terminated(exception="a.B: x"), JOB_FAILED, application_end("STOPPED"))
-    assert event.attributes["status.new"] == "FINISHED"
-    assert event.attributes["outcome.hint"] == "query 'clicks' failed; job 4 failed"
+    assert event.attributes["spark.status.new"] == "FINISHED"
+    assert event.attributes["spark.app.outcome_hint"] == "query 'clicks' failed; job 4 failed"
     assert "query 'clicks' failed" in event.body
 
 
@@ -164,7 +166,7 @@ def test_queries_that_are_still_running_are_named() -> None:
     over, runs = query_started("r1", "q1", "orders"), query_started("r2", "q2", "clicks")
     event = ending(over, query_terminated("r1", "q1"), runs, application_end("STOPPED"))
     assert event.body.endswith("its own code stopped it while running query 'clicks'")
-    assert "outcome.hint" not in event.attributes
+    assert "spark.app.outcome_hint" not in event.attributes
 
 
 def job_start(number: int = 4, properties: dict[str, str] | None = None) -> dict[str, object]:
@@ -176,7 +178,7 @@ def test_a_job_that_runs_when_its_application_ends_is_cancelled() -> None:
     start = job_start(4, {"spark.job.description": "nightly"})
     *_, job, end = translate(application_start(), start, application_end("STOPPED"))
     assert (job.name, job.severity, job.observed_ts_millis) == ("JobStatusChangeEvent", Severity.WARN, START + 9)
-    assert (job.attributes["status.old"], job.attributes["status.new"]) == ("RUNNING", "CANCELLED")
+    assert (job.attributes["spark.status.old"], job.attributes["spark.status.new"]) == ("RUNNING", "CANCELLED")
     assert job.attributes["spark.job.id"] == 4
     assert job.body == "Job 4 (nightly) was cancelled: its application ended while the job was running"
     assert end.body.endswith("its own code stopped it while running job 4 (nightly)")
@@ -203,7 +205,9 @@ def test_no_running_job_is_named_after_dropped_records() -> None:
     """The end of the job may be among the dropped records."""
     lost = {"kind": "dropped", "at": START, "records": {"job_end": 1}}
     events = translate(application_start(), job_start(), lost, application_end("STOPPED"))
-    assert [e.attributes["status.new"] for e in events if e.attributes.get("spark.entity") == "job"] == ["RUNNING"]
+    assert [e.attributes["spark.status.new"] for e in events if e.attributes.get("spark.entity") == "job"] == [
+        "RUNNING"
+    ]
     assert "while running" not in events[-1].body
 
 
@@ -219,14 +223,14 @@ def test_a_lost_driver_names_the_jobs_that_ran() -> None:
 def test_failed_job_before_a_success_is_no_hint() -> None:
     """A failed job is a hint only until a later job succeeds."""
     worked = {"kind": "job_end", "job_id": 5, "time": START}
-    assert "outcome.hint" not in ending(JOB_FAILED, worked, application_end()).attributes
+    assert "spark.app.outcome_hint" not in ending(JOB_FAILED, worked, application_end()).attributes
 
 
 def test_an_end_whose_start_was_never_seen_has_no_old_status() -> None:
     """Without a start, the old status is unknown and left out."""
     (event,) = translate(application_end())
-    assert event.attributes["status.new"] == "FINISHED"
-    assert "status.old" not in event.attributes
+    assert event.attributes["spark.status.new"] == "FINISHED"
+    assert "spark.status.old" not in event.attributes
 
 
 def test_nothing_is_told_twice() -> None:
@@ -251,7 +255,7 @@ def test_a_driver_that_died_is_lost_and_fatal() -> None:
     ):
         translator.translate(decoded(record))
     (event,) = translator.driver_lost(START + 99, orderly=False)
-    assert (event.attributes["status.old"], event.attributes["status.new"]) == ("RUNNING", "LOST")
+    assert (event.attributes["spark.status.old"], event.attributes["spark.status.new"]) == ("RUNNING", "LOST")
     assert (event.severity, event.observed_ts_millis) == (Severity.FATAL, START + 99)
     assert "query 'clicks'" in event.body
     assert "done" not in event.body
@@ -263,7 +267,7 @@ def test_a_jvm_that_went_down_in_order_is_not_lost() -> None:
     translator = Translator()
     translator.translate(decoded(application_start()))
     (event,) = translator.driver_lost(START, orderly=True)
-    assert (event.attributes["status.new"], event.severity) == ("ENDED", Severity.INFO)
+    assert (event.attributes["spark.status.new"], event.severity) == ("ENDED", Severity.INFO)
     assert translator.application_is_over
 
 
@@ -284,4 +288,4 @@ def test_an_uncaught_exception_is_diagnosed() -> None:
 @pytest.mark.parametrize(("code", "status"), [(0, "FINISHED"), (None, "ENDED"), (1, "FAILED")])
 def test_a_spark_sql_shell_s_exit_code_is_true(code: int | None, status: str) -> None:
     """The spark-sql shell sets the exit code itself, so its 0 is known."""
-    assert ending(application_end("SPARK_SQL", exit_code=code)).attributes["status.new"] == status
+    assert ending(application_end("SPARK_SQL", exit_code=code)).attributes["spark.status.new"] == status

@@ -44,9 +44,9 @@ def told(events: list[Event]) -> list[tuple[Any, Any, Any]]:
     """Return first batch, last batch and number of batches."""
     return [
         (
-            event.attributes.get("batch.first.id"),
-            event.attributes["spark.streaming.batch.id"],
-            event.attributes["batches"],
+            event.attributes.get("spark.batch.first_id"),
+            event.attributes["spark.batch.id"],
+            event.attributes["spark.batch.count"],
         )
         for event in events
         if event.name == "BatchCommitEvent"
@@ -80,25 +80,23 @@ def test_numbers_are_summed_up_and_offsets_span_all_batches() -> None:
         )
     (event,) = stream.tick(60)
     assert event.attributes | {
-        "batches": 3,
-        "batch.first.id": 1,
-        "spark.streaming.batch.id": 3,
-        "rows.input": 15,
-        "duration.triggerExecution_ms": 30,
-        "duration.addBatch_ms": 15,
-        "source.0.rows": 15,
-        "source.0.offset.from": "1",
-        "source.0.offset.to": "4",
-        "state.rows": 10,
-        "state.rows.updated": 6,
-        "state.checkpointed_bytes": 300,
-        "state.rows.removed": 3,
-        "state.rows.dropped_by_watermark": 9,
-        "watermark": at(3),
-        "event_time.min": at(7),
-        "event_time.max": at(23),
+        "spark.batch.count": 3,
+        "spark.batch.first_id": 1,
+        "spark.batch.id": 3,
+        "spark.batch.rows_input": 15,
+        "spark.batch.duration.trigger_execution_ms": 30,
+        "spark.batch.duration.add_batch_ms": 15,
+        "spark.batch.sources": '[{"description":"S","rows":15,"offset_from":"1","offset_to":"4"}]',
+        "spark.state.rows_total": 10,
+        "spark.state.rows_updated": 6,
+        "spark.state.checkpointed_bytes": 300,
+        "spark.state.rows_removed": 3,
+        "spark.state.rows_dropped_by_watermark": 9,
+        "spark.watermark.time": at(3),
+        "spark.batch.event_time_min": at(7),
+        "spark.batch.event_time_max": at(23),
     } == dict(event.attributes)
-    assert "event_time.avg" not in event.attributes
+    assert "spark.batch.event_time_avg" not in event.attributes
     assert event.body == f"Query 'clicks' committed batches 1 to 3 in 30 ms: 15 rows, watermark {at(3)}"
     assert event.observed_ts_millis == START + 3000
 
@@ -135,7 +133,7 @@ def test_disabled_commits_keep_the_batch_of_failures() -> None:
     stream = Stream(enabled=False)
     events = stream.tell(batch(0, 0), batch(1, 1), query_terminated(exception="a.B: x"))
     assert [event.name for event in events] == ["JobStatusChangeEvent", "JobFailureEvent"]
-    assert events[1].attributes["spark.streaming.batch.id"] == 2
+    assert events[1].attributes["spark.batch.id"] == 2
 
 
 def test_merged_event_has_a_stable_event_id() -> None:

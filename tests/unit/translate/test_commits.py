@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -39,14 +40,14 @@ def test_commit_has_the_numbers_of_the_progress() -> None:
     assert (event.severity, event.class_scope) == (Severity.INFO, "spark.streaming.query")
     assert event.body == "Query 'clicks' committed batch 41 in 100 ms: 5 rows"
     expected = {
-        "spark.streaming.batch.id": 41,
+        "spark.batch.id": 41,
         "spark.streaming.query.run_id": "r1",
-        "rows.input": 5,
-        "batches": 1,
-        "batch.no_data": False,
-        "duration.addBatch_ms": 30,
-        "duration.triggerExecution_ms": 100,
-        "sink.description": "noop",
+        "spark.batch.rows_input": 5,
+        "spark.batch.count": 1,
+        "spark.batch.no_data": False,
+        "spark.batch.duration.add_batch_ms": 30,
+        "spark.batch.duration.trigger_execution_ms": 100,
+        "spark.batch.sink": "noop",
     }
     assert expected.items() <= event.attributes.items()
 
@@ -74,15 +75,15 @@ def test_a_trigger_without_a_batch_is_no_commit() -> None:
 def test_a_batch_without_data_is_a_commit() -> None:
     """Spark commits a batch without data to advance the watermark or to expire state."""
     event = commit(numInputRows=0)
-    assert event.attributes["batch.no_data"] is True
-    assert event.attributes["rows.input"] == 0
+    assert event.attributes["spark.batch.no_data"] is True
+    assert event.attributes["spark.batch.rows_input"] == 0
     assert event.body.endswith("no data")
 
 
 def test_batch_is_reported_once() -> None:
     """Repeated and late progress makes no second event of a batch."""
     told = commits(query_progress(0), query_progress(0), query_progress(1), query_progress(0), query_progress(1))
-    assert [event.attributes["spark.streaming.batch.id"] for event in told] == [0, 1]
+    assert [event.attributes["spark.batch.id"] for event in told] == [0, 1]
 
 
 def test_a_new_run_may_commit_a_batch_again() -> None:
@@ -109,39 +110,45 @@ def test_a_new_run_may_commit_a_batch_again() -> None:
 def test_offset_is_the_text_of_the_checkpoint(offset: object, shown: str | None) -> None:
     """The attribute is the JSON text of the offset; null is left out."""
     event = commit(sources=[{"description": "S", "startOffset": offset, "endOffset": offset, "numInputRows": 5}])
-    assert event.attributes.get("source.0.offset.from") == shown
-    assert event.attributes.get("source.0.offset.to") == shown
-    assert "source.0.offset.latest" not in event.attributes
-    assert event.attributes["source.0.rows"] == 5
+    (source,) = json.loads(str(event.attributes["spark.batch.sources"]))
+    offsets = {} if shown is None else {"offset_from": shown, "offset_to": shown}
+    assert source == {"description": "S", "rows": 5, **offsets}
 
 
 def test_a_huge_offset_is_cut_and_says_so() -> None:
     """The offsets of a thousand partitions are cut, with a mark at the cut."""
-    shown = commit(sources=[{"endOffset": "x" * 5_000}]).attributes["source.0.offset.to"]
-    assert isinstance(shown, str)
+    (source,) = json.loads(str(commit(sources=[{"endOffset": "x" * 5_000}]).attributes["spark.batch.sources"]))
+    shown = source["offset_to"]
     assert len(shown) < 2_200
     assert shown.endswith("[2952 cut]")
 
 
-def test_each_source_has_its_number() -> None:
-    """Sources are identified by their index in the query and have their own numbers of rows."""
+def test_each_source_has_its_entry() -> None:
+    """The sources are one JSON text, in the order of the query, so that a backend indexes one attribute name."""
     sources = [{"description": "left", "numInputRows": 2}, {"description": "right", "numInputRows": 3}]
-    attributes = commit(sources=sources).attributes
-    assert (attributes["source.0.description"], attributes["source.0.rows"]) == ("left", 2)
-    assert (attributes["source.1.description"], attributes["source.1.rows"]) == ("right", 3)
+    left, right = json.loads(str(commit(sources=sources).attributes["spark.batch.sources"]))
+    assert (left, right) == ({"description": "left", "rows": 2}, {"description": "right", "rows": 3})
+
+
+def test_the_lag_of_a_batch_is_the_sum_over_its_sources() -> None:
+    """A source without offsets by partition has no lag and does not count."""
+    kafka = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 5}}}
+    other = {"endOffset": {"u": {"0": 1}}, "latestOffset": {"u": {"0": 2}}}
+    assert commit(sources=[kafka, {"endOffset": {"logOffset": 1}}, other]).attributes["spark.batch.lag"] == 5
+    assert "spark.batch.lag" not in commit(sources=[{"endOffset": {"logOffset": 1}}]).attributes
 
 
 def test_rows_are_summed_up_where_spark_has_no_sum() -> None:
     """Some progress has only the rows of each source."""
     sources = [{"numInputRows": 2}, {"numInputRows": 3}]
-    assert commit(sources=sources, numInputRows=None).attributes["rows.input"] == 5
+    assert commit(sources=sources, numInputRows=None).attributes["spark.batch.rows_input"] == 5
 
 
 @pytest.mark.parametrize(("rows", "shown"), [(-1, None), (0, 0), (12, 12)])
 def test_rows_that_a_sink_does_not_count_are_left_out(rows: int, shown: int | None) -> None:
     """Spark's -1 means unknown."""
     attributes = commit(sink={"description": "noop", "numOutputRows": rows}).attributes
-    assert attributes.get("rows.output") == shown
+    assert attributes.get("spark.batch.rows_output") == shown
 
 
 def test_progress_without_a_sink_or_sources_is_no_error() -> None:
@@ -150,21 +157,21 @@ def test_progress_without_a_sink_or_sources_is_no_error() -> None:
     for field in ("sink", "sources", "stateOperators", "eventTime", "name"):
         del record["progress"][field]
     (event,) = commits(record)
-    assert "sink.description" not in event.attributes
-    assert "state.rows" not in event.attributes
-    assert "watermark" not in event.attributes
+    assert "spark.batch.sink" not in event.attributes
+    assert "spark.state.rows_total" not in event.attributes
+    assert "spark.watermark.time" not in event.attributes
 
 
 def test_state_is_summed_over_the_operators() -> None:
     """Rows, memory and late rows of all stateful operators add up."""
     attributes = commit(stateOperators=[STATE, {**STATE, "numRowsDroppedByWatermark": 4}]).attributes
     expected = {
-        "state.operators": 2,
-        "state.rows": 14,
-        "state.rows.updated": 6,
-        "state.rows.removed": 2,
-        "state.rows.dropped_by_watermark": 4,
-        "state.memory_bytes": 200,
+        "spark.state.operators": 2,
+        "spark.state.rows_total": 14,
+        "spark.state.rows_updated": 6,
+        "spark.state.rows_removed": 2,
+        "spark.state.rows_dropped_by_watermark": 4,
+        "spark.state.memory_bytes": 200,
     }
     assert expected.items() <= attributes.items()
 
@@ -183,14 +190,14 @@ def test_the_checkpointed_size_is_reported_where_the_state_store_measures_it(
 ) -> None:
     """RocksDB measures what a batch copies to the checkpoint; the default store does not."""
     event = commit(stateOperators=[{**STATE, "customMetrics": store} for store in stores])
-    assert event.attributes.get("state.checkpointed_bytes") == size
+    assert event.attributes.get("spark.state.checkpointed_bytes") == size
 
 
 def test_watermark_is_the_text_of_the_progress() -> None:
     """Watermark and event times are Spark's own texts."""
     event = commit(eventTime={"watermark": "2026-01-01T00:00:50.000Z", "max": "2026-01-01T00:01:00.000Z"})
-    assert event.attributes["watermark"] == "2026-01-01T00:00:50.000Z"
-    assert event.attributes["event_time.max"] == "2026-01-01T00:01:00.000Z"
+    assert event.attributes["spark.watermark.time"] == "2026-01-01T00:00:50.000Z"
+    assert event.attributes["spark.batch.event_time_max"] == "2026-01-01T00:01:00.000Z"
     assert event.body.endswith(", watermark 2026-01-01T00:00:50.000Z")
 
 
@@ -198,21 +205,21 @@ def test_observed_metrics_become_attributes_of_plain_values() -> None:
     """Numbers stay numbers, nested values are JSON text, null is left out, and NaN is Spark's text for it."""
     row = {"n": 3, "mean": 1.5, "on": True, "who": "ada", "none": None, "nan": "NaN", "list": [1, 2], "row": {"a": 1}}
     attributes = commit(observedMetrics={"m": row}).attributes
-    observed = {key: value for key, value in attributes.items() if key.startswith("observed.")}
+    observed = {key: value for key, value in attributes.items() if key.startswith("spark.observed.")}
     assert observed == {
-        "observed.m.n": 3,
-        "observed.m.mean": 1.5,
-        "observed.m.on": True,
-        "observed.m.who": "ada",
-        "observed.m.nan": "NaN",
-        "observed.m.list": "[1,2]",
-        "observed.m.row": '{"a":1}',
+        "spark.observed.m.n": 3,
+        "spark.observed.m.mean": 1.5,
+        "spark.observed.m.on": True,
+        "spark.observed.m.who": "ada",
+        "spark.observed.m.nan": "NaN",
+        "spark.observed.m.list": "[1,2]",
+        "spark.observed.m.row": '{"a":1}',
     }
 
 
 def test_an_observed_metric_that_is_no_row_is_its_value() -> None:
     """A metric of any JSON type is accepted."""
-    assert commit(observedMetrics={"m": 7}).attributes["observed.m.value"] == 7
+    assert commit(observedMetrics={"m": 7}).attributes["spark.observed.m.value"] == 7
 
 
 def test_commits_can_be_switched_off() -> None:
@@ -246,15 +253,13 @@ def test_commits_of_an_interval_become_one_event_with_their_sums() -> None:
         query_terminated(),
     ]
     first, middle, last = commits(*records, config=BatchCommitConfig(min_interval=10.0))
-    assert [e.attributes["batches"] for e in (first, middle, last)] == [1, 2, 1]
+    assert [e.attributes["spark.batch.count"] for e in (first, middle, last)] == [1, 2, 1]
     expected = {
-        "batch.first.id": 1,
-        "spark.streaming.batch.id": 2,
-        "rows.input": 10,
-        "source.0.rows": 10,
-        "source.0.offset.from": "10",
-        "source.0.offset.to": "30",
-        "duration.addBatch_ms": 60,
+        "spark.batch.first_id": 1,
+        "spark.batch.id": 2,
+        "spark.batch.rows_input": 10,
+        "spark.batch.sources": '[{"description":"S","rows":10,"offset_from":"10","offset_to":"30"}]',
+        "spark.batch.duration.add_batch_ms": 60,
     }
     assert expected.items() <= middle.attributes.items()
     assert "batches 1 to 2" in middle.body
@@ -281,7 +286,7 @@ def test_held_commit_does_not_wait_for_a_clock_that_was_set_back() -> None:
 
     def told(seq: int, record: dict[str, Any]) -> list[object]:
         events = translator.translate(decoded({"seq": seq, **record}))
-        return [event.attributes["spark.streaming.batch.id"] for event in events if event.name == "BatchCommitEvent"]
+        return [event.attributes["spark.batch.id"] for event in events if event.name == "BatchCommitEvent"]
 
     def idle(timestamp: str) -> dict[str, Any]:
         return {"kind": "query_idle", "id": "q1", "run_id": "r1", "timestamp": timestamp, "at": 0}
@@ -303,5 +308,5 @@ def test_held_commit_is_unacknowledged_until_its_deadline() -> None:
     assert deadline is not None
     assert translator.tick(deadline - 1) == []
     (event,) = translator.tick(deadline)
-    assert event.attributes["spark.streaming.batch.id"] == 1
+    assert event.attributes["spark.batch.id"] == 1
     assert held(translator) == (None, None)

@@ -186,7 +186,7 @@ def test_of_a_chain_of_exceptions_the_class_and_its_sqlstate_belong_together() -
         ExceptionLink("a.C", "y", "DIVIDE_BY_ZERO", "22012"),
     ]
     found = Diagnostics().of(Failure(chain))
-    assert (found.error_type, found.attributes["error.sql_state"]) == ("DIVIDE_BY_ZERO", "22012")
+    assert (found.error_type, found.attributes["failure.sql_state"]) == ("DIVIDE_BY_ZERO", "22012")
 
 
 GPU = (

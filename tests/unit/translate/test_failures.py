@@ -111,7 +111,7 @@ def test_exception_type_is_the_outermost_exception(name: str, outermost: str, st
     """exception.type is the outermost exception; the SQLSTATE is present if Spark has one."""
     attributes = diagnosis(name).attributes
     assert attributes["exception.type"] == outermost
-    assert attributes.get("error.sql_state") == state
+    assert attributes.get("failure.sql_state") == state
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FIXTURES.glob("*.json")))
@@ -123,7 +123,7 @@ def test_no_frame_of_the_trace_gets_into_the_message(name: str) -> None:
     text = told.exception if isinstance(told, QueryTerminated) else told.failure.trace
     if text:
         assert found.attributes["exception.stacktrace"] == text
-        assert "exception.stacktrace.cut" not in found.attributes
+        assert "failure.stacktrace_cut" not in found.attributes
 
 
 def events_of(*names_or_records: Any) -> list[Event]:
@@ -148,7 +148,7 @@ def test_a_failed_job_of_a_micro_batch_names_query_and_batch() -> None:
     start = JobStart(job_id=6, time=1, properties=properties)
     (event,) = [e for e in events_of(start, "4.3-batch-udf-trace") if e.name == "JobFailureEvent"]
     assert event.body.startswith("Job 6 (query 'q1', batch 7) failed: ZeroDivisionError")
-    assert event.attributes["spark.streaming.batch.id"] == 7
+    assert event.attributes["spark.batch.id"] == 7
     assert event.attributes["spark.streaming.query.id"] == "q1"
 
 
@@ -156,7 +156,7 @@ def test_a_cancelled_job_is_cancelled_with_a_warning() -> None:
     """Its status is CANCELLED, not FAILED."""
     change, event = events_of("4.3-cancelled")
     assert (change.name, change.severity) == ("JobStatusChangeEvent", Severity.WARN)
-    assert change.attributes["status.new"] == "CANCELLED"
+    assert change.attributes["spark.status.new"] == "CANCELLED"
     assert (event.name, event.severity) == ("JobFailureEvent", Severity.WARN)
     assert "was cancelled" in event.body
 
@@ -326,7 +326,7 @@ def test_a_long_trace_is_cut_and_says_so() -> None:
     assert len(trace) < TRACE_LIMIT + 100
     assert trace.startswith("a.B: first")
     assert trace.endswith("at c.D.e(D.java:2)")
-    assert found.attributes["exception.stacktrace.cut"] is True
+    assert found.attributes["failure.stacktrace_cut"] is True
     assert found.attributes["failure.root_cause"] == "c.D: last"
 
 
@@ -352,7 +352,7 @@ def test_text_that_is_no_exception_is_diagnosed_all_the_same(text: str) -> None:
 def test_an_error_class_given_beside_the_text_wins() -> None:
     """Spark's explicit error class has precedence over the text."""
     found = Diagnostics().of_text("a.B: [INNER_CLASS] x", error_class="OUTER_CLASS", sql_state="XX000")
-    assert (found.error_type, found.attributes["error.sql_state"]) == ("OUTER_CLASS", "XX000")
+    assert (found.error_type, found.attributes["failure.sql_state"]) == ("OUTER_CLASS", "XX000")
 
 
 def test_of_chained_python_errors_the_first_is_the_root() -> None:
@@ -443,5 +443,5 @@ def test_a_wrapper_gives_way_with_its_state() -> None:
         "Caused by: org.apache.spark.SparkRuntimeException: [CANNOT_PARSE_JSON_FIELD] Cannot. SQLSTATE: 2203G\n"
     )
     attributes = Diagnostics([TypeEnricher()]).of_text(text).attributes
-    found = [attributes[key] for key in ("error.type", "error.sql_state", "failure.label.type")]
+    found = [attributes[key] for key in ("error.type", "failure.sql_state", "failure.label.type")]
     assert found == ["CANNOT_PARSE_JSON_FIELD", "2203G", "USER"]

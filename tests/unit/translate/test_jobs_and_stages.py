@@ -49,7 +49,7 @@ def test_batch_job_is_reported_from_start_to_finish() -> None:
     """Two status changes, with the origin of the job."""
     started, finished = translate(job_start(**BATCH), job_end())
     assert started.body == "Job 4 (nightly report) started"
-    assert (finished.attributes["status.old"], finished.attributes["status.new"]) == ("RUNNING", "FINISHED")
+    assert (finished.attributes["spark.status.old"], finished.attributes["spark.status.new"]) == ("RUNNING", "FINISHED")
     assert finished.attributes["spark.job.call_site"] == "collect at /app/job.py:9"
     assert finished.attributes["spark.job.id"] == 4
 
@@ -57,7 +57,7 @@ def test_batch_job_is_reported_from_start_to_finish() -> None:
 def test_a_batch_job_that_fails_has_a_status_and_a_failure() -> None:
     """Both events name the cause."""
     _, status, failure = translate(job_start(), job_end(failure=FAILED))
-    assert (status.attributes["status.new"], status.severity) == ("FAILED", Severity.ERROR)
+    assert (status.attributes["spark.status.new"], status.severity) == ("FAILED", Severity.ERROR)
     assert failure.body == "Job 4 failed: java.io.IOException: disk"
     assert failure.attributes["failure.will_retry"] is False
 
@@ -66,7 +66,7 @@ def test_jobs_of_a_micro_batch_are_quiet_unless_they_fail() -> None:
     """A stream runs hundreds of jobs per hour; failures are reported with query and batch."""
     assert translate(job_start(**STREAM), job_end()) == []
     status, failure = translate(job_start(**STREAM), job_end(failure=FAILED))
-    assert (status.attributes["status.old"], status.attributes["status.new"]) == ("RUNNING", "FAILED")
+    assert (status.attributes["spark.status.old"], status.attributes["spark.status.new"]) == ("RUNNING", "FAILED")
     assert failure.body == "Job 4 (query 'clicks', batch 7) failed: java.io.IOException: disk"
     assert failure.attributes["spark.streaming.query.run_id"] == "r1"
 
@@ -74,7 +74,7 @@ def test_jobs_of_a_micro_batch_are_quiet_unless_they_fail() -> None:
 def test_jobs_of_a_micro_batch_can_be_switched_on() -> None:
     """events.streaming-jobs.enabled reports them like other jobs."""
     told = translate(job_start(**STREAM), job_end(), streaming_jobs=True)
-    assert [event.attributes["status.new"] for event in told] == ["RUNNING", "FINISHED"]
+    assert [event.attributes["spark.status.new"] for event in told] == ["RUNNING", "FINISHED"]
 
 
 def test_job_is_reported_once() -> None:
@@ -93,13 +93,13 @@ def test_stage_edges_have_the_counts_of_the_shim() -> None:
     ]
     told = translate(*records)
     assert [event.name for event in told] == ["AllSubtasksStatusChangeEvent"] * 4
-    assert [event.attributes.get("status.old") for event in told] == [
+    assert [event.attributes.get("spark.status.old") for event in told] == [
         None,
         "ALL_RUNNING_OR_FINISHED",
         "NOT_ALL_RUNNING_OR_FINISHED",
         "ALL_RUNNING_OR_FINISHED",
     ]
-    assert told[1].attributes["tasks.failed_attempts"] == 1
+    assert told[1].attributes["spark.stage.tasks_failed_attempts"] == 1
     assert told[3].body.startswith("All 3 tasks of stage 2 [collect at /app/job.py:9] have finished")
     assert len({event.event_id for event in told}) == 4
 

@@ -15,7 +15,7 @@ def translate(*records: dict[str, object]) -> list[Event]:
 
 
 def change(event: Event) -> tuple[object, object]:
-    return event.attributes.get("status.old"), event.attributes["status.new"]
+    return event.attributes.get("spark.status.old"), event.attributes["spark.status.new"]
 
 
 def test_start_has_the_time_of_the_query() -> None:
@@ -65,21 +65,21 @@ def test_a_query_that_fails_has_a_status_and_a_failure() -> None:
     assert failure.name == "JobFailureEvent"
     assert failure.body == "Query 'clicks' failed at batch 7: java.io.IOException: disk"
     assert failure.attributes["exception.type"] == "java.io.IOException"
-    assert failure.attributes["spark.streaming.batch.id"] == 7
+    assert failure.attributes["spark.batch.id"] == 7
 
 
 def test_a_query_that_never_ran_a_batch_fails_at_none() -> None:
     """The attribute is missing instead of -1."""
     *_, failure = translate(query_started(), query_terminated(exception="a.B: x"))
     assert failure.body == "Query 'clicks' failed: a.B: x"
-    assert "spark.streaming.batch.id" not in failure.attributes
+    assert "spark.batch.id" not in failure.attributes
 
 
 def test_a_query_that_fails_says_how_far_it_had_come() -> None:
     """The next run continues at the offsets of the last commit."""
     committed = query_progress(6, sources=[{"description": "S", "endOffset": {"logOffset": 6}}])
     *_, failure = translate(query_started(), committed, query_terminated(exception="a.B: x"))
-    assert failure.attributes["source.0.offset.committed"] == '{"logOffset":6}'
+    assert failure.attributes["spark.streaming.query.committed_offsets"] == r'["{\"logOffset\":6}"]'
 
 
 def test_the_end_of_an_earlier_run_does_not_end_the_present_one() -> None:
@@ -94,8 +94,8 @@ def test_a_new_run_of_the_same_query_is_a_restart() -> None:
     *_, event = translate(query_started(), query_terminated(exception="a.B: x"), query_started("r2"))
     assert change(event) == ("FAILED", "RUNNING")
     assert event.body == "Query 'clicks' restarted"
-    assert event.attributes["query.restart"] is True
-    assert event.attributes["query.run"] == 2
+    assert event.attributes["spark.streaming.query.restart"] is True
+    assert event.attributes["spark.streaming.query.run_number"] == 2
     assert event.attributes["spark.streaming.query.run_id"] == "r2"
 
 
@@ -103,7 +103,7 @@ def test_another_query_of_the_same_name_is_no_restart() -> None:
     """Only the id identifies a query."""
     *_, event = translate(query_started(), query_terminated(), query_started("r2", "q2"))
     assert change(event) == (None, "RUNNING")
-    assert "query.restart" not in event.attributes
+    assert "spark.streaming.query.restart" not in event.attributes
 
 
 def test_end_of_an_unknown_run_is_reported() -> None:

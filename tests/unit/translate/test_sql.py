@@ -58,7 +58,7 @@ def test_sql_that_fails_without_a_job_is_reported() -> None:
         "spark.sql.execution.id": "7",
         "spark.job.description": "save at etl.py:9",
         "error.type": "PATH_ALREADY_EXISTS",
-        "error.sql_state": "42K04",
+        "failure.sql_state": "42K04",
         "exception.message": EXISTS,
         "failure.label.type": "USER",
     }
@@ -129,7 +129,7 @@ def test_a_failed_application_has_the_reason_of_the_sql_before_it() -> None:
     first, last = failures(ended(), application_end("PROGRAM_FAILED"))
     assert last.attributes["spark.entity"] == "application"
     assert last.attributes["error.type"] == first.attributes["error.type"] == "PATH_ALREADY_EXISTS"
-    assert last.attributes["outcome.hint"] == "SQL execution 7 failed"
+    assert last.attributes["spark.app.outcome_hint"] == "SQL execution 7 failed"
     assert last.body == f"Application 'shop' failed: its program ended with an error (SQL execution 7 failed): {EXISTS}"
 
 
@@ -138,7 +138,7 @@ def test_a_failure_that_a_success_followed_is_no_reason(success: list[dict[str, 
     """The program has caught the error and continued."""
     *_, last = failures(ended(), *success, application_end("PROGRAM_FAILED"))
     assert last.attributes["error.type"] == "PROGRAM_FAILED"
-    assert "outcome.hint" not in last.attributes
+    assert "spark.app.outcome_hint" not in last.attributes
 
 
 def test_an_application_that_finished_has_a_hint_at_most() -> None:
@@ -180,13 +180,13 @@ def test_the_shell_s_error_is_the_reason_where_spark_posts_none() -> None:
     (event,) = failures(application_end("SPARK_SQL", exit_code=1, shell_error=SYNTAX))
     assert event.attributes["error.type"] == "PARSE_SYNTAX_ERROR"
     assert "Syntax error at or near 'selec'" in event.body
-    assert event.attributes["exit.code"] == 1
+    assert event.attributes["spark.app.exit_code"] == 1
 
 
 def test_the_failure_that_spark_posted_says_more_than_the_shell() -> None:
     """This holds if both have the same cause."""
     *_, last = failures(ended(), application_end("SPARK_SQL", exit_code=1, shell_error=EXISTS))
-    assert last.attributes["outcome.hint"] == "SQL execution 7 failed"
+    assert last.attributes["spark.app.outcome_hint"] == "SQL execution 7 failed"
     assert last.attributes["error.type"] == "PATH_ALREADY_EXISTS"
 
 
@@ -195,8 +195,8 @@ def test_a_shell_whose_outcome_is_unknown_has_its_error_as_a_hint() -> None:
     translator = Translator()
     translator.translate(decoded(application_start()))
     (event,) = translator.translate(decoded(application_end("SPARK_SQL", shell_error=SYNTAX)))
-    assert event.attributes["status.new"] == "ENDED"
-    assert "PARSE_SYNTAX_ERROR" in str(event.attributes["outcome.hint"])
+    assert event.attributes["spark.status.new"] == "ENDED"
+    assert "PARSE_SYNTAX_ERROR" in str(event.attributes["spark.app.outcome_hint"])
 
 
 def test_an_error_of_a_shell_that_ended_well_is_nothing() -> None:

@@ -101,7 +101,7 @@ def test_spark_4_gives_the_bare_message_to_all_of_them() -> None:
     records = [submitted(3), submitted(4), completed(BARE, 4, failed=1), completed(BARE, 3, task_failure=own)]
     (event,) = translate(*records)
     assert event.attributes["spark.stage.id"] == 3
-    assert (event.attributes["error.type"], event.attributes["error.sql_state"]) == ("DIVIDE_BY_ZERO", "22012")
+    assert (event.attributes["error.type"], event.attributes["failure.sql_state"]) == ("DIVIDE_BY_ZERO", "22012")
     assert event.attributes["exception.type"] == "org.apache.spark.SparkArithmeticException"
 
 
@@ -216,7 +216,7 @@ def test_resent_edge_makes_no_event() -> None:
     late = edge(5, "NOT_ALL_RUNNING_OR_FINISHED", START)
     running, over = edge(7, "ALL_RUNNING_OR_FINISHED", START + 1), edge(9, "ALL_FINISHED", START + 2, 2)
     told = translate(submitted(), running, over, running, over, late)
-    assert [event.attributes["status.new"] for event in told] == ["ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"]
+    assert [event.attributes["spark.status.new"] for event in told] == ["ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"]
 
 
 @pytest.mark.parametrize("numbered", [True, False], ids=["live", "replay"])
@@ -230,7 +230,7 @@ def test_an_edge_is_never_dated_before_its_predecessor(numbered: bool) -> None:
         edge(10 * numbered, "ALL_FINISHED", START + 90, 2),
     )
     assert [event.observed_ts_millis - START for event in told] == [10, 60, 60, 90]
-    assert told[2].attributes["status.old"] == "NOT_ALL_RUNNING_OR_FINISHED"
+    assert told[2].attributes["spark.status.old"] == "NOT_ALL_RUNNING_OR_FINISHED"
     assert len({event.event_id for event in told}) == 4
 
 
@@ -238,7 +238,7 @@ def test_a_clock_that_is_set_back_while_tasks_run_hides_no_edge() -> None:
     """A driver's records are ordered by number; their times may decrease."""
     running, over = edge(7, "ALL_RUNNING_OR_FINISHED", START), edge(9, "ALL_FINISHED", START - 3_600_000, 2)
     told = translate(submitted(), running, over, running, over)
-    assert [event.attributes["status.new"] for event in told] == ["ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"]
+    assert [event.attributes["spark.status.new"] for event in told] == ["ALL_RUNNING_OR_FINISHED", "ALL_FINISHED"]
 
 
 def test_a_long_stage_is_remembered_through_thousands_of_short_ones() -> None:

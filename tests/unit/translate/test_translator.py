@@ -102,7 +102,7 @@ def test_drops_are_reported_with_their_count() -> None:
     """The body has the number of lost records of each kind."""
     (event,) = translate(Translator(), [{"kind": "dropped", "at": START, "records": {"job_end": 2, "job_start": 1}}])
     assert (event.name, event.severity.value) == ("EventsDroppedEvent", "WARN")
-    assert event.attributes["dropped.count"] == 3
+    assert event.attributes["spark.events.dropped.count"] == 3
     assert "2 job_end, 1 job_start" in event.body
 
 
@@ -125,5 +125,5 @@ def test_drops_are_reported_with_their_cause(where: str, reason: str, said: str)
     """Each cause has its own reason, because only a full queue can be fixed by enlarging it."""
     record = {"kind": "dropped", "at": START, "where": where, "records": {"job_end": 2}}
     (event,) = translate(Translator(), [record])
-    assert event.attributes["dropped.reason"] == reason
+    assert event.attributes["spark.events.dropped.reason"] == reason
     assert event.body.endswith(said)

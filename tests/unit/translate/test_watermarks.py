@@ -96,7 +96,11 @@ class Query:
 def edges(events: list[Event]) -> list[tuple[Any, Any, Any]]:
     """Return subject, index of the source and new status of each event."""
     return [
-        (e.attributes["watermark.subject"], e.attributes.get("source.index"), e.attributes["status.new"])
+        (
+            e.attributes["spark.watermark.subject"],
+            e.attributes.get("spark.source.index"),
+            e.attributes["spark.status.new"],
+        )
         for e in events
     ]
 
@@ -106,7 +110,7 @@ def about(events: list[Event], subject: str, index: int | None = None) -> Event:
     (found,) = [
         event
         for event in events
-        if (event.attributes["watermark.subject"], event.attributes.get("source.index")) == (subject, index)
+        if (event.attributes["spark.watermark.subject"], event.attributes.get("spark.source.index")) == (subject, index)
     ]
     return found
 
@@ -134,9 +138,9 @@ def test_unchanged_watermark_is_reported_idle_once(query: Query) -> None:
     assert query.tick(11.9) == []
     told = query.tick(12)
     assert sorted(edges(told), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE")]
-    assert {event.attributes["idle.since_millis"] for event in told} == {NOON + 2000}
+    assert {event.attributes["spark.watermark.idle_since_millis"] for event in told} == {NOON + 2000}
     assert {event.observed_ts_millis for event in told} == {NOON + 12_000}
-    assert {event.attributes["status.old"] for event in told} == {"ACTIVE"}
+    assert {event.attributes["spark.status.old"] for event in told} == {"ACTIVE"}
     assert query.tick(500) == []
 
 
@@ -145,8 +149,8 @@ def test_watermark_that_moves_again_is_active(query: Query) -> None:
     query.tick(12)
     told = query.batch(20, 10, 5, newest=20)
     assert sorted(edges(told), key=str) == [("query", None, "ACTIVE"), ("source", 0, "ACTIVE")]
-    assert {event.attributes["idle.duration_ms"] for event in told} == {18_000}
-    assert {event.attributes["idle.since_millis"] for event in told} == {NOON + 2000}
+    assert {event.attributes["spark.watermark.idle_duration_ms"] for event in told} == {18_000}
+    assert {event.attributes["spark.watermark.idle_since_millis"] for event in told} == {NOON + 2000}
     assert query.tick(29.9) == []
     assert len(query.tick(30)) == 2
 
@@ -227,11 +231,11 @@ def test_a_silent_source_that_holds_the_watermark_back_is_a_warning(policy: str 
     _, told = two_sources(policy)
     source, own = about(told, "source", 1), about(told, "query")
     assert (source.severity, own.severity) == (Severity.WARN, Severity.WARN)
-    assert source.attributes["watermark.held_back_by"] == "source 1 (S1)"
-    assert own.attributes["watermark.held_back_by"] == "source 1 (S1)"
-    assert own.attributes["watermark.policy"] == "min"
-    assert own.attributes["idle.since_millis"] == NOON + 3000
-    assert own.attributes["watermark.lag_ms"] == 21_000
+    assert source.attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
+    assert own.attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
+    assert own.attributes["spark.watermark.policy"] == "min"
+    assert own.attributes["spark.watermark.idle_since_millis"] == NOON + 3000
+    assert own.attributes["spark.watermark.lag_ms"] == 21_000
     assert own.body == (
         "The watermark of query 'clicks' has not moved from 2026-11-21T11:59:52.000Z for 10 s"
         " while 50 rows were read, held back by source 1 (S1), 21 s behind the newest event"
@@ -248,16 +252,16 @@ def test_under_max_no_source_holds_back_the_watermark() -> None:
     _, told = two_sources("max")
     assert edges(told) == [("source", 1, "IDLE")]
     assert told[0].severity is Severity.INFO
-    assert told[0].attributes["watermark.policy"] == "max"
-    assert "watermark.held_back_by" not in told[0].attributes
+    assert told[0].attributes["spark.watermark.policy"] == "max"
+    assert "spark.watermark.held_back_by" not in told[0].attributes
 
 
 def test_a_source_that_never_brought_anything_holds_back() -> None:
     """Spark's watermark is at 1970 until each input has delivered a row."""
     query = Query()
     told = [e for s in range(20) for e in query.batch(s, -NOON / 1000, 5, 0, newest=s)]
-    assert about(told, "source", 1).attributes["watermark.held_back_by"] == "source 1 (S1)"
-    assert "watermark.lag_ms" not in about(told, "source", 1).attributes
+    assert about(told, "source", 1).attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
+    assert "spark.watermark.lag_ms" not in about(told, "source", 1).attributes
 
 
 def test_source_holds_back_only_once_the_watermark_stops() -> None:
@@ -269,7 +273,7 @@ def test_source_holds_back_only_once_the_watermark_stops() -> None:
     for second in range(3, 60):
         told += query.batch(second, min(-110 + 5 * second, -10), 5, 0, newest=second)
     assert about(told, "source", 1).severity is Severity.INFO
-    assert about(told, "query").attributes["watermark.held_back_by"] == "source 1 (S1)"
+    assert about(told, "query").attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
 
 
 def test_two_silent_sources_are_both_named() -> None:
@@ -277,7 +281,7 @@ def test_two_silent_sources_are_both_named() -> None:
     query = Query()
     told = [e for s in range(3) for e in query.batch(s, s - 11, 5, 5, 5, newest=s)]
     told += [e for s in range(3, 20) for e in query.batch(s, -8, 5, 0, 0, newest=s)]
-    assert about(told, "query").attributes["watermark.held_back_by"] == "source 1 (S1), source 2 (S2)"
+    assert about(told, "query").attributes["spark.watermark.held_back_by"] == "source 1 (S1), source 2 (S2)"
 
 
 def test_a_silent_source_of_a_union_with_one_watermark_is_not_blamed() -> None:
@@ -297,7 +301,7 @@ def test_rows_without_newer_event_time_blame_no_source() -> None:
     own = about(told, "query")
     assert own.severity is Severity.WARN
     assert "while 50 rows were read" in own.body
-    assert "watermark.held_back_by" not in own.attributes
+    assert "spark.watermark.held_back_by" not in own.attributes
     assert about(told, "source", 1).severity is Severity.INFO
 
 
@@ -308,7 +312,7 @@ def test_a_query_without_any_rows_is_idle_without_a_warning() -> None:
     told += [e for s in range(3, 20) for e in query.batch(s, -8, 0, 0)]
     assert sorted(edges(told), key=str) == [("query", None, "IDLE"), ("source", 0, "IDLE"), ("source", 1, "IDLE")]
     assert {event.severity for event in told} == {Severity.INFO}
-    assert all("watermark.held_back_by" not in event.attributes for event in told)
+    assert all("spark.watermark.held_back_by" not in event.attributes for event in told)
 
 
 def test_one_row_before_silence_is_no_warning() -> None:
@@ -336,8 +340,8 @@ def test_source_that_does_not_return_is_named() -> None:
     told = [e for s in range(3601, 3630) for e in query.batch(s, -8, 5, 0, newest=s)]
     assert edges(told) == [("query", None, "IDLE")]
     assert told[0].severity is Severity.WARN
-    assert told[0].attributes["watermark.held_back_by"] == "source 1 (S1)"
-    assert told[0].attributes["idle.since_millis"] == NOON + 3000
+    assert told[0].attributes["spark.watermark.held_back_by"] == "source 1 (S1)"
+    assert told[0].attributes["spark.watermark.idle_since_millis"] == NOON + 3000
 
 
 # --- late rows ----------------------------------------------------------------------------------
@@ -348,7 +352,7 @@ def test_rows_lost_when_an_input_comes_back_are_a_warning() -> None:
     query, _ = two_sources("max")
     (back,) = query.batch(30, 20, 5, 40, newest=30, late=40)
     assert edges([back]) == [("source", 1, "ACTIVE")]
-    assert (back.severity, back.attributes["rows.dropped_late"]) == (Severity.WARN, 40)
+    assert (back.severity, back.attributes["spark.watermark.rows_dropped_late"]) == (Severity.WARN, 40)
     assert "40 rows were dropped as late" in back.body
 
 
@@ -360,7 +364,7 @@ def test_earlier_late_rows_are_not_counted_on_return() -> None:
     for second in range(3, 30):
         query.batch(second, second - 11, 5, 0, newest=second, late=7)
     (back,) = query.batch(30, 20, 5, 5, newest=30)
-    assert (back.severity, back.attributes["rows.dropped_late"]) == (Severity.INFO, 0)
+    assert (back.severity, back.attributes["spark.watermark.rows_dropped_late"]) == (Severity.INFO, 0)
 
 
 # --- partitions ---------------------------------------------------------------------------------
@@ -376,7 +380,7 @@ def test_partitions_go_silent_one_by_one() -> None:
     for second in range(60):
         moving = kafka(second, min(second, 10), min(second, 25))
         told += query.batch(second, second - 11, 5, newest=second, offsets=[moving])
-    assert [(e.attributes["source.partition"], e.attributes["status.new"]) for e in told] == [
+    assert [(e.attributes["spark.source.partition"], e.attributes["spark.status.new"]) for e in told] == [
         ("t-1", "IDLE"),
         ("t-2", "IDLE"),
     ]
@@ -384,7 +388,7 @@ def test_partitions_go_silent_one_by_one() -> None:
     assert {e.severity for e in told} == {Severity.INFO}
     assert told[0].body == "Partition t-1 of source 0 (S0) of query 'clicks' has had no new data for 10 s"
     (back,) = query.batch(60, 50, 5, newest=60, offsets=[kafka(60, 11, 25)])
-    assert (back.attributes["source.partition"], back.attributes["status.new"]) == ("t-1", "ACTIVE")
+    assert (back.attributes["spark.source.partition"], back.attributes["spark.status.new"]) == ("t-1", "ACTIVE")
 
 
 def test_a_partition_that_is_gone_is_not_idle() -> None:
@@ -396,9 +400,9 @@ def test_a_partition_that_is_gone_is_not_idle() -> None:
     assert told == []
     for second in range(30, 45):
         told += query.batch(second, second - 11, 5, newest=second, offsets=[kafka(second, 7)])
-    assert [(e.attributes["source.partition"], e.attributes["idle.since_millis"]) for e in told] == [
-        ("t-1", NOON + 30_000)
-    ]
+    assert [
+        (e.attributes["spark.source.partition"], e.attributes["spark.watermark.idle_since_millis"]) for e in told
+    ] == [("t-1", NOON + 30_000)]
 
 
 # --- pauses that are not idleness ---------------------------------------------------------------
@@ -524,7 +528,7 @@ def test_an_end_without_a_date_has_the_edges_before_the_next_line_of_the_log(
     *told, over = query.translator.translate(decoded(end))
     assert edges(told) == ([("source", 0, "IDLE"), ("query", None, "IDLE")] if idle else [])
     assert {event.observed_ts_millis for event in told} == ({NOON + 12_000} if idle else set())
-    assert over.attributes["status.new"] == "FINISHED"
+    assert over.attributes["spark.status.new"] == "FINISHED"
     assert over.observed_ts_millis == NOON + (12_000 if idle else 11_000)
 
 
@@ -562,8 +566,8 @@ def test_a_clock_that_ran_ahead_never_leads_to_the_same_edge_twice(query: Query)
         told += query.batch(second, second - 11, 5, newest=second)
     assert len({event.event_id for event in told}) == len(told)
     for subject in ("query", "source"):
-        own = [event for event in told if event.attributes["watermark.subject"] == subject]
-        statuses = [event.attributes["status.new"] for event in own]
+        own = [event for event in told if event.attributes["spark.watermark.subject"] == subject]
+        statuses = [event.attributes["spark.status.new"] for event in own]
         assert statuses == ["IDLE", "ACTIVE"] * (len(statuses) // 2)
         times = [event.observed_ts_millis for event in own]
         assert times == sorted(times)
@@ -593,7 +597,7 @@ def test_clock_set_back_redates_idle_subjects(query: Query) -> None:
     assert edges(back) == [("source", 0, "IDLE"), ("query", None, "IDLE")]
     assert {event.observed_ts_millis for event in back} == {NOON + 11_000}
     told += back + query.batch(13, 1, 5, newest=30)
-    assert told[-1].attributes["idle.duration_ms"] == 12_000
+    assert told[-1].attributes["spark.watermark.idle_duration_ms"] == 12_000
     assert len({event.event_id for event in told}) == len(told) == 8
 
 
