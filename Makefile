@@ -52,12 +52,12 @@ types: setup ## run mypy in strict mode
 spelling: setup ## run codespell
 	@git ls-files -z | xargs -0 .venv/bin/codespell
 
-# Without arguments: tests without Spark first, then tests with Spark, distributed by file to two processes.
-# More processes than cores gain nothing, because starting Spark is CPU-bound.
+# Without arguments: tests without Spark first, then tests with Spark, distributed by file to three processes:
+# one more than CI has cores, because some tests wait for time limits.
 test: setup ## run all tests on the newest Spark
 ifeq ($(ARGS),)
-	$(call in,.venv) -m pytest -q -n 2 --dist loadfile -m "not spark"
-	$(call in,.venv) -m pytest -q -n 2 --dist loadfile -m spark
+	$(call in,.venv) -m pytest -q -n 3 --dist loadfile -m "not spark"
+	$(call in,.venv) -m pytest -q -n 3 --dist loadfile -m spark
 else
 	$(call in,.venv) -m pytest $(ARGS)
 endif
@@ -69,7 +69,7 @@ test-matrix: $(MATRIX:%=test-on-%) ## run the Spark tests on 3.5, 4.0 and the ne
 .PHONY: $(MATRIX:%=test-on-%)
 $(MATRIX:%=test-on-%): test-on-%:
 	@bash .ci/setup $*
-	$(call in,$(if $(filter newest,$*),.venv,.matrix/$*)) -m pytest -q -n 2 --dist loadfile -m "spark and not long and not any_spark" $(ARGS)
+	$(call in,$(if $(filter newest,$*),.venv,.matrix/$*)) -m pytest -q -n 3 --dist loadfile -m "spark and not long and not any_spark" $(ARGS)
 
 demo: setup ## run three example jobs, one of which fails, and show their events
 	$(call in,.venv) examples/run_demo.py $(ARGS)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 from spark.harness import PATIENT, SMALL_SPARK, Lab, Run, file_reporter, two_lines
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.any_spark, pytest.mark.timeout(1800)]
 
 NO_EVENTS = "spark-events: no events will be reported, "
 FILE = file_reporter(Path("{folder}/events.jsonl"))

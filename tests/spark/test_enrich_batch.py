@@ -140,6 +140,7 @@ def test_rows_without_an_answer_fail_the_batch_and_no_call_is_repeated(
     assert "partition 0, row 3" in str(error)
 
 
+@pytest.mark.any_spark
 def test_a_failed_batch_leaves_nothing_behind(spark: SparkSession, service: EnrichService) -> None:
     """Its stored data is released at once."""
     before = set(spark.sparkContext._jsc.getPersistentRDDs())
@@ -195,6 +196,7 @@ def test_a_null_in_a_non_nullable_nested_type_fails_its_row(
     assert called(service) == once_each(3)
 
 
+@pytest.mark.any_spark
 def test_a_lone_surrogate_fails_its_row_without_repeated_calls(spark: SparkSession, service: EnrichService) -> None:
     """In the message of an exception, and in the function's result."""
 
@@ -212,6 +214,7 @@ def test_a_lone_surrogate_fails_its_row_without_repeated_calls(spark: SparkSessi
     assert called(service) == once_each(3)
 
 
+@pytest.mark.any_spark
 def test_too_many_failures_fail_the_batch(spark: SparkSession, service: EnrichService) -> None:
     """max_failure_ratio applies to the whole batch, and the limit itself is allowed."""
     common: Any = {"output": OUTPUT, "resource": opener(service.port), "retry": ONCE, "on_failure": "null"}
@@ -235,6 +238,7 @@ def test_the_lazy_form_calls_on_computation_and_raises_in_the_task(spark: SparkS
         ).collect()
 
 
+@pytest.mark.any_spark
 def test_recomputing_the_lazy_form_calls_a_recovered_destination(spark: SparkSession, service: EnrichService) -> None:
     """Each computation starts with a closed circuit breaker, although each task detects the outage itself."""
     service.script(rules=[rule(".*", forever={"status": 503})])
@@ -325,6 +329,7 @@ def test_an_empty_batch_makes_no_call(spark: SparkSession, service: EnrichServic
     assert service.calls() == []
 
 
+@pytest.mark.any_spark
 def test_idempotency_keys_are_distinct_and_independent_of_partitions(
     spark: SparkSession, service: EnrichService
 ) -> None:
@@ -364,6 +369,7 @@ def test_a_result_can_be_stored_on_disk_or_in_checkpoints(
     assert set(tmp_path.rglob("part-*")) == kept
 
 
+@pytest.mark.any_spark
 @pytest.mark.parametrize("how", ["cancelled", "failed"])
 def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
     spark: SparkSession, service: EnrichService, tmp_path: Path, how: str
@@ -414,6 +420,7 @@ def test_a_batch_that_ends_early_leaves_no_files_in_the_checkpoint_directory(
     assert kept.count() == 3
 
 
+@pytest.mark.any_spark
 def test_a_rate_applies_to_the_whole_job(spark: SparkSession, service: EnrichService) -> None:
     """Concurrent tasks share the rate: two slots and four partitions in this test."""
 
@@ -452,6 +459,7 @@ def test_a_million_rows_in_one_partition(spark: SparkSession) -> None:
     assert (total.total, total.rows) == (999_999 * 1_000_000, 1_000_000)
 
 
+@pytest.mark.any_spark
 def test_stored_answers_are_reused_until_the_version_changes(spark: SparkSession, tmp_path: Path) -> None:
     """The function's code is not compared, so a change needs a new version; a changed output is detected."""
 
@@ -478,6 +486,7 @@ def test_stored_answers_are_reused_until_the_version_changes(spark: SparkSession
         answer(make("new"), replay_version=2)
 
 
+@pytest.mark.any_spark
 def test_a_replay_store_never_mixes_up_rows(spark: SparkSession, tmp_path: Path) -> None:
     """Nor after a change of the identifying columns, even if their values are equal."""
     df = spark.createDataFrame([(1, 2, "DE", "FR"), (2, 1, "IT", "ES")], "a long, b long, buyer string, seller string")
@@ -503,6 +512,7 @@ def test_a_replay_store_never_mixes_up_rows(spark: SparkSession, tmp_path: Path)
         files = len(list(tmp_path.rglob("*.arrow")))
 
 
+@pytest.mark.any_spark
 def test_a_damaged_replay_store_only_costs_calls(
     spark: SparkSession, service: EnrichService, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -527,6 +537,7 @@ def test_a_damaged_replay_store_only_costs_calls(
     assert "cannot be written, so answers are not stored" in said
 
 
+@pytest.mark.any_spark
 def test_batch_jobs_of_one_query_keep_each_other_s_results(spark: SparkSession, service: EnrichService) -> None:
     """Unlike micro-batches, they may run at the same time."""
     common: dict[str, Any] = {"output": OUTPUT, "resource": opener(service.port), "query": "nightly"}

@@ -53,6 +53,7 @@ PRODUCTION, TEST = opener("http://production/"), opener("http://test/")
 ROW = "select 7 as id, 1 as home, 1 as work"
 
 
+@pytest.mark.any_spark
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -79,12 +80,14 @@ def test_another_request_is_not_answered_from_the_cache(
     assert answer(spark, **one) == first
 
 
+@pytest.mark.any_spark
 def test_columns_outside_the_request_do_not_affect_the_cache(spark: SparkSession) -> None:
     """Neither do the position and nullability of a column."""
     first = answer(spark, "select 3 as only_here, 4 as more", input_cols="only_here")
     assert answer(spark, "select 'x' as more, if(rand() < 2, 3, null) as only_here", input_cols="only_here") == first
 
 
+@pytest.mark.any_spark
 def test_equal_rows_share_a_call_within_a_partition(spark: SparkSession) -> None:
     """Across partitions only after a shuffle by the columns."""
     equal = spark.range(0, 40, 1, 4).selectExpr("id", "'DE' as country")
@@ -143,6 +146,7 @@ async def fetch(row: Any, ctx: Any) -> dict[str, int]:
     return {"answer": row.id}
 
 
+@pytest.mark.any_spark
 def test_retry_after_of_one_service_does_not_delay_another(
     spark: SparkSession, service: EnrichService, tmp_path: Path
 ) -> None:
@@ -167,6 +171,7 @@ def test_retry_after_of_one_service_does_not_delay_another(
         assert len(healthy.calls()) == 5
 
 
+@pytest.mark.any_spark
 @pytest.mark.parametrize("form", [enrich, enrich_batch])
 def test_an_accumulator_in_the_function_counts_every_call(spark: SparkSession, form: Callable[..., Any]) -> None:
     """Spark registers an accumulator for the task that unpickles it; in this test four tasks share one worker."""
@@ -180,6 +185,7 @@ def test_an_accumulator_in_the_function_counts_every_call(spark: SparkSession, f
     assert counter.value == 40
 
 
+@pytest.mark.any_spark
 def test_an_accumulator_in_the_resource_is_rejected(spark: SparkSession) -> None:
     """A resource outlives its task, but Spark reads an accumulator only at the end of the task."""
     counter = spark.sparkContext.accumulator(0)

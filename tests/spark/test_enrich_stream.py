@@ -136,6 +136,7 @@ def test_a_failed_batch_is_not_committed_and_runs_again(
     assert len(set(before.values())) == 20
 
 
+@pytest.mark.any_spark
 @pytest.mark.parametrize("query", [None, "mine"])
 def test_stored_data_is_released_at_the_next_batch_and_at_the_end(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path, query: str | None
@@ -244,6 +245,7 @@ def test_a_replay_makes_only_missing_calls(
     wait_for("the store to be empty", lambda: not [file for *_, files in os.walk(store) for file in files])
 
 
+@pytest.mark.any_spark
 def test_a_replay_with_answers_of_another_definition_is_logged(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -268,6 +270,7 @@ def test_a_replay_with_answers_of_another_definition_is_logged(
     assert "all rows are called" in said
 
 
+@pytest.mark.any_spark
 def test_answers_are_cleared_if_the_failure_was_caught_and_the_batch_committed(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
@@ -292,6 +295,7 @@ def test_answers_are_cleared_if_the_failure_was_caught_and_the_batch_committed(
     wait_for("the store to be empty", lambda: not [file for *_, files in os.walk(store) for file in files])
 
 
+@pytest.mark.any_spark
 def test_the_schema_and_the_function_may_change_across_restarts(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
@@ -381,6 +385,7 @@ def test_a_stopped_query_makes_no_further_calls(
     assert committed(tmp_path / "c") == []
 
 
+@pytest.mark.any_spark
 def test_a_stopped_stream_without_foreach_batch_makes_no_further_calls(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:
@@ -397,6 +402,7 @@ def test_a_stopped_stream_without_foreach_batch_makes_no_further_calls(
     assert outcomes(service) == ["gone"] * 4
 
 
+@pytest.mark.any_spark
 def test_a_limit_after_a_lazy_enrichment_ends_its_calls(spark: SparkSession, service: EnrichService) -> None:
     """Spark closes the connection to the worker, which only notices on its next write."""
     service.script(delay=0.005)
@@ -414,6 +420,7 @@ def is_silent(service: EnrichService) -> bool:
     return bool(calls) and time.monotonic() - calls[-1].began > 1
 
 
+@pytest.mark.any_spark
 @pytest.mark.parametrize("how", ["cancelled", "failed"])
 def test_a_job_that_ends_early_makes_no_further_calls(
     spark: SparkSession, service: EnrichService, tmp_path: Path, how: str
@@ -479,6 +486,7 @@ def test_a_stream_without_foreach_batch_is_enriched_lazily(
     assert not set(first.values()) & set(run("another").values())
 
 
+@pytest.mark.any_spark
 def test_a_stream_without_foreach_batch_calls_a_recovered_destination(
     spark: SparkSession, service: EnrichService, source: Path, tmp_path: Path
 ) -> None:

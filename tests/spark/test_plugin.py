@@ -135,6 +135,7 @@ def test_the_listener_is_in_the_shared_queue(listening: dict[str, Future[Run]], 
     assert "shared" in run.truth("queues")
 
 
+@pytest.mark.any_spark
 def test_each_context_of_a_jvm_is_reported(several: Future[Run]) -> None:
     """Applications in one JVM are reported one after another, once each."""
     run = several.result()
@@ -146,6 +147,7 @@ def test_each_context_of_a_jvm_is_reported(several: Future[Run]) -> None:
     assert names == [(f"context {n}", status) for n in range(4) for status in ("RUNNING", "FINISHED")]
 
 
+@pytest.mark.any_spark
 def test_a_context_leaves_nothing_behind(several: Future[Run]) -> None:
     """No thread, process or pipe remains after a context has stopped or failed to start."""
     after = several.result().truth()

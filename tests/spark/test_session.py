@@ -40,12 +40,14 @@ def rounds(lab: Lab) -> Any:
     return run(lab, "session_rounds.py", str(ROUNDS))[1]
 
 
+@pytest.mark.any_spark
 def test_a_stream_that_ends_during_a_wait_does_not_delay_spark(lab: Lab) -> None:
     """Spark's listener stops waiting, and so does the removal of the listener from Spark's queue."""
     _, took = run(lab, "session_ends.py")
     assert took < 30  # the listener's own timeout is a minute
 
 
+@pytest.mark.any_spark
 def test_stop_respects_its_time_limit(lab: Lab) -> None:
     """The time limit includes the events in Spark's queue that wait for a slow reporter."""
     _, took = run(lab, "session_stops.py")
@@ -210,6 +212,7 @@ def test_a_mistake_raises_one_clear_error(beside: tuple[Run, Any], mistake: str)
     assert all(part in truth["mistakes"][mistake] for part in MISTAKES[mistake]), truth["mistakes"][mistake]
 
 
+@pytest.mark.any_spark
 def test_a_hundred_starts_and_stops_leave_nothing(rounds: Any) -> None:
     """Counts threads, processes and descriptors in Python and in the JVM, although callbacks used Spark."""
     assert rounds["rounds"] == list(range(ROUNDS))
@@ -222,6 +225,7 @@ def test_a_hundred_starts_and_stops_leave_nothing(rounds: Any) -> None:
     assert after["jvm_descriptors"] <= before["jvm_descriptors"] + 3
 
 
+@pytest.mark.any_spark
 def test_an_application_has_one_stream(rounds: Any) -> None:
     """Also with two sessions; a second stream is rejected or replaces the first one."""
     assert "are started already, at " in rounds["second"]
@@ -229,12 +233,14 @@ def test_an_application_has_one_stream(rounds: Any) -> None:
     assert rounds["counted_on"] is True
 
 
+@pytest.mark.any_spark
 def test_a_fork_does_not_affect_its_parent(rounds: Any) -> None:
     """The child has no stream, and the parent's continues."""
     assert rounds["fork"] == [0, True]
     assert rounds["after_fork"] == "AfterTheFork"
 
 
+@pytest.mark.any_spark
 def test_events_of_several_threads_arrive_once_and_in_order(rounds: Any) -> None:
     """Four threads with fifty events each."""
     told = rounds["from_threads"]
@@ -244,6 +250,7 @@ def test_events_of_several_threads_arrive_once_and_in_order(rounds: Any) -> None
         assert own == sorted(own)
 
 
+@pytest.mark.any_spark
 def test_a_new_context_has_its_own_stream(rounds: Any) -> None:
     """The stopped stream raises a clear error; the new contexts are separate applications with one end each."""
     assert rounds["stopped"] == rounds["stopped_add"] == "the SparkSession was stopped: start a new one"
@@ -252,6 +259,7 @@ def test_a_new_context_has_its_own_stream(rounds: Any) -> None:
     assert sum("finished" in body and "Application" in body for body in rounds["bodies"]) == 1
 
 
+@pytest.mark.any_spark
 def test_a_script_without_stop_delivers_everything(lab: Lab, tmp_path: Path) -> None:
     """Neither the stream nor the session is stopped."""
     script, told = tmp_path / "ends.py", tmp_path / "told.jsonl"
@@ -269,6 +277,7 @@ def test_a_script_without_stop_delivers_everything(lab: Lab, tmp_path: Path) -> 
     assert mine == list(range(500))
 
 
+@pytest.mark.any_spark
 def test_a_killed_python_does_not_delay_the_jvm(lab: Lab, tmp_path: Path) -> None:
     """The JVM ends as without a stream, not after `shutdown.timeout`."""
     script = tmp_path / "killed.py"
@@ -286,6 +295,7 @@ def test_a_killed_python_does_not_delay_the_jvm(lab: Lab, tmp_path: Path) -> Non
     assert not done.processes()
 
 
+@pytest.mark.any_spark
 def test_a_missing_jar_is_reported_with_the_missing_line(lab: Lab, tmp_path: Path) -> None:
     """The message also says what to do instead."""
     script = tmp_path / "bare.py"
