@@ -29,8 +29,8 @@ from benchmarks._sinks import COLLECTOR, collector, sink
 from spark_events import Event, EventBuilder, Reporter
 from spark_events.event import encode_event
 from spark_events.reporters.file import FileConfig, FileReporter
-from spark_events.reporters.otlp.config import OtlpConfig
 from spark_events.reporters.otlp.reporter import OtlpReporter
+from spark_events.reporters.otlp.target import OtlpConfig
 
 _BATCH = 512
 _ROUNDS = 7

@@ -108,7 +108,7 @@ def _delivered(entries: list[Entry], folder: Path | None, gated: bool) -> _Took:
     for first in range(0, _EVENTS, _SLICE):
         delivery.wait_for_room(_SLICE)
         delivery.put(Entries(entries[first : first + _SLICE]))
-    settled = delivery.wait_until_answered(_PATIENCE) if gated else delivery.wait_until_settled(_PATIENCE)
+    settled = delivery.store.wait_until_answered(_PATIENCE) if gated else delivery.wait_until_settled(_PATIENCE)
     took = _Took.since(began)
     reporter.gate.set()
     assert settled

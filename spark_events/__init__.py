@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from spark_events.event import Event, EventBuilder, Severity
     from spark_events.reporters.memory import MemoryReporter
     from spark_events.reporters.reporter import Reporter, ReporterFactory
-    from spark_events.session.add_event import add_event
     from spark_events.session.configure import configure, jar_path, spark_conf
+    from spark_events.session.shim import add_event
     from spark_events.session.start import start
     from spark_events.session.stream import EventStream
 
@@ -73,7 +73,7 @@ _PLACES = {
     "MemoryReporter": "spark_events.reporters.memory",
     **dict.fromkeys(("Reporter", "ReporterFactory"), "spark_events.reporters.reporter"),
     "EventStream": "spark_events.session.stream",
-    "add_event": "spark_events.session.add_event",
+    "add_event": "spark_events.session.shim",
     **dict.fromkeys(("configure", "jar_path", "spark_conf"), "spark_events.session.configure"),
     "start": "spark_events.session.start",
 }

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from spark_events._version import __version__
-from spark_events.bridge.acknowledgements import Acknowledgements
-from spark_events.bridge.answers import Answers
+from spark_events.bridge.acknowledgements import Acknowledgements, Answers
 from spark_events.bridge.records import (
     PROTOCOL,
     ApplicationEnd,
@@ -28,18 +27,15 @@ from spark_events.bridge.records import (
 )
 from spark_events.config import Setting, Settings
 from spark_events.dispatch.breaker import BreakerState
-from spark_events.dispatch.counters import account, with_those_before
 from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.entries import WEIGHT_BYTES, Entry, weight_for
 from spark_events.dispatch.process.log_lines import LogLines
-from spark_events.dispatch.telemetry import DispatcherTelemetry
+from spark_events.dispatch.telemetry import DispatcherTelemetry, account, with_those_before
 from spark_events.errors import ProtocolError
 from spark_events.pipeline import Pipeline, build
 from spark_events.reporters.reporter import Reporter
 from spark_events.translate.dispatch_reports import final_report, reporter_status
 from spark_events.translate.translator import Translator
-
-__all__ = ["DriverSession", "RecordSource"]
 
 #: Events dispatched in one call: fewer than a mailbox holds, so that a burst fits.
 _SLICE = 128
@@ -223,6 +219,14 @@ class DriverSession:
     def _hooks(self) -> Hooks:
         return Hooks(self._acknowledge, self._telemetry.breaker_changed)
 
+    @property
+    def _record(self) -> int:
+        """The record to which an event belongs that no record makes, such as that of a timer.
+
+        While an event is held back, it is the held event's record: a mailbox needs numbers that never decrease.
+        """
+        return self._translator.held_record or self._last_record
+
     def _patience(self) -> float | None:
         """Return the seconds until the translator's next timer; None: no timer is set."""
         deadline = self._translator.next_deadline
@@ -234,8 +238,7 @@ class DriverSession:
         deadline = self._translator.next_deadline
         now = time.time_ns() // 1_000_000
         if deadline is not None and deadline <= now and time.monotonic() >= self._clock_stands_until:
-            # A timer's events belong to the oldest record whose event was held back.
-            record = self._translator.held_record or self._last_record
+            record = self._record
             try:
                 events = self._translator.tick(now)
             except Exception:
@@ -356,7 +359,7 @@ class DriverSession:
             dispatcher.drain(deadline - patience * _REPORT_SHARE / 2, settled)
         books = with_those_before(account(dispatcher.counters()), self._before)
         report = final_report(books, self._doubtful(), time.time_ns() // 1_000_000)
-        dispatcher.dispatch([Entry(self._last_record, self._translator.emit(report))], self._last_record)
+        dispatcher.dispatch([Entry(self._record, self._translator.emit(report))], self._last_record)
         dispatcher.stop(deadline)
         self._acknowledge()
         self._telemetry.numbers(dispatcher.counters, at_once=True)
@@ -402,7 +405,7 @@ class DriverSession:
             return False
         changes = self._telemetry.take_changes()
         for change in changes:
-            self._dispatch([Entry(self._last_record, self._translator.emit(reporter_status(*change)))])
+            self._dispatch([Entry(self._record, self._translator.emit(reporter_status(*change)))])
         return bool(changes)
 
     def _report_loss(self) -> None:
@@ -411,5 +414,6 @@ class DriverSession:
         if not self._jvm_is_going_down and not self._is_driver_gone():
             _LOG.error("the driver has closed the pipe but lives on; its further events are not reported")
             return
+        record = self._record
         events = self._translator.driver_lost(time.time_ns() // 1_000_000, self._jvm_is_going_down)
-        self._pipeline.dispatcher.dispatch([Entry(self._last_record, event) for event in events], 0)
+        self._pipeline.dispatcher.dispatch([Entry(record, event) for event in events], 0)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["load"]
-
 
 def load(path: str) -> Any:
     """Import the object ``package.module:Class``.

@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 from typing import Any
 
-__all__ = ["unwind"]
-
 #: Time for cancelled tasks to end, in seconds.
 _UNWIND_SECONDS = 0.25
 

@@ -12,10 +12,9 @@ from spark_events.config import Kind, Settings, boolean, duration, integer, is_n
 from spark_events.config.references import resolve
 from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.calls import describe
-from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.config import DeliveryConfig, IsolationConfig
 from spark_events.dispatch.delivery import Delivery, Hooks, MakeStore
-from spark_events.dispatch.dispatcher import DispatcherConfig, EventDispatcher, create
-from spark_events.dispatch.process.config import IsolationConfig
+from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher, DispatcherConfig, create
 from spark_events.dispatch.process.reporter import ProcessReporter
 from spark_events.dispatch.selection import SelectionConfig
 from spark_events.dispatch.spool.ownership import driver_identity
@@ -28,8 +27,6 @@ from spark_events.reporters.reporter import Reporter, ReporterFactory
 from spark_events.translate.causes import CAUSES
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.config import read as read_translation
-
-__all__ = ["EventsConfig", "Pipeline", "ReporterConfig", "build", "read"]
 
 _REPORTER = "events.reporter"
 _DEFAULT_REPORTER = "log"
@@ -131,7 +128,7 @@ class Pipeline:
     config: EventsConfig
     translation: TranslateConfig
     queue_size: int
-    dispatcher: EventDispatcher
+    dispatcher: AsyncQueuedDispatcher
     deliveries: tuple[Delivery, ...]
     makers: Mapping[str, Callable[[], Reporter]]
     disabled: Mapping[str, Sequence[str]]

@@ -13,17 +13,14 @@ import sys
 import time
 from typing import NoReturn
 
-from spark_events.bridge.answers import Answers
+from spark_events.bridge.acknowledgements import Answers
 from spark_events.bridge.pipe import RecordPipe, line_writer
 from spark_events.bridge.python_program import PythonProgram
 from spark_events.dispatch.process.log_lines import LogLines
-from spark_events.dispatch.process.signals import leave_signals_alone
-from spark_events.dispatch.process.streams import take_standard_streams
+from spark_events.dispatch.process.setup import leave_signals_alone, take_standard_streams
 from spark_events.driver_session import DriverSession
 from spark_events.errors import ConfigError, ProtocolError
 from spark_events.reporters.log import DRIVER_LOGGER, severity_of
-
-__all__ = ["main"]
 
 _LOG = logging.getLogger(__name__)
 #: Seconds that a busy thread keeps the interpreter lock before it yields. Python's 5 ms favour throughput; here, a

@@ -14,10 +14,10 @@ from fakes import PATIENCE, event, eventually, numbers
 
 from spark_events import Severity
 from spark_events.dispatch.entries import Entries, Entry
+from spark_events.dispatch.mailbox import Counts
 from spark_events.dispatch.spool.database import Appended, SpoolDatabase
 from spark_events.dispatch.spool.spool import Spool
 from spark_events.dispatch.spool.writer import SpoolConfig, SpoolWriter
-from spark_events.dispatch.store import Counts
 
 FULL = sqlite3.OperationalError("database or disk is full")
 FAILS = sqlite3.OperationalError("disk I/O error")

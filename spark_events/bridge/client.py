@@ -14,10 +14,8 @@ from typing import Any
 
 import msgspec
 
-from spark_events.bridge.answers import Answers
+from spark_events.bridge.acknowledgements import Answers
 from spark_events.bridge.records import PROTOCOL
-
-__all__ = ["ClientBridge"]
 
 #: Time limit for removing the listener.
 _REMOVE_SECONDS = 5.0

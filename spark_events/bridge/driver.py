@@ -11,9 +11,7 @@ import threading
 from collections import deque
 from typing import Any
 
-from spark_events.bridge.answers import Answers
-
-__all__ = ["DriverBridge"]
+from spark_events.bridge.acknowledgements import Answers
 
 #: Maximum duration of a fetch, and so the delay until this side notices a change of its own.
 _FETCH_SECONDS = 0.2

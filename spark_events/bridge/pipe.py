@@ -7,8 +7,6 @@ import os
 import select
 from collections.abc import Callable
 
-__all__ = ["RecordPipe", "line_writer"]
-
 #: The capacity of a pipe. A larger buffer would cost 30 µs per read, for mapping and unmapping its memory.
 _CHUNK_BYTES = 64 * 1024
 

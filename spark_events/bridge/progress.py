@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["SinkProgress", "SourceProgress", "StateOperatorProgress", "StateStoreMetrics", "StreamingProgress"]
-
 
 class SourceProgress(msgspec.Struct, frozen=True, rename="camel"):
     """One source's part of a progress; each source has its own JSON format of offsets."""

@@ -18,8 +18,6 @@ import msgspec
 
 from spark_events.bridge.records import ApplicationEnd
 
-__all__ = ["PythonProgram"]
-
 _PROC = Path("/proc")
 #: Environment variable of a JVM started by a plain ``python app.py``, and of a Python started by spark-submit.
 _STARTED_BY_PYTHON, _STARTED_BY_JVM = "_PYSPARK_DRIVER_CONN_INFO_PATH", "PYSPARK_GATEWAY_PORT"

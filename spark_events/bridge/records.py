@@ -12,38 +12,6 @@ import msgspec
 
 from spark_events.bridge.progress import StreamingProgress
 
-__all__ = [
-    "MOST_FAILURES",
-    "PROTOCOL",
-    "Added",
-    "AddedEvent",
-    "ApplicationEnd",
-    "ApplicationStart",
-    "BatchStarted",
-    "Decoder",
-    "Dropped",
-    "ExceptionLink",
-    "ExecutorRemoved",
-    "Failure",
-    "Goodbye",
-    "Hello",
-    "JobEnd",
-    "JobStart",
-    "JvmShutdown",
-    "QueryIdle",
-    "QueryProgress",
-    "QueryStarted",
-    "QueryTerminated",
-    "Record",
-    "Restored",
-    "SettingRecord",
-    "SqlExecutionEnd",
-    "StageCompleted",
-    "StageSubmitted",
-    "StageTasks",
-    "Unknown",
-]
-
 #: Spark's default for the number of consecutive failed attempts of a stage.
 MOST_FAILURES = 4
 

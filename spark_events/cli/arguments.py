@@ -12,8 +12,6 @@ from spark_events.config.defaults import default_path, read_properties, settings
 from spark_events.errors import SparkEventsError
 from spark_events.event import Severity
 
-__all__ = ["Configuration", "UsageError", "add_configuration", "add_min_severity", "configuration", "require_seconds"]
-
 #: Upper limit for seconds: about 30 years, which the clocks still accept.
 _MOST_SECONDS = 1_000_000_000
 

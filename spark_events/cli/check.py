@@ -10,16 +10,13 @@ from pathlib import Path
 
 from spark_events._version import __version__
 from spark_events.cli.arguments import Configuration, add_configuration, configuration
-from spark_events.cli.output import show
-from spark_events.cli.table import table
+from spark_events.cli.output import show, table
 from spark_events.config import Settings
 from spark_events.config.references import UnresolvedError, resolve
 from spark_events.dispatch.dispatcher import DispatcherConfig
 from spark_events.errors import ConfigError
 from spark_events.jars import jar_path
 from spark_events.pipeline import Pipeline, build
-
-__all__ = ["add_to"]
 
 _LISTENER = "io.sparkevents.EventsListener"
 _PLUGIN = "io.sparkevents.EventsPlugin"

@@ -10,8 +10,6 @@ from pathlib import Path
 from spark_events.cli.output import show
 from spark_events.jars import jar_path
 
-__all__ = ["add_to", "lines"]
-
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to the parser."""

@@ -15,8 +15,6 @@ from typing import BinaryIO, cast
 from spark_events.errors import SparkEventsError
 from spark_events.reporters.file.rotation import Archive
 
-__all__ = ["GZIP", "follow"]
-
 #: First bytes of a gzip file.
 GZIP = b"\x1f\x8b"
 

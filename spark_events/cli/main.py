@@ -13,8 +13,6 @@ from spark_events.cli.arguments import UsageError
 from spark_events.cli.output import OutputError, abandon, writing
 from spark_events.errors import SparkEventsError
 
-__all__ = ["main"]
-
 #: Python's default error handlers for output; any other was chosen with PYTHONIOENCODING and stays.
 _STRICT = ("strict", "surrogateescape")
 

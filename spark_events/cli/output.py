@@ -1,15 +1,22 @@
-"""Standard output, and the errors of writing to it."""
+"""Standard output: its errors, and columns of text."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from spark_events.errors import SparkEventsError
 
-__all__ = ["OutputError", "abandon", "show", "writing"]
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A heading and rows below it, indented by two; the last column is not padded."""
+    lines = [head, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    return "\n".join(
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
 
 
 class OutputError(SparkEventsError):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import TextIO
 
-__all__ = ["ProgressLine"]
-
 _INTERVAL_SECONDS = 0.1
 _WIDTH = 24
 _CLEAR = "\r\033[K"

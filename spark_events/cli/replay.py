@@ -23,8 +23,6 @@ from spark_events.pipeline import build
 from spark_events.translate.config import TranslateConfig
 from spark_events.translate.translator import Translator
 
-__all__ = ["add_to", "replayed"]
-
 _LOG = logging.getLogger(__name__)
 _MOST_NOTES = 20
 _MOST_KINDS = 5

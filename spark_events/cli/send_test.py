@@ -13,16 +13,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from spark_events.cli.arguments import add_configuration, configuration, require_seconds
-from spark_events.cli.output import show
-from spark_events.cli.table import table
+from spark_events.cli.output import show, table
 from spark_events.dispatch.calls import Call, asked_pause, begin, describe, end, made
 from spark_events.errors import PermanentError, SparkEventsError, ThrottledError
 from spark_events.event import Event, EventBuilder
 from spark_events.event.text import on_one_line
 from spark_events.pipeline import build
 from spark_events.reporters.reporter import Reporter
-
-__all__ = ["add_to", "event_for"]
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -15,8 +15,6 @@ from spark_events.errors import SparkEventsError
 from spark_events.event import Event
 from spark_events.pipeline import Pipeline
 
-__all__ = ["JsonLines", "Reporters", "Sink"]
-
 #: Events in flight at once; fewer than a mailbox holds, so no mailbox sheds an event.
 _SLICE = 512
 _BUFFER = 256

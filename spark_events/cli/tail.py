@@ -20,8 +20,6 @@ from spark_events.event import Event, Severity, decode_event
 from spark_events.event.text import on_one_line
 from spark_events.reporters.log import format_event
 
-__all__ = ["add_to"]
-
 _COLOURS = {Severity.WARN: "\033[33m", Severity.ERROR: "\033[31m", Severity.FATAL: "\033[1;31m"}
 _DIM, _RESET = "\033[2m", "\033[0m"
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from spark_events.config import Setting, Settings
 from spark_events.errors import SparkEventsError
 
-__all__ = ["default_path", "read_properties", "read_settings", "settings_of"]
-
 _SEPARATOR = re.compile(r"(?<!\\)(?:\\\\)*(?:\s*[=:]\s*|\s+)")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}

@@ -8,21 +8,6 @@ import re
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = [
-    "Kind",
-    "boolean",
-    "choice",
-    "duration",
-    "integer",
-    "is_name",
-    "names",
-    "path",
-    "placed",
-    "positive_duration",
-    "size",
-    "text",
-]
-
 T = TypeVar("T")
 
 

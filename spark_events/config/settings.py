@@ -11,12 +11,17 @@ import difflib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from spark_events.config.confidence import Confidence
 from spark_events.config.kinds import Kind
-from spark_events.config.references import UnresolvedError, has_reference, is_secret, is_telling, resolved, shown
+from spark_events.config.references import (
+    Confidence,
+    UnresolvedError,
+    has_reference,
+    is_secret,
+    is_telling,
+    resolved,
+    shown,
+)
 from spark_events.errors import ConfigError
-
-__all__ = ["Option", "Setting", "Settings", "option", "options"]
 
 T = TypeVar("T")
 

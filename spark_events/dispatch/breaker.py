@@ -12,8 +12,6 @@ from collections.abc import Callable
 
 from spark_events.config import integer, option, positive_duration
 
-__all__ = ["Breaker", "BreakerConfig", "BreakerState"]
-
 
 class BreakerState(enum.Enum):
     """CLOSED passes events, OPEN holds them, HALF_OPEN passes one batch as a test."""

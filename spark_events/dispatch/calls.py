@@ -12,18 +12,6 @@ from spark_events.errors import ThrottledError, is_seconds
 from spark_events.event.text import said_of
 from spark_events.reporters.reporter import Reporter
 
-__all__ = [
-    "Call",
-    "Original",
-    "asked_pause",
-    "begin",
-    "describe",
-    "end",
-    "linger_of",
-    "made",
-    "most_of",
-]
-
 #: Upper limit for a reporter's own batch size; no batch is larger.
 _MOST = 1_000_000
 #: Maximum length of an error text in characters; a quoted response must not fill the log or other reporters' events.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 
-from spark_events.config import choice, duration, integer, option, positive_duration
-
-__all__ = ["DeliveryConfig"]
+from spark_events.config import Kind, choice, duration, integer, option, positive_duration
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,4 +47,24 @@ class DeliveryConfig:
         positive_duration,
         5.0,
         doc="Longest pause between two attempts; jitter adds at most retry.initial.",
+    )
+
+
+def _isolation(value: str) -> str:
+    if value not in ("thread", "process"):
+        raise ValueError
+    if value == "process" and sys.platform != "linux":
+        raise ValueError("a process of its own needs Linux")
+    return value
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class IsolationConfig:
+    """Isolation setting under ``events.reporter.<name>.``."""
+
+    isolation: str = option(
+        "isolation",
+        Kind("one of thread, process", _isolation),
+        "thread",
+        doc="process: the reporter runs in its own process, so it may crash, exit or hold the interpreter's lock.",
     )

@@ -12,18 +12,17 @@ from typing import TypeAlias
 from spark_events.dispatch.breaker import Breaker, BreakerConfig, BreakerState
 from spark_events.dispatch.calls import describe, made
 from spark_events.dispatch.config import DeliveryConfig
-from spark_events.dispatch.counters import DeliveryCounters
 from spark_events.dispatch.entries import Entries
 from spark_events.dispatch.mailbox import Mailbox
 from spark_events.dispatch.retry_loop import SHUTDOWN
 from spark_events.dispatch.selection import Selection, SelectionConfig
-from spark_events.dispatch.store import Store
+from spark_events.dispatch.spool.spool import Spool
+from spark_events.dispatch.telemetry import DeliveryCounters
 from spark_events.dispatch.worker import Worker
 from spark_events.event import Event, Severity
 from spark_events.reporters.reporter import Reporter
 
-__all__ = ["Delivery", "DeliveryConfig", "Hooks", "MakeStore"]
-
+Store: TypeAlias = Mailbox | Spool
 #: Creates the store; the arguments are a callback that wakes the worker and one that reports progress.
 MakeStore: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], Store]
 
@@ -60,6 +59,10 @@ class Hooks:
 class Delivery:
     """Accept events without waiting, and deliver them in order with retries.
 
+    Attributes:
+        store: holds the events until they are settled.
+        is_durable: whether undelivered events survive the process.
+
     Args:
         name: the reporter's name in the configuration.
         make: creates the reporter; called again, in a new thread, after the reporter has blocked or ended its thread.
@@ -93,7 +96,8 @@ class Delivery:
         self._selection = Selection(selection or SelectionConfig())
         self._breaker_state = BreakerState.CLOSED
         self._breaker = Breaker(breaker or BreakerConfig(), time.monotonic, self._breaker_changed)
-        self._store = store(self._wake, self._hooks.on_progress) if store else Mailbox(capacity)
+        self.store: Store = store(self._wake, self._hooks.on_progress) if store else Mailbox(capacity)
+        self.is_durable = self.store.is_durable
         self._lock = threading.RLock()
         self._failures = 0
         self._closed = False
@@ -121,13 +125,13 @@ class Delivery:
         Raises:
             RuntimeError: when the system cannot start another thread.
         """
-        self._store.start()
+        self.store.start()
         self._worker.start()
 
     def put(self, entries: Entries) -> None:
         """Enqueue the events that the selection accepts, without waiting."""
         chosen = self._selection.of(entries)
-        is_first = self._store.put(chosen)
+        is_first = self.store.put(chosen)
         becomes_pressing = self._worker.can_linger and self._become_pressing(chosen)
         if is_first or becomes_pressing:
             self._worker.wake()
@@ -147,10 +151,10 @@ class Delivery:
         A slow or failing reporter is not waited for because that would slow down the other reporters. After a wait
         without success, the dispatcher waits again only once the reporter has accepted a batch quickly.
         """
-        if self._store.is_durable:
-            self._store.wait_for_room(weight, _QUICK_SECONDS)
-        elif self._quick and not self._worker.in_failure:
-            self._quick = self._store.wait_for_room(weight, _QUICK_SECONDS)
+        if self.is_durable:
+            self.store.wait_for_room(weight, _QUICK_SECONDS)
+        elif self._quick and not self._worker.retry_loop.in_failure:
+            self._quick = self.store.wait_for_room(weight, _QUICK_SECONDS)
 
     def may_get(self, scope: str | None, name: str | None, severity: Severity) -> bool:
         """Return whether the selection may accept such events.
@@ -163,11 +167,6 @@ class Delivery:
         return self._selection.may_fit(scope, name, severity)
 
     @property
-    def is_durable(self) -> bool:
-        """Whether queued events survive the process."""
-        return self._store.is_durable
-
-    @property
     def guarantee(self) -> str:
         """The configured ``delivery.guarantee``."""
         return self._config.guarantee
@@ -176,22 +175,6 @@ class Delivery:
     def is_held_back(self) -> bool:
         """Whether the circuit breaker is open or half-open."""
         return self._breaker.state is not BreakerState.CLOSED
-
-    def unanswered_for(self) -> float:
-        """Return the age in seconds of the oldest event that exists only in memory.
-
-        Returns:
-            0.0 when there is no such event.
-        """
-        return self._store.unanswered_for()
-
-    def wait_until_answered(self, timeout: float) -> bool:
-        """Wait at most ``timeout`` seconds until no event exists only in memory.
-
-        Returns:
-            Whether no such event is left.
-        """
-        return self._store.wait_until_answered(timeout)
 
     def wait_until_settled(self, timeout: float) -> bool:
         """Wait at most ``timeout`` seconds until all events are settled.
@@ -203,23 +186,19 @@ class Delivery:
             Whether all these events are settled.
         """
         deadline = time.monotonic() + timeout
-        while not (self._store.is_durable and self._worker.in_failure):
+        while not (self.is_durable and self._worker.retry_loop.in_failure):
             now = time.monotonic()
             if now >= self._give_up_at:
                 self._drop_rest()
-            if self._store.wait_until_empty(max(0.0, min(deadline - now, _LOOK_SECONDS))):
+            if self.store.wait_until_empty(max(0.0, min(deadline - now, _LOOK_SECONDS))):
                 return True
             if now >= deadline:
                 return False
-        return self._store.wait_until_answered(max(0.0, min(deadline, self._give_up_at) - time.monotonic()))
-
-    def oldest_record(self) -> int | None:
-        """Return the oldest record with an event that exists only in memory, or None."""
-        return self._store.oldest_record()
+        return self.store.wait_until_answered(max(0.0, min(deadline, self._give_up_at) - time.monotonic()))
 
     def counters(self) -> DeliveryCounters:
         """Return the current counters."""
-        counts = self._store.counts()
+        counts = self.store.counts()
         return DeliveryCounters(
             accepted=counts.accepted,
             delivered=counts.delivered,
@@ -242,7 +221,7 @@ class Delivery:
         Args:
             now: the current time in seconds of ``time.monotonic``.
         """
-        self._store.check()
+        self.store.check()
         with self._lock:
             worker = self._worker
             trouble = None if self._deadline is not None else self._trouble(worker, now)
@@ -252,11 +231,11 @@ class Delivery:
             # Above the limit, the next replacement waits until one of the blocked threads has ended.
             if trouble is None or len(alive) >= _MOST_HUNG or not self._replace(*trouble):
                 return
-            worker.abandon()
+            worker.retry_loop.abandon()
             self._hung = [*alive, worker]
             self.hung += worker.death is None
             self._failures += 1
-            self._store.requeue()
+            self.store.requeue()
             self._worker.wake()
         what, how = trouble
         _LOG.error(
@@ -303,26 +282,26 @@ class Delivery:
         with self._lock:
             if not self._draining:
                 self._draining = True
-                self._worker.begin_drain()
+                self._worker.retry_loop.begin_drain()
                 if self._is_dead:
-                    self._worker.end_with_next_failure()
+                    self._worker.retry_loop.end_with_next_failure()
                     self._limit()
 
     @property
     def _is_dead(self) -> bool:
         # With events safe on disk, a single failure is enough.
-        return self._worker.is_dead or (self._store.is_durable and self._worker.in_failure)
+        return self._worker.retry_loop.is_dead or (self.is_durable and self._worker.retry_loop.in_failure)
 
     def _limit(self) -> None:
         """Limit attempts at a dead destination to 2 s; an answer lifts the limit."""
         if self._give_up_at == float("inf"):
             self._give_up_at = time.monotonic() + _LAST_TRY_SECONDS
-            self._worker.end_by(self._ends_at)
+            self._worker.retry_loop.end_by(self._ends_at)
 
     def _lift_limit(self) -> None:
         if self._give_up_at != float("inf"):
             self._give_up_at = float("inf")
-            self._worker.end_by(self._ends_at)
+            self._worker.retry_loop.end_by(self._ends_at)
 
     @property
     def _ends_at(self) -> float:
@@ -330,8 +309,8 @@ class Delivery:
 
     def _drop_rest(self) -> None:
         """Drop the remaining events of a dead destination; a spool keeps them."""
-        if not self._store.is_durable:
-            self._store.close(self._give_up_at)
+        if not self.is_durable:
+            self.store.close(self._give_up_at)
 
     def request_stop(self, deadline: float) -> None:
         """Begin to deliver the remaining events, and stop at the deadline.
@@ -342,7 +321,7 @@ class Delivery:
         with self._lock:
             self.begin_drain()
             self._deadline = self._stop_by = deadline
-            if self._store.is_durable:
+            if self.is_durable:
                 self._stop_by -= min(_CLOSE_SECONDS, max(0.0, (deadline - time.monotonic()) / 2))
             self._worker.request_stop(self._ends_at)
 
@@ -369,9 +348,9 @@ class Delivery:
         """Stop accepting and handing out events; return the dropped events by reason."""
         with self._lock:
             self._closed = True
-        self._store.close(deadline)
+        self.store.close(deadline)
         self._worker.wake()
-        return self._store.counts().dropped
+        return self.store.counts().dropped
 
     def _say_full(self, dropped: Mapping[str, int]) -> None:
         if full := dropped.get("mailbox-full"):
@@ -387,7 +366,7 @@ class Delivery:
             if worker is not self._worker or self._closed:
                 return []
             self._untaken, self._is_pressing = 0, False
-            return self._store.take(most)
+            return self.store.take(most)
 
     def is_pressing(self, worker: Worker) -> bool:
         """Return whether the queued events may no longer linger; called by the worker."""
@@ -395,19 +374,19 @@ class Delivery:
 
     def is_exhausted(self, worker: Worker) -> bool:
         """Return whether no event is left for this worker; called by the worker."""
-        return worker is not self._worker or self._closed or self._store.is_exhausted()
+        return worker is not self._worker or self._closed or self.store.is_exhausted()
 
     def ack(self, worker: Worker, dropped: str | None, seconds: float, count: int | None = None) -> None:
         """Settle the events in flight; called by the worker."""
         with self._lock:
-            if worker is not self._worker or worker.is_abandoned or self._closed:
+            if worker is not self._worker or worker.retry_loop.abandoned or self._closed:
                 return
             self._latency = seconds
             self._quick = seconds < _QUICK_SECONDS
-            if dropped == SHUTDOWN and self._store.is_durable:
-                self._store.requeue()
+            if dropped == SHUTDOWN and self.is_durable:
+                self.store.requeue()
             else:
-                self._store.ack(dropped, count)
+                self.store.ack(dropped, count)
             if dropped == SHUTDOWN:
                 self._drop_rest()
             else:
@@ -425,8 +404,8 @@ class Delivery:
     def _successor(self, make: Callable[[], Reporter]) -> Worker:
         worker = Worker(self.name, make, self._config, self._breaker, self)
         if self._draining:
-            worker.begin_drain()
-            worker.end_by(self._ends_at)
+            worker.retry_loop.begin_drain()
+            worker.retry_loop.end_by(self._ends_at)
         return worker
 
     def _wake(self) -> None:

@@ -11,23 +11,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from spark_events.config import choice, integer, option, positive_duration
-from spark_events.dispatch.counters import DeliveryCounters
 from spark_events.dispatch.delivery import Delivery
 from spark_events.dispatch.entries import Entries, Entry
-from spark_events.dispatch.sync_reporters import SyncReporters
+from spark_events.dispatch.telemetry import DeliveryCounters
 from spark_events.event import Severity
-
-__all__ = [
-    "AsyncQueuedDispatcher",
-    "DeliveryProgress",
-    "DispatcherConfig",
-    "EventDispatcher",
-    "SyncDispatcher",
-    "create",
-]
 
 _LOG = logging.getLogger(__name__)
 #: Interval of the watch thread's checks for reporters that block their threads.
@@ -70,66 +60,6 @@ class DeliveryProgress(NamedTuple):
     answered: int
 
 
-class EventDispatcher(Protocol):
-    """Deliver translated events to the reporters."""
-
-    def start(self) -> None:
-        """Start the delivery of every reporter."""
-
-    def dispatch(self, entries: Sequence[Entry], through: int) -> None:
-        """Enqueue events for the reporters.
-
-        Args:
-            entries: the events in order, each with the number of its record.
-            through: the last translated record, whether or not it produced an event.
-        """
-
-    def attach(self, delivery: Delivery) -> None:
-        """Add a reporter that receives all later events; the driver does not wait for it."""
-
-    def detach(self, delivery: Delivery) -> None:
-        """Remove an attached reporter and drop its queued events.
-
-        The reporter's own thread may call this method.
-        """
-
-    def progress(self) -> DeliveryProgress:
-        """Return the current progress of the reporters."""
-
-    def awaits(self, scope: str | None, name: str | None, severity: Severity) -> bool:
-        """Return whether the driver waits for a reporter that may get such events.
-
-        Args:
-            scope: the class scope of the events; None for any.
-            name: the name of the events; None for any.
-            severity: the highest severity that the events may have.
-        """
-
-    def counters(self) -> dict[str, DeliveryCounters]:
-        """Return the current counters of every reporter, by name."""
-
-    def begin_drain(self) -> None:
-        """Begin to drain: cut short retry pauses, open circuit breakers and throttling."""
-
-    def drain(self, deadline: float, among: Collection[str] | None = None) -> list[str]:
-        """Wait until the reporters have settled all their events, or the deadline.
-
-        Args:
-            deadline: in seconds of ``time.monotonic``.
-            among: the names of the reporters to wait for; None for all.
-
-        Returns:
-            The names of the reporters whose events are all settled, or safe on disk.
-        """
-
-    def stop(self, deadline: float) -> None:
-        """Deliver the remaining events of all reporters in parallel, then stop.
-
-        Args:
-            deadline: in seconds of ``time.monotonic``.
-        """
-
-
 class AsyncQueuedDispatcher:
     """Dispatcher that enqueues events for every reporter and returns at once.
 
@@ -159,16 +89,22 @@ class AsyncQueuedDispatcher:
         return delivery.guarantee == "guaranteed"
 
     def start(self) -> None:
+        """Start the delivery of every reporter."""
         for delivery in self._deliveries:
             delivery.start()
         self._watch.start()
 
     def attach(self, delivery: Delivery) -> None:
+        """Add a reporter that receives all later events; the driver does not wait for it."""
         delivery.start()
         with self._lock:
             self._deliveries = (*self._deliveries, delivery)
 
     def detach(self, delivery: Delivery) -> None:
+        """Remove an attached reporter and drop its queued events.
+
+        The reporter's own thread may call this method.
+        """
         with self._lock:
             self._deliveries = tuple(one for one in self._deliveries if one is not delivery)
         delivery.dismiss()
@@ -200,13 +136,24 @@ class AsyncQueuedDispatcher:
                 _LOG.exception("%s: cannot be watched; it is tried again", whom)
 
     def counters(self) -> dict[str, DeliveryCounters]:
+        """Return the current counters of every reporter, by name."""
         return {delivery.name: delivery.counters() for delivery in self._deliveries}
 
     def begin_drain(self) -> None:
+        """Begin to drain: cut short retry pauses, open circuit breakers and throttling."""
         for delivery in self._deliveries:
             delivery.begin_drain()
 
     def drain(self, deadline: float, among: Collection[str] | None = None) -> list[str]:
+        """Wait until the reporters have settled all their events, or the deadline.
+
+        Args:
+            deadline: in seconds of ``time.monotonic``.
+            among: the names of the reporters to wait for; None for all.
+
+        Returns:
+            The names of the reporters whose events are all settled, or safe on disk.
+        """
         return [
             delivery.name
             for delivery in self._deliveries
@@ -215,6 +162,12 @@ class AsyncQueuedDispatcher:
         ]
 
     def dispatch(self, entries: Sequence[Entry], through: int) -> None:
+        """Enqueue events for the reporters.
+
+        Args:
+            entries: the events in order, each with the number of its record.
+            through: the last translated record, whether or not it produced an event.
+        """
         together = Entries(entries)
         for delivery in self._deliveries if together else ():
             delivery.wait_for_room(together.weight)
@@ -225,11 +178,12 @@ class AsyncQueuedDispatcher:
             self._dispatched = max(self._dispatched, through)
 
     def progress(self) -> DeliveryProgress:
+        """Return the current progress of the reporters."""
         # A single pass computes both numbers because the sidecar calls this method after every batch.
         with self._lock:
             completed = answered = self._dispatched
             for delivery in self._deliveries:
-                record = delivery.oldest_record()
+                record = delivery.store.oldest_record()
                 if record is not None:
                     completed = min(completed, record - 1)
                     if delivery in self._awaited:
@@ -237,9 +191,21 @@ class AsyncQueuedDispatcher:
             return DeliveryProgress(completed, answered if self._awaited else 0)
 
     def awaits(self, scope: str | None, name: str | None, severity: Severity) -> bool:
+        """Return whether the driver waits for a reporter that may get such events.
+
+        Args:
+            scope: the class scope of the events; None for any.
+            name: the name of the events; None for any.
+            severity: the highest severity that the events may have.
+        """
         return self._awaited.may_get(scope, name, severity)
 
     def stop(self, deadline: float) -> None:
+        """Deliver the remaining events of all reporters in parallel, then stop.
+
+        Args:
+            deadline: in seconds of ``time.monotonic``.
+        """
         for delivery in self._deliveries:
             delivery.request_stop(deadline)
         # Join durable deliveries first: they still have to write their remaining events to disk.
@@ -258,7 +224,69 @@ class SyncDispatcher(AsyncQueuedDispatcher):
 
 def create(
     config: DispatcherConfig, deliveries: Sequence[Delivery], on_watch: Callable[[], None] = lambda: None
-) -> EventDispatcher:
+) -> AsyncQueuedDispatcher:
     """Return a dispatcher of the configured type."""
     types = {"sync": SyncDispatcher, "async-queued": AsyncQueuedDispatcher}
     return types[config.type](deliveries, config.sync_timeout, on_watch)
+
+
+class SyncReporters:
+    """Set of reporters that the driver currently waits for.
+
+    The driver does not wait for a late reporter until it has caught up, nor for one whose circuit breaker is not
+    closed. Therefore an unreachable destination costs the driver at most one timeout instead of one for each record.
+    The driver still waits for the other reporters. Only the driver waits; the sidecar itself never blocks on them.
+
+    Args:
+        deliveries: the deliveries of these reporters.
+        timeout: how long the driver waits for each reporter, in seconds.
+    """
+
+    def __init__(self, deliveries: Sequence[Delivery], timeout: float) -> None:
+        self._deliveries = tuple(deliveries)
+        self._timeout = timeout
+        self._late: frozenset[str] = frozenset()
+        self._named: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._deliveries)
+
+    def may_get(self, scope: str | None, name: str | None, severity: Severity) -> bool:
+        """Return whether one of these reporters may get such events.
+
+        Args:
+            scope: the class scope of the events; None for any.
+            name: the name of the events; None for any.
+            severity: the highest severity that the events may have.
+        """
+        return any(delivery.may_get(scope, name, severity) for delivery in self._deliveries)
+
+    def look(self) -> float:
+        """Update the set of late reporters.
+
+        Returns:
+            The seconds until the next reporter may become late.
+        """
+        left = {delivery: self._timeout - delivery.store.unanswered_for() for delivery in self._deliveries}
+        late = frozenset(delivery.name for delivery in self._deliveries if left[delivery] < 0)
+        for delivery in self._deliveries:
+            # A reporter whose breaker is not closed did not keep the driver waiting, so it had no timeout.
+            if delivery.name in late - self._late and not delivery.is_held_back:
+                delivery.timeouts += 1
+                self._name(delivery.name)
+        self._late = late
+        return min((seconds for seconds in left.values() if seconds >= 0), default=self._timeout)
+
+    def __contains__(self, delivery: Delivery) -> bool:
+        """Return whether the driver currently waits for this reporter."""
+        return delivery in self._deliveries and delivery.name not in self._late and not delivery.is_held_back
+
+    def _name(self, name: str) -> None:
+        if name not in self._named:
+            self._named.add(name)
+            _LOG.warning(
+                "reporter %s: has not answered within events.dispatcher.sync.timeout (%g s); it is not waited for"
+                " until it has caught up",
+                name,
+                self._timeout,
+            )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import count
 from operator import attrgetter
@@ -12,8 +12,6 @@ import msgspec
 
 from spark_events.event import Event
 from spark_events.event.heartbeat import HEARTBEAT
-
-__all__ = ["WEIGHT_BYTES", "Entries", "Entry", "priority_of", "weight_for", "weight_of"]
 
 #: A mailbox limits number and size of its events together: an event weighs 1, plus 1 for each full 32 KiB.
 WEIGHT_BYTES = 32 * 1024
@@ -51,23 +49,13 @@ class Entries(tuple[Entry, ...]):
     @cached_property
     def weight(self) -> int:
         """Total weight of the entries."""
-        return weight_of(self)
+        return sum(map(_WEIGHT, self))
 
     @cached_property
     def without_heartbeats(self) -> Entries:
         """The entries that reporters receive that did not ask for heartbeats."""
         kept = [entry for entry in self if entry.event.name != HEARTBEAT]
         return self if len(kept) == len(self) else Entries(kept)
-
-    @cached_property
-    def is_by_record(self) -> bool:
-        """Whether the record numbers never decrease."""
-        last = 0
-        for entry in self:
-            if entry.record < last:
-                return False
-            last = entry.record
-        return True
 
     @cached_property
     def by_priority(self) -> Mapping[int, list[Entry]]:
@@ -86,8 +74,3 @@ def priority_of(event: Event) -> int:
 def weight_for(size: int) -> int:
     """Return the weight of an event whose record has ``size`` bytes."""
     return 1 + size // WEIGHT_BYTES
-
-
-def weight_of(entries: Iterable[Entry]) -> int:
-    """Return the total weight of entries."""
-    return sum(map(_WEIGHT, entries))

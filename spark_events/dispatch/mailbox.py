@@ -4,95 +4,105 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Sequence
-from itertools import accumulate
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from spark_events.dispatch.entries import Entries, Entry, weight_of
-from spark_events.dispatch.queues import FifoQueue, PriorityQueue
-from spark_events.dispatch.store import Counts, dropped_of
+from spark_events.dispatch.entries import Entries, Entry, priority_of
 from spark_events.event import Event
 
-__all__ = ["Mailbox"]
+
+class Counts(NamedTuple):
+    """Snapshot of the counters of a store.
+
+    ``accepted = delivered + sum(dropped) + spooled + held`` holds at every moment.
+
+    Attributes:
+        accepted: enqueued events, including those that a predecessor left on disk.
+        delivered: events that the reporter has acknowledged.
+        dropped: dropped events by reason.
+        held: events that exist only in this process.
+        spooled: waiting events that are safe on disk.
+        oldest_age: seconds since the oldest held or spooled event was accepted.
+    """
+
+    accepted: int
+    delivered: int
+    dropped: Mapping[str, int]
+    held: int
+    oldest_age: float
+    spooled: int = 0
+
+
+def dropped_of(taken: int, dropped: str | None, count: int | None) -> int:
+    """Return how many events in flight a call of :meth:`Store.ack` drops.
+
+    Args:
+        taken: the number of events in flight.
+        dropped: the reason; None if all were delivered.
+        count: how many are dropped; None for all.
+    """
+    if dropped is None:
+        return 0
+    return taken if count is None else max(0, min(count, taken))
 
 
 class Mailbox:
     """Bounded FIFO mailbox of one reporter.
 
-    A full mailbox sheds the events of the lowest priority, oldest first.
+    A full mailbox sheds the events of the lowest priority, oldest first. Each priority has a queue, so the event to
+    shed is found without a search; the oldest event is the oldest of the queues' heads. The numbers of the entries'
+    records never decrease, so that event also has the oldest record.
 
     Args:
         capacity: the maximum total weight of the events, events in flight included.
         lock: guards the counters; a store that contains this mailbox passes its own lock.
     """
 
+    is_durable = False
+
     def __init__(self, capacity: int, lock: threading.RLock | None = None) -> None:
         self._capacity = capacity
         self._lock = lock or threading.RLock()
         self._settled = threading.Condition(self._lock)
-        self._waiting: FifoQueue | PriorityQueue = FifoQueue()
+        self._queues: defaultdict[int, deque[Entry]] = defaultdict(deque)
+        self._waiting = 0
         self._in_flight: list[Entry] = []
         # The total weight of waiting events and events in flight.
         self._weight = 0
-        self._last_record = 0
-        # Entries with an older record than an entry before them; records that were held back cause this.
-        self._early: list[Entry] = []
         self._accepted = 0
         self._delivered = 0
         self._dropped: Counter[str] = Counter()
 
-    @property
-    def is_durable(self) -> bool:
-        """Return False: events in memory do not survive the process."""
-        return False
-
     def start(self) -> None:
-        """Do nothing: a mailbox is always ready."""
+        """Prepare the store, on its own thread if necessary; a mailbox is always ready."""
 
     def check(self) -> None:
-        """Do nothing: a mailbox has no external resources."""
+        """Check the store's external resources several times a second; a mailbox has none."""
 
     def put(self, entries: Entries) -> bool:
-        """Append entries without waiting; return whether the mailbox was empty before."""
+        """Append entries without waiting; return whether to wake the worker, because the mailbox was empty."""
         if not entries:
             return False
         with self._lock:
             was_empty = not self._waiting
             self._accepted += len(entries)
-            self._note_early(entries)
+            self._waiting += len(entries)
             self._weight += entries.weight
+            for priority, same in entries.by_priority.items():
+                self._queues[priority].extend(same)
             if self._weight > self._capacity:
-                self._squeeze(entries)
-            else:
-                self._waiting.extend(entries)
-            return was_empty and len(self._waiting) > 0
+                self._shed()
+            return was_empty and self._waiting > 0
 
-    def _squeeze(self, entries: Entries) -> None:
-        """Append entries, then shed the weight that exceeds the capacity."""
-        queue = self._waiting = self._waiting.by_priority()
-        queue.extend(entries)
-        has_large = self._has_large
-        shed = queue.shed(self._weight - self._capacity, has_large)
-        self._weight -= weight_of(shed) if has_large else len(shed)
-        self._dropped["mailbox-full"] += len(shed)
-        if self._early:
-            self._forget_early(shed)
-
-    def _note_early(self, entries: Entries) -> None:
-        last = self._last_record
-        if entries.is_by_record and entries[0].record >= last:
-            self._last_record = entries[-1].record
-            return
-        for entry in entries:
-            if entry.record >= last:
-                last = entry.record
-            else:
-                self._early.append(entry)
-        self._last_record = last
-
-    def _forget_early(self, gone: Sequence[Entry]) -> None:
-        these = set(map(id, gone))
-        self._early = [entry for entry in self._early if id(entry) not in these]
+    def _shed(self) -> None:
+        before = self._waiting
+        for priority in sorted(self._queues):
+            queue = self._queues[priority]
+            while queue and self._weight > self._capacity:
+                self._weight -= queue.popleft().weight
+                self._waiting -= 1
+        self._dropped["mailbox-full"] += before - self._waiting
 
     def take(self, most: int) -> list[Event]:
         """Return the oldest events; they stay in flight until :meth:`ack`.
@@ -105,16 +115,19 @@ class Mailbox:
     def take_entries(self, most: int) -> list[Entry]:
         """Return the oldest events as entries; see :meth:`take`."""
         with self._lock:
-            has_large = self._has_large
-            taken = self._waiting.take(min(most, len(self._waiting)))
-            if has_large:
-                fitting = _fitting(taken, most)
-                self._waiting.requeue(taken[fitting:])
-                taken = taken[:fitting]
+            taken: list[Entry] = []
             self._in_flight = taken
-            if not self._waiting:
-                self._waiting = self._waiting.emptied()
-            return self._in_flight
+            while heads := sorted((queue for queue in self._queues.values() if queue), key=lambda one: one[0].order):
+                queue = heads[0]
+                # The queue has the oldest events until its head is newer than that of the next queue.
+                until = heads[1][0].order if len(heads) > 1 else float("inf")
+                while queue and queue[0].order < until:
+                    most -= queue[0].weight
+                    if taken and most < 0:
+                        return taken
+                    taken.append(queue.popleft())
+                    self._waiting -= 1
+            return taken
 
     def ack(self, dropped: str | None = None, count: int | None = None) -> None:
         """Settle the events in flight as delivered or dropped.
@@ -128,22 +141,17 @@ class Mailbox:
             self._delivered += len(self._in_flight) - lost
             if dropped is not None:
                 self._dropped[dropped] += lost
-            if self._early:
-                self._forget_early(self._in_flight)
-            self._weight -= weight_of(self._in_flight) if self._has_large else len(self._in_flight)
+            self._weight -= sum(entry.weight for entry in self._in_flight)
             self._in_flight = []
             self._settled.notify_all()
 
     def requeue(self) -> None:
         """Return the events in flight to the front of the queue."""
         with self._lock:
-            self._waiting.requeue(self._in_flight)
+            for entry in reversed(self._in_flight):
+                self._queues[priority_of(entry.event)].appendleft(entry)
+            self._waiting += len(self._in_flight)
             self._in_flight = []
-
-    @property
-    def _has_large(self) -> bool:
-        """Whether an event weighs more than 1; if none does, weights need no summing."""
-        return self._weight > len(self._waiting) + len(self._in_flight)
 
     @property
     def holds_any(self) -> bool:
@@ -151,20 +159,17 @@ class Mailbox:
         return bool(self._waiting or self._in_flight)
 
     def is_exhausted(self) -> bool:
-        """Return whether no event is waiting."""
+        """Return whether no event is left to take, neither in memory nor on disk."""
         return not self._waiting
 
-    def clear(self, reason: str) -> int:
-        """Drop all events for this reason; return how many were dropped."""
+    def clear(self, reason: str) -> None:
+        """Drop all events for this reason."""
         with self._lock:
-            left = len(self._waiting) + len(self._in_flight)
-            self._dropped[reason] += left
-            self._waiting = FifoQueue()
-            self._early = []
+            self._dropped[reason] += self._waiting + len(self._in_flight)
+            self._queues.clear()
             self._in_flight = []
-            self._weight = 0
+            self._waiting = self._weight = 0
             self._settled.notify_all()
-            return left
 
     def counts(self) -> Counts:
         """Return a consistent snapshot of the counters."""
@@ -173,66 +178,43 @@ class Mailbox:
                 self._accepted,
                 self._delivered,
                 {reason: count for reason, count in self._dropped.items() if count},
-                len(self._waiting) + len(self._in_flight),
+                self._waiting + len(self._in_flight),
                 self.unanswered_for(),
             )
 
     def unanswered_for(self) -> float:
-        """Return the age of the oldest unsettled event in seconds; 0.0 without one."""
+        """Return the age in seconds of the oldest event that exists only in memory; 0.0 without one."""
         with self._lock:
             oldest = min((entry.at for entry in self._heads()), default=None)
             return 0.0 if oldest is None else (time.monotonic_ns() - oldest) / 1e9
 
     def oldest_record(self) -> int | None:
-        """Return the oldest record that has an unsettled event; None without one."""
+        """Return the oldest record with an event that exists only in memory; None without one."""
         with self._lock:
-            # A plain loop is faster than min(); the dispatcher calls this after every batch.
-            oldest: int | None = None
-            for entry in (*self._heads(), *self._early):
-                if oldest is None or entry.record < oldest:
-                    oldest = entry.record
-            return oldest
+            return min((entry.record for entry in self._heads()), default=None)
 
-    def _heads(self) -> list[Entry]:
+    def _heads(self) -> Sequence[Entry]:
         """Return entries that include the oldest unsettled entry."""
-        return self._in_flight[:1] or self._waiting.heads()
+        return self._in_flight[:1] or [queue[0] for queue in self._queues.values() if queue]
 
     def wait_until_answered(self, timeout: float) -> bool:
-        """Wait until the mailbox is empty; see :meth:`wait_until_empty`.
-
-        The two are the same because no event of a mailbox survives the process.
-        """
+        """Wait at most ``timeout`` seconds until no event exists only in memory; return whether that is so."""
         return self.wait_until_empty(timeout)
 
     def wait_until_empty(self, timeout: float) -> bool:
-        """Wait at most ``timeout`` seconds until all events are settled.
-
-        Returns:
-            Whether all events are settled.
-        """
+        """Wait at most ``timeout`` seconds until all events are settled; return whether that is so."""
         with self._lock:
             return self._settled.wait_for(lambda: not self.holds_any, timeout)
 
     def wait_for_room(self, weight: int, timeout: float) -> bool:
-        """Wait at most ``timeout`` seconds until this weight fits without shedding.
-
-        Returns:
-            Whether the weight fits.
-        """
+        """Wait at most ``timeout`` seconds until this weight fits without shedding; return whether it fits."""
         with self._lock:
-            return self._fits(weight) or self._settled.wait_for(lambda: self._fits(weight), timeout)
-
-    def _fits(self, weight: int) -> bool:
-        return self._weight + weight <= self._capacity
+            return self._settled.wait_for(lambda: self._weight + weight <= self._capacity, timeout)
 
     def close(self, deadline: float) -> None:
-        """Drop the remaining events as ``shutdown``."""
+        """Save what the store can by the deadline, and drop the rest as ``shutdown``.
+
+        Args:
+            deadline: in seconds of ``time.monotonic``.
+        """
         self.clear("shutdown")
-
-
-def _fitting(entries: Sequence[Entry], most: int) -> int:
-    """Return how many leading entries weigh at most ``most`` together; at least 1."""
-    for count, weight in enumerate(accumulate(entry.weight for entry in entries)):
-        if weight > most:
-            return max(1, count)
-    return len(entries)

@@ -15,8 +15,6 @@ from spark_events.dispatch.entries import Entries
 from spark_events.event import Attributes, Event, Severity
 from spark_events.event.heartbeat import HEARTBEAT
 
-__all__ = ["Filter", "Selection", "SelectionConfig"]
-
 
 class Filter(NamedTuple):
     """Filter ``<scope>[:<name>[,<name>]]`` for event scopes and names.

@@ -1,17 +1,125 @@
-"""Telemetry of the dispatch: breaker changes and numbers for the driver's metrics."""
+"""Delivery counters and breaker changes, for reports and for the driver's metrics."""
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from spark_events.dispatch.breaker import BreakerState
-from spark_events.dispatch.counters import DeliveryCounters, statistics
 
-__all__ = ["DispatcherTelemetry", "ReporterChange"]
+_DROPPED = "dropped."
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DeliveryCounters:
+    """Snapshot of one reporter's counters.
+
+    ``accepted = delivered + sum(dropped) + spooled + held`` holds at every moment; a test checks this.
+
+    Attributes:
+        accepted: events that passed the reporter's filter.
+        delivered: events that the reporter has acknowledged.
+        dropped: dropped events by reason: ``mailbox-full``, ``rejected``, ``shutdown``, ``spool-full``,
+            ``spool-corrupt``.
+        held: waiting events and events in flight that would be lost with the process.
+        spooled: waiting events and events in flight that are safe on disk.
+        failures: attempts that raised an error or took too long.
+        hung: threads that were abandoned because the reporter blocked them.
+        timeouts: how often the driver waited for this reporter until the timeout.
+        latency: duration of the last batch in seconds, retries included.
+        oldest_age: seconds since the oldest unsettled event was accepted; 0 without one.
+        breaker: the state of the circuit breaker.
+    """
+
+    accepted: int
+    delivered: int
+    dropped: Mapping[str, int]
+    held: int
+    failures: int
+    hung: int
+    latency: float
+    oldest_age: float
+    breaker: str
+    spooled: int = 0
+    timeouts: int = 0
+
+    @property
+    def balances(self) -> bool:
+        """Whether every accepted event is accounted for."""
+        return self.accepted == self.delivered + sum(self.dropped.values()) + self.spooled + self.held
+
+    @property
+    def lost(self) -> int:
+        """Number of dropped events, which are never delivered."""
+        return sum(self.dropped.values())
+
+
+def account(books: Mapping[str, DeliveryCounters]) -> dict[str, dict[str, int]]:
+    """Return the counters as plain numbers by reporter, for the final report."""
+    return {
+        name: {
+            "accepted": one.accepted,
+            "delivered": one.delivered,
+            "held": one.held,
+            "spooled": one.spooled,
+            "failures": one.failures,
+            "timeouts": one.timeouts,
+            **_by_reason(one),
+        }
+        for name, one in books.items()
+    }
+
+
+def with_those_before(
+    books: Mapping[str, Mapping[str, int]], before: Mapping[str, Mapping[str, int]]
+) -> dict[str, dict[str, int]]:
+    """Return the totals over all sidecars of an application.
+
+    Events that a predecessor held when it died were sent again, and its events on disk still exist. The current
+    counters include both. Therefore only the failures, timeouts, delivered and dropped events of the predecessors are
+    added.
+
+    Args:
+        books: the current counters from :func:`account`.
+        before: the sum of the predecessors' last :func:`statistics`.
+    """
+    total = {name: dict(one) for name, one in books.items()}
+    for name, counts_before in before.items():
+        one = total.setdefault(name, {"accepted": 0, "delivered": 0, "held": 0, "spooled": 0})
+        for key, count in counts_before.items():
+            ended = key == "delivered" or key.startswith(_DROPPED)
+            if ended:
+                one["accepted"] += count
+            if ended or key in ("failures", "timeouts"):
+                one[key] = one.get(key, 0) + count
+    return total
+
+
+def statistics(one: DeliveryCounters) -> dict[str, int | float | str]:
+    """Return the counters in the form of the driver's metrics."""
+    return {
+        "accepted": one.accepted,
+        "delivered": one.delivered,
+        "dropped": one.lost,
+        "failures": one.failures,
+        "hung": one.hung,
+        "timeouts": one.timeouts,
+        "latency_ms": round(one.latency * 1000, 3),
+        "breaker": one.breaker,
+        "in_flight": one.held,
+        "spooled": one.spooled,
+        "oldest_age_ms": round(one.oldest_age * 1000),
+        **_by_reason(one),
+    }
+
+
+def _by_reason(one: DeliveryCounters) -> dict[str, int]:
+    return {f"{_DROPPED}{reason}": count for reason, count in one.dropped.items()}
+
 
 #: Interval of the reports in seconds; a killed process loses only what it counted since the last report.
 _STATS_SECONDS = 0.25

@@ -12,13 +12,10 @@ from typing import Protocol
 from spark_events.dispatch.breaker import Breaker
 from spark_events.dispatch.calls import linger_of, most_of
 from spark_events.dispatch.config import DeliveryConfig
-from spark_events.dispatch.notifier import WorkerNotifier
-from spark_events.dispatch.retry_loop import SHUTDOWN, RetryLoop
+from spark_events.dispatch.retry_loop import SHUTDOWN, RetryLoop, WorkerNotifier
 from spark_events.event import Event
 from spark_events.loops import unwind
 from spark_events.reporters.reporter import Reporter
-
-__all__ = ["EventSource", "Worker"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,9 +23,7 @@ _LOG = logging.getLogger(__name__)
 class EventSource(Protocol):
     """Source of a worker's events, which also receives the results."""
 
-    @property
-    def is_durable(self) -> bool:
-        """Whether undelivered events survive the process."""
+    is_durable: bool  # whether undelivered events survive the process
 
     def describe(self, error: BaseException) -> str:
         """Return the error as text without secrets."""
@@ -72,6 +67,7 @@ class Worker:
     Attributes:
         can_linger: whether events may wait for a larger batch.
         batch_size: the maximum number of events of the next call.
+        retry_loop: makes the attempts, and knows their results.
         death: why the thread ended by an error; None if it did not.
     """
 
@@ -90,7 +86,7 @@ class Worker:
         self._source = source
         self._loop = asyncio.new_event_loop()
         self._work = WorkerNotifier(self._loop)
-        self._retry_loop = RetryLoop(
+        self.retry_loop = RetryLoop(
             name, config, breaker, self._work, source.describe, lambda: source.note_failure(self)
         )
         self._stopping = False
@@ -101,25 +97,6 @@ class Worker:
         """Whether the thread is running."""
         return self._thread.is_alive()
 
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether the results of this worker are ignored."""
-        return self._retry_loop.abandoned
-
-    @property
-    def in_failure(self) -> bool:
-        """Whether the last attempt failed."""
-        return self._retry_loop.in_failure
-
-    @property
-    def is_dead(self) -> bool:
-        """Whether the destination counts as dead; see :attr:`RetryLoop.is_dead`."""
-        return self._retry_loop.is_dead
-
-    def end_with_next_failure(self) -> None:
-        """Allow one more failed attempt; the current attempt counts."""
-        self._retry_loop.end_with_next_failure()
-
     def overdue(self, now: float) -> tuple[float, float]:
         """Return how long the current call has been running, and its limit, in seconds.
 
@@ -127,8 +104,8 @@ class Worker:
             now: the current time in seconds of ``time.monotonic``.
         """
         # Read the limit first: a constructor has a longer limit than the call that follows it.
-        patience = self._retry_loop.patience
-        since = self._retry_loop.busy_since
+        patience = self.retry_loop.patience
+        since = self.retry_loop.busy_since
         return (0.0 if since is None else now - since), patience
 
     def start(self) -> None:
@@ -148,18 +125,6 @@ class Worker:
         """Wake the thread for new events or for a stop."""
         self._work.notify()
 
-    def begin_drain(self) -> None:
-        """Begin to drain: cut pauses short to use the remaining time for attempts."""
-        self._retry_loop.begin_drain()
-
-    def end_by(self, deadline: float) -> None:
-        """Stop retrying at the deadline, and cut pauses short.
-
-        Args:
-            deadline: in seconds of ``time.monotonic``.
-        """
-        self._retry_loop.end_by(deadline)
-
     def request_stop(self, deadline: float) -> None:
         """Request a stop once no event is left, or at the deadline.
 
@@ -167,11 +132,7 @@ class Worker:
             deadline: in seconds of ``time.monotonic``.
         """
         self._stopping = True
-        self._retry_loop.end_by(deadline)
-
-    def abandon(self) -> None:
-        """Abandon the blocked thread; if its call ever returns, its result is ignored."""
-        self._retry_loop.abandon()
+        self.retry_loop.end_by(deadline)
 
     def join(self, timeout: float) -> None:
         """Wait at most ``timeout`` seconds for the thread to end."""
@@ -181,12 +142,12 @@ class Worker:
         asyncio.set_event_loop(self._loop)
         death: str | None = None
         try:
-            reporter = self._retry_loop.make(self._make, self._loop)
+            reporter = self.retry_loop.make(self._make, self._loop)
             if reporter is not None:
                 self._loop.run_until_complete(self._deliver(reporter))
         except BaseException as error:
             # For example, the reporter stopped its event loop; tasks that remain in the loop must not deliver any more.
-            self._retry_loop.abandon()
+            self.retry_loop.abandon()
             death = self._source.describe(error)
         unwind(self._loop)
         self._loop.close()
@@ -194,7 +155,7 @@ class Worker:
         self.death = death
 
     async def _deliver(self, reporter: Reporter) -> None:
-        retry_loop = self._retry_loop
+        retry_loop = self.retry_loop
         # A successful open proves nothing: a reporter that hangs in every batch also opens after each replacement.
         opened = await retry_loop.call_with_retry(reporter.open, "cannot be opened", proves=False)
         if opened is not None and self._source.is_durable:
@@ -221,7 +182,7 @@ class Worker:
 
     async def _report(self, reporter: Reporter, events: list[Event]) -> str | None:
         # Copy the list for each attempt, so that a reporter may modify it without losing events.
-        return await self._retry_loop.call_with_retry(lambda: reporter.report([*events]), "failed", proves=True)
+        return await self.retry_loop.call_with_retry(lambda: reporter.report([*events]), "failed", proves=True)
 
     async def _next(self, reporter: Reporter) -> list[Event]:
         waited = False
@@ -239,7 +200,7 @@ class Worker:
                     # Yield to the reporter's other tasks in this loop, even when events never run out.
                     await asyncio.sleep(0)
                 return events
-            if self._retry_loop.abandoned or (self._stopping and self._source.is_exhausted(self)):
+            if self.retry_loop.abandoned or (self._stopping and self._source.is_exhausted(self)):
                 return []
             await self._work.wait()
             waited = True
@@ -249,7 +210,7 @@ class Worker:
         configured = self._config.batch_linger
         linger = linger_of(reporter) if configured is None else configured
         self.can_linger = linger > 0
-        if not linger or self._stopping or self._retry_loop.is_draining or self._source.is_exhausted(self):
+        if not linger or self._stopping or self.retry_loop.is_draining or self._source.is_exhausted(self):
             return 0.0
         now = time.monotonic()
         if self._lingers_until is None:

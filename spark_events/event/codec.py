@@ -10,8 +10,6 @@ import msgspec
 from spark_events.event.model import Attributes, Event
 from spark_events.event.text import plain
 
-__all__ = ["decode_event", "encode_event", "encode_lines", "without_surrogates"]
-
 
 def _attributes(_: type, value: Any) -> Attributes:
     return Attributes(value)

@@ -12,10 +12,7 @@ from typing import Any, NoReturn, TypeAlias
 import msgspec
 
 from spark_events.errors import InvalidEventError
-from spark_events.event.display import as_card, as_line
-from spark_events.event.text import plain
-
-__all__ = ["AttributeValue", "Attributes", "Event", "EventBuilder", "Severity"]
+from spark_events.event.text import as_card, as_line, plain
 
 _INT64 = 1 << 63
 

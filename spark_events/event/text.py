@@ -1,11 +1,12 @@
-"""Sanitising of text for terminals and UTF-8."""
+"""Text of events: sanitised for terminals and UTF-8, as a line, and as HTML in a notebook."""
 
 from __future__ import annotations
 
+import html
 import re
+from collections.abc import Mapping
+from datetime import datetime
 from functools import lru_cache
-
-__all__ = ["on_one_line", "plain", "said_of", "snake_case", "visible"]
 
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -53,3 +54,45 @@ def said_of(thing: object, most: int) -> str:
         return plain(str(thing)[:most])
     except Exception as error:
         return f"(not printable: its __str__ raises {type(error).__name__})"
+
+
+#: Colour of a severity, readable on light and dark backgrounds.
+_COLOURS = {"TRACE": "#808080", "DEBUG": "#808080", "WARN": "#b07800", "ERROR": "#d03030", "FATAL": "#b000b0"}
+_OTHER = "#2878c8"
+_CELL = "text-align:left;vertical-align:top;padding:0 1em 0 0"
+
+
+def moment(millis: int, time_format: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Format milliseconds since the epoch as local time; return the number if the year is out of range."""
+    try:
+        return datetime.fromtimestamp(millis / 1000).strftime(time_format)
+    except (ValueError, OverflowError, OSError):
+        return str(millis)
+
+
+def as_line(millis: int, severity: str, name: str, body: str) -> str:
+    """Return time, severity, name and body in one line, without control characters."""
+    return f"{moment(millis)} {severity} {on_one_line(f'{name}: {body}')}"
+
+
+def as_card(millis: int, severity: str, name: str, body: str, details: Mapping[str, object]) -> str:
+    """Return self-contained HTML: a headline with collapsible details.
+
+    All text is escaped, because it comes from jobs.
+    """
+    colour = _COLOURS.get(severity, _OTHER)
+    rows = "".join(
+        f'<tr><th style="{_CELL}">{_safe(key)}</th><td style="{_CELL};white-space:pre-wrap">{_safe(value)}</td></tr>'
+        for key, value in details.items()
+    )
+    return (
+        f'<div style="border-left:4px solid {colour};padding-left:.6em">'
+        f'<span style="color:{colour};font-weight:bold">{_safe(severity)}</span> '
+        f"<b>{_safe(name)}</b> <small>{_safe(moment(millis))}</small>"
+        f'<div style="white-space:pre-wrap">{_safe(body)}</div>'
+        f"<details><summary>{len(details)} details</summary><table>{rows}</table></details></div>"
+    )
+
+
+def _safe(value: object) -> str:
+    return html.escape(visible(plain(str(value))))

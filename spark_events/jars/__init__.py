@@ -6,8 +6,6 @@ from pathlib import Path
 
 from spark_events.errors import SparkEventsError
 
-__all__ = ["jar_path"]
-
 JAR_NAME = "spark-events-shim.jar"
 
 

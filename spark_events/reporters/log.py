@@ -12,12 +12,8 @@ from typing import ClassVar
 from spark_events.config import choice, option
 from spark_events.errors import PermanentError
 from spark_events.event import Event, Severity, encode_event
-from spark_events.event.display import moment
-from spark_events.event.text import on_one_line, plain
-from spark_events.reporters.patience import until
-from spark_events.reporters.reporter import Reporter
-
-__all__ = ["DRIVER_LOGGER", "LogConfig", "LogReporter", "format_event", "severity_of"]
+from spark_events.event.text import moment, on_one_line, plain
+from spark_events.reporters.reporter import Reporter, until
 
 #: The sidecar forwards lines of this logger to the driver, whose logger has the same name.
 DRIVER_LOGGER = "io.sparkevents.Events"

@@ -11,8 +11,6 @@ from spark_events.config import integer, option
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
 
-__all__ = ["MemoryConfig", "MemoryReporter"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemoryConfig:

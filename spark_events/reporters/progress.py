@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from spark_events.errors import PermanentError
 from spark_events.event import Event
 
-__all__ = ["BatchProgress"]
-
 
 class BatchProgress:
     """Position in a batch that is delivered front to back; a retry resumes there.

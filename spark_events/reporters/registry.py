@@ -11,8 +11,6 @@ from spark_events.config import Kind, options
 from spark_events.loading import load
 from spark_events.reporters.reporter import Reporter, ReporterFactory
 
-__all__ = ["BUILT_IN", "ENTRY_POINTS", "factory", "reporter_type"]
-
 #: Built-in types and the import path of each.
 BUILT_IN = {
     "database": "spark_events.reporters.database.reporter:DatabaseReporter",

@@ -1,15 +1,17 @@
-"""Reporter interface, modelled on FLIP-481's EventReporter and its factory."""
+"""Reporter interface, modelled on FLIP-481's EventReporter and its factory, and what built-in reporters share."""
 
 from __future__ import annotations
 
 import abc
+import asyncio
 import dataclasses
-from collections.abc import Awaitable, Sequence
+import importlib
+from collections.abc import Awaitable, Callable, Sequence
+from types import ModuleType
 from typing import Any, ClassVar, Protocol
 
+from spark_events.errors import MissingExtraError
 from spark_events.event import Event
-
-__all__ = ["REQUEST_LINGER", "NoOptions", "Reporter", "ReporterFactory"]
 
 #: ``linger`` of the built-in reporters that send one request for each batch, in seconds.
 REQUEST_LINGER = 0.2
@@ -80,3 +82,30 @@ class ReporterFactory(Protocol):
     def Config(self) -> type[Any]: ...
 
     def __call__(self, config: Any, /) -> Reporter: ...
+
+
+def load_extra(module: str, extra: str) -> ModuleType:
+    """Import a module of an optional library.
+
+    Raises:
+        MissingExtraError: the library is not installed; the message names the extra.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"{error.name} is not installed; run: pip install 'spark-events[{extra}]'") from None
+
+
+#: Seconds before the first retry, and the longest pause between retries.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
+
+
+async def until(done: Callable[[], bool]) -> None:
+    """Call ``done`` with growing pauses until it returns True.
+
+    There is no timeout: the caller limits the time.
+    """
+    pause = _FIRST_PAUSE
+    while not done():
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)

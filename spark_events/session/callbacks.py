@@ -16,9 +16,7 @@ from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.errors import InvalidChoiceError, PermanentError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
-from spark_events.session.event_matcher import EventMatcher
-
-__all__ = ["Callback", "CallbackReporter", "delivery_of", "name_of"]
+from spark_events.session.event_history import EventMatcher
 
 Callback: TypeAlias = Callable[[Event], Awaitable[object] | object]
 

@@ -19,8 +19,6 @@ from spark_events.session import exit_hooks
 from spark_events.session.reporters import Reporters, given, settings_of
 from spark_events.session.shim import knows_shim
 
-__all__ = ["configure", "jar_path", "own_settings", "spark_conf"]
-
 _LISTENER = "io.sparkevents.EventsListener"
 #: Settings that have a dedicated argument.
 _KEYS = {

@@ -17,8 +17,6 @@ import traceback
 from types import TracebackType
 from typing import Any, NoReturn
 
-__all__ = ["TELLS", "install", "install_for"]
-
 #: The key that announces the hooks to the shim; not below ``spark.events.``, where every key is a setting.
 TELLS = "spark.sparkEventsPythonTellsItsEnd"
 _DEEPEST = 20

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple, TypeAlias
 from spark_events.errors import ConfigError
 from spark_events.reporters.reporter import Reporter
 
-__all__ = ["Given", "Reporters", "given", "settings_of"]
-
 #: A dict by name, or a list without names. Each element is a type, a dict of keys, a Reporter class, or a reporter
 #: object.
 Reporters: TypeAlias = Mapping[str, Any] | Iterable[Any]

@@ -24,8 +24,6 @@ from spark_events.session.reporters import Given, Reporters, given
 from spark_events.session.shim import driver_of, is_connect, session_of
 from spark_events.session.stream import EventStream, Subscription
 
-__all__ = ["start"]
-
 _LOG = logging.getLogger(__name__)
 #: Origin of a stream's settings in messages; the shim uses the same text.
 _ORIGIN = "spark_events.start"

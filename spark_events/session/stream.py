@@ -16,10 +16,7 @@ from spark_events.driver_session import DriverSession
 from spark_events.errors import InvalidChoiceError, SessionError
 from spark_events.event import Event, Severity
 from spark_events.session.callbacks import Callback, delivery_of, name_of
-from spark_events.session.event_history import EventHistory
-from spark_events.session.event_matcher import EventMatcher
-
-__all__ = ["Bridge", "EventStream", "Subscription"]
+from spark_events.session.event_history import EventHistory, EventMatcher
 
 _LOG = logging.getLogger(__name__)
 _F = TypeVar("_F", bound=Callback)

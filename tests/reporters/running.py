@@ -9,8 +9,8 @@ from fakes import eventually
 
 from spark_events import Event
 from spark_events.config import Settings
-from spark_events.dispatch.counters import DeliveryCounters
 from spark_events.dispatch.entries import Entry
+from spark_events.dispatch.telemetry import DeliveryCounters
 from spark_events.pipeline import build
 
 __all__ = ["IMPATIENT", "Running"]

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from spark_events.config import Option, options
 from spark_events.dispatch.breaker import BreakerConfig
-from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.config import DeliveryConfig, IsolationConfig
 from spark_events.dispatch.dispatcher import DispatcherConfig
-from spark_events.dispatch.process.config import IsolationConfig
 from spark_events.dispatch.selection import SelectionConfig
 from spark_events.dispatch.spool.writer import SpoolConfig
 from spark_events.pipeline import EventsConfig, ReporterConfig

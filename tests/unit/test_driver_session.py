@@ -25,7 +25,7 @@ from fakes import (
 )
 
 from spark_events import Event, Reporter, Severity
-from spark_events.bridge.answers import Answers
+from spark_events.bridge.acknowledgements import Answers
 from spark_events.bridge.records import QueryStarted
 from spark_events.dispatch import dispatcher
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher

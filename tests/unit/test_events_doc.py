@@ -23,7 +23,7 @@ from property.applications import Application
 from spark_events import Event
 from spark_events.cli.send_test import event_for
 from spark_events.config import Settings
-from spark_events.dispatch.counters import DeliveryCounters, account
+from spark_events.dispatch.telemetry import DeliveryCounters, account
 from spark_events.enrichment.driver.micro_batch import MicroBatch
 from spark_events.enrichment.driver.reports import enrichment_event
 from spark_events.enrichment.engine.statistics import EngineCounts, bucket, counted

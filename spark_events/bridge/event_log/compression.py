@@ -17,8 +17,6 @@ from typing import Any, BinaryIO, TypeAlias
 
 from spark_events.errors import MissingExtraError, SparkEventsError
 
-__all__ = ["CutOffError", "DamagedLogError", "pieces"]
-
 #: Called with a description of damage; reading continues after the damage.
 Complain: TypeAlias = Callable[[str], None]
 

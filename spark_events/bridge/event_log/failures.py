@@ -8,8 +8,6 @@ from collections import OrderedDict
 from spark_events.bridge.event_log.shapes import ExceptionJson, FrameJson, TaskEndReason
 from spark_events.bridge.records import ExceptionLink, Failure
 
-__all__ = ["LIMIT", "JobFailures", "cut"]
-
 #: The shim cuts texts at the same length (``Text.java``).
 LIMIT = 64 * 1024
 _REMEMBERED = 64

@@ -13,8 +13,6 @@ from typing import NamedTuple
 from spark_events.bridge.event_log.compression import CutOffError, DamagedLogError, pieces
 from spark_events.errors import MissingExtraError
 
-__all__ = ["EventLog", "Identity", "find_logs", "looks_like_a_log"]
-
 _ROLLING = "eventlog_v2_"
 _PART = re.compile(r"events_(\d+)_(.+)")
 _COMPACT = ".compact"

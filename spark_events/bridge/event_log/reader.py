@@ -7,7 +7,7 @@ line is checked before the line is decoded.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,14 +15,11 @@ import msgspec
 
 from spark_events.bridge.event_log.compression import CutOffError, DamagedLogError, pieces
 from spark_events.bridge.event_log.files import EventLog
-from spark_events.bridge.event_log.lines import Lines
 from spark_events.bridge.event_log.records import LogRecord, LogRecords
 from spark_events.bridge.event_log.shapes import EventKind
 from spark_events.bridge.event_log.sql import SQL_START
 from spark_events.bridge.records import QueryTerminated
 from spark_events.errors import MissingExtraError
-
-__all__ = ["EventLogReader"]
 
 _BEGINNING = b'{"Event":"'
 _SPARKS_OWN = (b"SparkListener", b"org.apache.spark.")
@@ -213,3 +210,51 @@ def _reason(line: bytes, error: Exception) -> str:
     if line.rstrip()[-1:] != b"}":
         return "line skipped: incomplete"
     return f"line skipped: {'not JSON' if type(error) is msgspec.DecodeError else f'not an event of Spark: {error}'}"
+
+
+#: Above this length, a line is kept only if it is needed.
+_LONG = 1 << 20
+#: No valid line is longer; a longer one comes from a file without line breaks.
+_LONGEST = 1 << 27
+_KEPT_BYTES = 1 << 10
+
+
+class Lines:
+    """The lines of a text, without line breaks.
+
+    Of a long line that is not needed, only the beginning and the last character are kept. Of a line that is too long,
+    the beginning and a part of the end are kept, so that the line is detected as damaged.
+
+    Args:
+        pieces: the text in pieces of any size.
+        of_use: decides from the beginning of a line whether the line is needed.
+
+    Attributes:
+        rest: after all pieces have been read, the text after the last line break.
+    """
+
+    def __init__(self, pieces: Iterable[bytes], of_use: Callable[[bytes], bool]) -> None:
+        self.rest = b""
+        self._pieces = pieces
+        self._of_use = of_use
+
+    def __iter__(self) -> Iterator[list[bytes]]:
+        """Yield lists of lines."""
+        begun: list[bytes] = []
+        size = 0
+        for piece in self._pieces:
+            *whole, rest = piece.split(b"\n")
+            if whole:
+                if begun:
+                    whole[0] = b"".join((*begun, whole[0]))
+                    begun, size = [], 0
+                yield whole
+            if not rest:
+                continue
+            begun.append(rest)
+            size += len(rest)
+            if size > _LONG:
+                beginning = b"".join(begun[:2])[:_KEPT_BYTES]
+                if size > _LONGEST or not self._of_use(beginning):
+                    begun, size = [beginning, rest[-1:]], 0
+        self.rest = b"".join(begun)

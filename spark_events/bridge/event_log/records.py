@@ -31,8 +31,6 @@ from spark_events.bridge.records import (
     StageTasks,
 )
 
-__all__ = ["Handler", "LogRecord", "LogRecords"]
-
 LogRecord: TypeAlias = (
     ApplicationStart
     | ApplicationEnd

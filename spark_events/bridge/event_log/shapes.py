@@ -10,36 +10,6 @@ import msgspec
 
 from spark_events.bridge.progress import StreamingProgress
 
-__all__ = [
-    "ApplicationEndLine",
-    "ApplicationStartLine",
-    "BlockManagerAddress",
-    "EndedTask",
-    "EndedTaskOfAnyVersion",
-    "EnvironmentLine",
-    "EventKind",
-    "ExceptionJson",
-    "ExecutorRemovedLine",
-    "FrameJson",
-    "JobEndLine",
-    "JobStartLine",
-    "LogStartLine",
-    "OriginProperties",
-    "QueryIdleLine",
-    "QueryProgressLine",
-    "QueryStartedLine",
-    "QueryTerminatedLine",
-    "SqlExecutionEndLine",
-    "SqlExecutionStartLine",
-    "StageCompletedLine",
-    "StageInfo",
-    "StageSubmittedLine",
-    "TaskEndBeginning",
-    "TaskEndLine",
-    "TaskEndReason",
-    "TaskStartLine",
-]
-
 _WORDS = {"id": "ID", "of": "of"}
 
 

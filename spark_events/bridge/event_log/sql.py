@@ -12,8 +12,6 @@ from spark_events.bridge.event_log.failures import cut
 from spark_events.bridge.event_log.shapes import SqlExecutionEndLine, SqlExecutionStartLine
 from spark_events.bridge.records import SqlExecutionEnd
 
-__all__ = ["SQL_END", "SQL_START", "SqlLines"]
-
 _KIND = b"org.apache.spark.sql.execution.ui.SparkListenerSQLExecution"
 SQL_START = _KIND + b"Start"
 SQL_END = _KIND + b"End"

@@ -19,8 +19,6 @@ from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.messages import Done, Failed, Request, Said
 from spark_events.errors import ReporterProcessError
 
-__all__ = ["Child"]
-
 # Start a new interpreter because a fork would copy locks that the sidecar's threads hold. Set the sidecar's path before
 # any other import, so that a file such as json.py in the working directory is not imported.
 _PROGRAM = (

@@ -13,8 +13,6 @@ from spark_events.dispatch.calls import describe
 from spark_events.event.text import said_of
 from spark_events.reporters.log import DRIVER_LOGGER
 
-__all__ = ["LogLines"]
-
 _OWN = "spark_events"
 _MOST_QUOTED = 200
 

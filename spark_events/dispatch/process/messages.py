@@ -18,26 +18,6 @@ from spark_events.errors import PermanentError, ReporterProcessError, ThrottledE
 from spark_events.event import Event
 from spark_events.event.text import said_of
 
-__all__ = [
-    "MOST_ANSWER_BYTES",
-    "Answer",
-    "Close",
-    "Done",
-    "Failed",
-    "Make",
-    "Open",
-    "Report",
-    "Request",
-    "Said",
-    "answers_of",
-    "encode",
-    "failure",
-    "read",
-    "requests_of",
-    "text",
-    "verdict",
-]
-
 _LENGTH_BYTES = 4
 #: An answer is a short text or a log line; a longer one comes from a malfunctioning process.
 MOST_ANSWER_BYTES = 1 << 20

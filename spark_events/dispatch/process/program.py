@@ -18,13 +18,10 @@ from spark_events.dispatch.calls import Original, describe, linger_of, most_of
 from spark_events.dispatch.process import messages
 from spark_events.dispatch.process.log_lines import LogLines
 from spark_events.dispatch.process.messages import Answer, Done, Make, Open, Report, Request, Said
-from spark_events.dispatch.process.signals import leave_signals_alone
-from spark_events.dispatch.process.streams import take_standard_streams
+from spark_events.dispatch.process.setup import leave_signals_alone, take_standard_streams
 from spark_events.errors import ConfigError
 from spark_events.reporters.registry import factory
 from spark_events.reporters.reporter import Reporter
-
-__all__ = ["main"]
 
 _SET_PARENT_DEATH_SIGNAL = 1
 #: At this niceness, a reporter in a busy loop gets about a third of the CPU time of a driver thread.

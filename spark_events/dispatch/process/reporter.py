@@ -17,8 +17,6 @@ from spark_events.errors import ReporterProcessError
 from spark_events.event import Event
 from spark_events.reporters.reporter import Reporter
 
-__all__ = ["ProcessReporter"]
-
 #: Time limit for starting Python and importing the reporter, even if the timeout of an attempt is shorter.
 _START_SECONDS = 30.0
 

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 from spark_events.dispatch.entries import weight_for
 
-__all__ = ["Appended", "CorruptFileError", "SpoolDatabase", "is_corruption"]
-
 _VERSION = 2
 #: How a file of an older version becomes one of this; a new file has version 0. The index of 1 has another name.
 _SCHEMAS = {

@@ -16,8 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-__all__ = ["SpoolFolder", "SpoolFolders", "driver_identity"]
-
 
 def driver_identity(pid: int) -> str:
     """Return a line that identifies a running process: boot, PID, start time; '' if unknown."""

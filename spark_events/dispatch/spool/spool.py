@@ -13,13 +13,10 @@ from itertools import chain
 from typing import NamedTuple
 
 from spark_events.dispatch.entries import Entries, Entry
-from spark_events.dispatch.mailbox import Mailbox
+from spark_events.dispatch.mailbox import Counts, Mailbox, dropped_of
 from spark_events.dispatch.spool.database import Appended, SpoolDatabase
 from spark_events.dispatch.spool.ownership import SpoolFolder
-from spark_events.dispatch.store import Counts, dropped_of
 from spark_events.event import Event
-
-__all__ = ["Spool", "SpoolFile", "StoredEvent"]
 
 _LOG = logging.getLogger(__name__)
 #: Events that fit into the mailbox, at least; and ahead of the reporter, at most.
@@ -53,7 +50,9 @@ class StoredEvent(NamedTuple):
 
 
 class Spool:
-    """A :class:`~spark_events.dispatch.store.Store` that outlives the process."""
+    """A store that outlives the process; it has the methods of a :class:`~spark_events.dispatch.mailbox.Mailbox`."""
+
+    is_durable = True
 
     def __init__(
         self,
@@ -90,10 +89,6 @@ class Spool:
         self._busy_since: float | None = None
         self._overdue: float | None = None
         self._writer = writer(self)
-
-    @property
-    def is_durable(self) -> bool:
-        return True
 
     def start(self) -> None:
         self._writer.start()

@@ -19,8 +19,6 @@ from spark_events.dispatch.spool.ownership import SpoolFolders
 from spark_events.dispatch.spool.spool import Spool, SpoolFile, StoredEvent
 from spark_events.event import decode_event, encode_event
 
-__all__ = ["SpoolConfig", "SpoolWriter"]
-
 _LOG = logging.getLogger(__name__)
 
 

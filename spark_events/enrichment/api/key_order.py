@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_events.enrichment.api.schema import existing, quoted
 from spark_events.enrichment.driver.micro_batch import is_connect
-from spark_events.enrichment.driver.partitions import partitions_of
+from spark_events.enrichment.driver.rate import partitions_of
 from spark_events.errors import InvalidPlanError
 
 if TYPE_CHECKING:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from spark_events.enrichment.driver.driver_channel import DriverChannel
 
-__all__ = ["Settled", "Storage", "check_storage", "settle"]
-
 #: Where a settled batch is stored: on its executors, on two executors for each partition, or in the checkpoint
 #: directory.
 Storage = Literal["local", "replicated", "reliable"]

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from spark_events.enrichment.worker.report import PartitionReport
 
-__all__ = ["DriverChannel", "batch_channel", "lazy_channel_address", "may_have_two_results", "opened_channel"]
-
 _LOG = logging.getLogger(__name__)
 _LOOPBACK = "127.0.0.1"
 _SECRET_BYTES = 16

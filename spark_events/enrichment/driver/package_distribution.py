@@ -17,8 +17,6 @@ from spark_events.enrichment.driver.micro_batch import is_connect, is_local
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["archive", "ship"]
-
 _PACKAGE = Path(__file__).parents[2]
 _lock = threading.Lock()
 #: Applications and sessions that have the package; weak references, so stopped sessions disappear.

@@ -13,8 +13,6 @@ from spark_events.enrichment.driver.micro_batch import MicroBatch, is_connect, r
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Held", "held"]
-
 _LOG = logging.getLogger(__name__)
 
 Release = Callable[[], None]

@@ -18,8 +18,6 @@ from spark_events.enrichment.worker.replay import ReplayStore
 from spark_events.enrichment.worker.replay_files import open_store, stored_answers
 from spark_events.errors import InvalidPlanError
 
-__all__ = ["answers_of_others", "check_definition", "check_store", "clear", "clear_older", "warn_of_other_definitions"]
-
 _LOG = logging.getLogger(__name__)
 _PROBE = b"spark-events"
 

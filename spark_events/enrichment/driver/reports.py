@@ -20,8 +20,6 @@ from spark_events.errors import EnrichmentError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["enrichment_event", "judged", "post"]
-
 _LOG = logging.getLogger(__name__)
 _SCOPE = "spark_events.enrich"
 _TYPES_NAMED = 5

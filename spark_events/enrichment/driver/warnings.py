@@ -13,8 +13,6 @@ from spark_events.enrichment.plan import Plan
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["warn_of_rate", "warn_of_settings", "warn_of_storage"]
-
 _LOG = logging.getLogger(__name__)
 
 #: Key prefixes since Spark 4.1. A SQL session's settings default to those of the application.

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-__all__ = ["SAMPLE", "Buffer", "size_of"]
-
 #: Sampling interval: the size of every SAMPLE-th answer is measured.
 SAMPLE = 64
 #: Number of latest answers that dominate the mean size.

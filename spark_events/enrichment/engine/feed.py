@@ -10,8 +10,6 @@ from typing import Any, Protocol
 from spark_events.enrichment.engine.calls import Call, RowBatch
 from spark_events.enrichment.engine.failure import RowFailure
 
-__all__ = ["Feed", "InOrder", "Settle", "Taken"]
-
 #: Rows are counted in blocks, which costs less than single rows; `waiting` is too low by less than one block.
 _BLOCK = 32
 #: A row to call. The call is None if it is for this row only; its object is then created on demand.

@@ -12,8 +12,6 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple
 
-__all__ = ["Holder", "frame_of", "holder_of", "is_foreign", "place", "where_raised"]
-
 _OURS = str(Path(__file__).parents[1])
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 # Code that calls the user's function or other callbacks on the loop.

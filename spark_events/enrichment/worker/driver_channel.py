@@ -21,8 +21,6 @@ from typing import NamedTuple
 
 from spark_events.enrichment.engine.loop import BackgroundLoop
 
-__all__ = ["HELLO_BYTES", "ChannelAddress", "TaskAttempt"]
-
 _LOG = logging.getLogger(__name__)
 _CONNECT_SECONDS = 10.0
 _ATTEMPT = struct.Struct(">qqqq")

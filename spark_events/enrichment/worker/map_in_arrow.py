@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from spark_events.enrichment.plan import Plan
     from spark_events.enrichment.worker.task import Task
 
-__all__ = ["ACCUMULATOR", "Mapper"]
-
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 #: Environment variable that pyspark.daemon reads: whether this process runs further tasks. It does not after a failed

@@ -14,7 +14,6 @@ from spark_events.enrichment.engine.failure import RowFailure
 from spark_events.enrichment.engine.process import current_process
 from spark_events.enrichment.plan import Plan
 from spark_events.enrichment.worker.answers import AnswerWriter
-from spark_events.enrichment.worker.identity import answer_keys, idempotency_keys
 from spark_events.enrichment.worker.report import (
     COLUMN,
     FAILURE_TYPE,
@@ -24,7 +23,7 @@ from spark_events.enrichment.worker.report import (
     failure_values,
     place_of,
 )
-from spark_events.enrichment.worker.rows import BatchSlice, RowReader
+from spark_events.enrichment.worker.rows import BatchSlice, RowReader, answer_keys, idempotency_keys
 from spark_events.enrichment.worker.values import hashable, identities_of
 from spark_events.errors import EnrichmentError
 
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from spark_events.enrichment.worker.driver_channel import TaskAttempt
     from spark_events.enrichment.worker.replay import Recording
     from spark_events.enrichment.worker.task import Task
-
-__all__ = ["Partition"]
 
 #: Maximum number of rows in a chunk. For every chunk two threads wake each other, which costs as much as calling a few
 #: hundred rows.

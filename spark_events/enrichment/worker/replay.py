@@ -25,8 +25,6 @@ from spark_events.enrichment.worker.replay_files import AnswerFiles, Open, open_
 from spark_events.enrichment.worker.rows import BatchSlice
 from spark_events.enrichment.worker.values import named, or_each
 
-__all__ = ["Recording", "ReplayStore"]
-
 _KEY = "__key"
 #: Upper bound of the time until an answer is in the store.
 _FLUSH_SECONDS = 1.0

@@ -16,8 +16,6 @@ from typing import TypeAlias
 import pyarrow as pa
 from pyarrow import fs
 
-__all__ = ["AnswerFiles", "Open", "open_store", "stored_answers"]
-
 #: Opens the file system and returns it with the path of the folder.
 Open: TypeAlias = Callable[[], tuple[fs.FileSystem, str]]
 #: Consecutive write failures after which a task stops writing, because each may last as long as a network timeout.

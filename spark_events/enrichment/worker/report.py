@@ -15,11 +15,6 @@ import pyarrow as pa
 
 from spark_events.enrichment.engine.failure import RowFailure
 
-__all__ = [
-    "COLUMN", "FAILURE_TYPE", "HIDDEN_TYPE", "PartitionReport", "Sample", "Tally", "described", "failure_values",
-    "place_of",
-]  # fmt: skip
-
 #: The hidden column of a settled DataFrame.
 COLUMN = "__spark_events_enrichment"
 

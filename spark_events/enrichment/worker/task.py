@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from spark_events.enrichment.worker.driver_channel import ChannelAddress
     from spark_events.enrichment.worker.replay import ReplayStore
 
-__all__ = ["Task"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Task:

@@ -15,9 +15,6 @@ import pyarrow as pa
 
 from spark_events.enrichment.worker.values import hashable
 
-__all__ = ["Check", "check_of", "described", "has_required", "listed", "null_below", "surely_fits"]
-
-
 _NAMES_SHOWN = 5
 _BYTES = (bytes, bytearray, memoryview)
 _NOTHING = type(None)

@@ -12,8 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["hashable", "identities_of", "named", "or_each", "values_of"]
-
 #: Memoryview formats of the types that Arrow stores as plain numbers; to_pylist() would create a scalar object for
 #: each.
 _PLAIN: dict[pa.DataType, Any] = {

@@ -7,8 +7,6 @@ import re
 
 from spark_events.config import Kind, Secret, option, positive_duration, secret
 
-__all__ = ["DatabaseConfig", "database_url"]
-
 _ALLOWED = "sqlite:///<path of a file> or postgresql://<user>@<host>:<port>/<database>"
 
 

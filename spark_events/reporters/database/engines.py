@@ -12,9 +12,7 @@ from sqlalchemy.exc import ArgumentError
 
 from spark_events.config.kinds import placed
 from spark_events.reporters.database.config import DatabaseConfig
-from spark_events.reporters.extras import load_extra
-
-__all__ = ["create"]
+from spark_events.reporters.reporter import load_extra
 
 
 def create(config: DatabaseConfig) -> Engine:

@@ -8,19 +8,15 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spark_events.config import without_password
-from spark_events.config.confidence import Confidence
-from spark_events.config.references import is_telling
+from spark_events.config.references import Confidence, is_telling
 from spark_events.errors import PermanentError, TransientError
 from spark_events.event import Event
 from spark_events.reporters.database.config import DatabaseConfig
 from spark_events.reporters.database.rows import row_of
-from spark_events.reporters.extras import load_extra
-from spark_events.reporters.reporter import REQUEST_LINGER, Reporter
+from spark_events.reporters.reporter import REQUEST_LINGER, Reporter, load_extra
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
-
-__all__ = ["DatabaseReporter"]
 
 
 class DatabaseReporter(Reporter):
@@ -37,10 +33,9 @@ class DatabaseReporter(Reporter):
     def __init__(self, config: DatabaseConfig) -> None:
         load_extra("sqlalchemy", "database")
         # Import SQLAlchemy only after load_extra has checked that it is installed.
-        from spark_events.reporters.database import engines, schema, statements
+        from spark_events.reporters.database import engines, schema
 
         self._schema = schema
-        self._statements = statements
         self._engine: Engine = engines.create(config)
         url = self._engine.url
         # The query part may contain a password.
@@ -62,7 +57,7 @@ class DatabaseReporter(Reporter):
                 self._file = _identity(self._path)
         with self._verdicts(), self._engine.begin() as connection:
             self._schema.prepare(connection)
-            self._names_key = self._statements.may_name_key(connection)
+            self._names_key = self._schema.may_name_key(connection)
         self._is_ready = True
 
     def report(self, events: Sequence[Event]) -> None:
@@ -74,15 +69,15 @@ class DatabaseReporter(Reporter):
             # After a failure the server may have a new database.
             self.open()
         rows = [row_of(event) for event in events]
-        insert = self._statements.insert(self._engine.dialect.name, names_key=self._names_key)
+        insert = self._schema.insert(self._engine.dialect.name, names_key=self._names_key)
         try:
             with self._engine.begin() as connection:
                 connection.execute(insert, rows)
             return
         except Exception as error:
-            if not self._statements.is_about_values(error):
+            if not self._schema.is_about_values(error):
                 raise self._transient(error) from None
-            reason = self._statements.reason(error)
+            reason = self._schema.reason(error)
         with self._verdicts(), self._engine.begin() as connection:
             rejected = self._one_by_one(connection, insert, rows)
         if rejected:
@@ -96,7 +91,7 @@ class DatabaseReporter(Reporter):
                 with connection.begin_nested():
                     connection.execute(insert, row)
             except Exception as error:
-                if not self._statements.is_about_values(error):
+                if not self._schema.is_about_values(error):
                     raise
                 rejected += 1
         return rejected
@@ -113,7 +108,7 @@ class DatabaseReporter(Reporter):
     def _transient(self, error: Exception) -> TransientError:
         """Return an error that keeps the events: permissions, disk or server are at fault."""
         self._is_ready = False
-        return TransientError(f"{self._where}: {self._hide(without_password(self._statements.reason(error)))}")
+        return TransientError(f"{self._where}: {self._hide(without_password(self._schema.reason(error)))}")
 
     def close(self) -> None:
         self._engine.dispose()

@@ -10,8 +10,6 @@ import msgspec
 
 from spark_events.event import Attributes, AttributeValue, Event, without_surrogates
 
-__all__ = ["MOST_INDEXED", "row_of"]
-
 #: Maximum length in characters of indexed text; PostgreSQL indexes at most about 2,700 bytes.
 MOST_INDEXED = 255
 

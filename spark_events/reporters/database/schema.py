@@ -1,17 +1,136 @@
-"""Schema version of the database, and its upgrades."""
+"""Tables in SQLAlchemy, their version and upgrades, the insert statement and its errors."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from sqlalchemy import Connection, inspect, select, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    DateTime,
+    Index,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    exc,
+    inspect,
+    select,
+    text,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.types import JSON
 
 from spark_events.errors import PermanentError
 from spark_events.reporters.database import views
-from spark_events.reporters.database.tables import EVENTS, METADATA, SCHEMA, THRESHOLDS
 
-__all__ = ["STEPS", "Step", "prepare", "version"]
+METADATA = MetaData()
+
+#: One row per event.
+EVENTS = Table(
+    "spark_events",
+    METADATA,
+    Column("event_id", Text, primary_key=True),
+    Column("sequence", BigInteger, nullable=False),
+    Column("observed_ts_millis", BigInteger, nullable=False),
+    # The same time in UTC; NULL if the year is out of range.
+    Column("observed_at", DateTime(timezone=True)),
+    Column("name", Text, nullable=False),
+    Column("class_scope", Text, nullable=False),
+    Column("severity", Text, nullable=False),
+    Column("severity_number", SmallInteger, nullable=False),
+    Column("body", Text, nullable=False),
+    # Copies of attributes, for views and indexes.
+    Column("app_id", Text),
+    Column("app_attempt_id", Text),
+    Column("app_name", Text),
+    Column("query_id", Text),
+    Column("query_run_id", Text),
+    Column("query_name", Text),
+    Column("entity", Text),
+    Column("status", Text),
+    Column("error_type", Text),
+    Column("batch_id", BigInteger),
+    Column("batches", BigInteger),
+    Column("input_rows", BigInteger),
+    Column("duration_ms", BigInteger),
+    Column("attributes", JSON().with_variant(JSONB(), "postgresql"), nullable=False),
+    Index("spark_events_by_time", "observed_ts_millis"),
+    Index("spark_events_by_name", "name", "observed_ts_millis"),
+    Index("spark_events_by_application", "app_id", "observed_ts_millis"),
+)
+
+#: Commit duration in milliseconds above which a query is slow; ``*`` is the default. Users edit this table.
+THRESHOLDS = Table(
+    "spark_events_thresholds",
+    METADATA,
+    Column("query_name", Text, primary_key=True),
+    Column("slow_commit_ms", BigInteger, nullable=False),
+)
+
+#: One row: the schema version.
+SCHEMA = Table("spark_events_schema", METADATA, Column("version", BigInteger, nullable=False))
+
+
+#: SQLSTATE prefixes that mean a bad row: program limit exceeded (text too long), exception raised by a trigger.
+_REFUSALS = ("54", "P0001")
+_MAY_NAME_KEY = text(
+    """
+    SELECT has_column_privilege(:events, :key, 'SELECT') AND NOT row_security_active(:events) AND EXISTS (
+      SELECT 1 FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
+      WHERE indrelid = CAST(:events AS regclass) AND attname = :key
+        AND indisunique AND indnkeyatts = 1 AND indpred IS NULL AND indexprs IS NULL AND indimmediate
+    )
+    """
+)
+#: In characters. PostgreSQL quotes the whole refused row.
+_MOST_REASON = 500
+
+
+@functools.cache
+def insert(dialect: str, *, names_key: bool = True) -> Any:
+    """Return the statement that inserts events and skips duplicates.
+
+    Args:
+        dialect: ``postgresql`` or ``sqlite``.
+        names_key: name ``event_id`` as the conflict target, so that a violation of another constraint is an error.
+            Without the target, every violation counts as a duplicate.
+    """
+    make = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    return make(EVENTS).on_conflict_do_nothing(index_elements=[EVENTS.c.event_id] if names_key else None)
+
+
+def may_name_key(connection: Connection) -> bool:
+    """Return whether a statement may name ``event_id`` as its conflict target.
+
+    PostgreSQL requires the SELECT privilege on the column, no row-level security, and a unique index on this column
+    alone, which a partitioned table does not have.
+    """
+    if connection.dialect.name != "postgresql":
+        return True
+    return bool(connection.execute(_MAY_NAME_KEY, {"events": EVENTS.name, "key": EVENTS.c.event_id.name}).scalar())
+
+
+def is_about_values(error: Exception) -> bool:
+    """Return whether the values of a row caused the error, so that a retry cannot help."""
+    if isinstance(error, (exc.DataError, exc.IntegrityError)):
+        return True
+    if isinstance(error, exc.DBAPIError):
+        return str(getattr(error.orig, "sqlstate", None) or "").startswith(_REFUSALS)
+    # Values that SQLAlchemy or the driver cannot convert to parameters.
+    return isinstance(error, (exc.StatementError, ValueError, OverflowError))
+
+
+def reason(error: Exception) -> str:
+    """Describe an error in one line, without the statement and its values."""
+    cause = error.orig if isinstance(error, exc.StatementError) and error.orig is not None else error
+    said = " ".join(str(cause).split())
+    return f"{type(cause).__name__}: {said[:_MOST_REASON]}"
+
 
 Step: TypeAlias = Callable[[Connection], None]
 

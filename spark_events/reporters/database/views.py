@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["NAMES", "definitions"]
-
 _NOW = {
     "postgresql": "CAST(extract(epoch FROM now()) * 1000 AS BIGINT)",
     "sqlite": "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)",

@@ -6,8 +6,6 @@ import dataclasses
 
 from spark_events.config import boolean, choice, integer, option, path, positive_duration, size
 
-__all__ = ["FileConfig"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileConfig:

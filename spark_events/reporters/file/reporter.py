@@ -16,10 +16,7 @@ from typing import ClassVar
 from spark_events.event import Event, encode_lines
 from spark_events.reporters.file.config import FileConfig
 from spark_events.reporters.file.rotation import Archive, is_full, sync_folder
-from spark_events.reporters.patience import until
-from spark_events.reporters.reporter import Reporter
-
-__all__ = ["FileReporter"]
+from spark_events.reporters.reporter import Reporter, until
 
 _LOG = logging.getLogger(__name__)
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC

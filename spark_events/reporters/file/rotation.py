@@ -21,8 +21,6 @@ from typing import BinaryIO
 
 from spark_events.reporters.file.config import FileConfig
 
-__all__ = ["Archive", "is_full", "sync_folder"]
-
 _LOG = logging.getLogger(__name__)
 _STAMP = re.compile(r"\.\d{8}T\d{6}\.\d{6}Z(?P<packed>\.gz)?")
 _FORMAT = ".%Y%m%dT%H%M%S.%fZ"

@@ -1,4 +1,4 @@
-"""Secrets in addresses and headers, and loggers that print addresses.
+"""Addresses of HTTP reporters: the secrets in them, loggers that print them, and the proxy for each.
 
 Receivers quote requests: the page of a 404 contains the path, which may be the secret.
 """
@@ -6,16 +6,66 @@ Receivers quote requests: the page of a 404 contains the path, which may be the 
 from __future__ import annotations
 
 import base64
+import ipaddress
 import logging
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
-from spark_events.config.confidence import NO_WORD
+from spark_events.config.references import NO_WORD
+from spark_events.errors import TransientError
 
-__all__ = ["credentials", "in_headers", "secret_address", "unseen"]
+
+def proxy_for(url: str) -> str | None:
+    """Return the URL of the proxy for an address, or None for a direct connection.
+
+    Raises:
+        TransientError: the variable is not a valid proxy; the message does not quote it, because it may contain a
+            password.
+    """
+    parts = urlsplit(url)
+    found = getproxies_environment()
+    proxy = found.get(parts.scheme)
+    if not proxy or _is_excepted(parts.hostname or "", parts.port, found):
+        return None
+    if "://" not in proxy:
+        proxy = f"http://{proxy}"
+    try:
+        known = urlsplit(proxy)
+        if known.scheme in ("http", "https") and known.hostname and known.port != 0:
+            return proxy
+    except ValueError:
+        pass
+    raise TransientError(
+        f"{parts.scheme.upper()}_PROXY in the environment is not a valid proxy; allowed is http://host:port or"
+        " https://host:port"
+    )
+
+
+def _is_excepted(host: str, port: int | None, found: dict[str, str]) -> bool:
+    written = f"[{host}]" if ":" in host else host
+    names = (host, written, f"{written}:{port}") if port else (host, written)
+    return any(proxy_bypass_environment(name, found) for name in names) or _is_in_a_network(host, found.get("no", ""))
+
+
+def _is_in_a_network(host: str, excepted: str) -> bool:
+    """Return whether the host is an address in one of the networks, such as ``10.0.0.0/8`` or ``fd00::/8``."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    for name in excepted.split(","):
+        try:
+            if address in ipaddress.ip_network(name.strip(), strict=False):
+                return True
+        except ValueError:
+            # The entry is a host name.
+            continue
+    return False
+
 
 #: Loggers of httpx and httpcore that print the address and headers of each request.
 _TOLD_BY = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from spark_events.event import Event
 
-__all__ = ["Batch", "Message"]
-
 
 class Message:
     """One event as a Kafka message, with its delivery state."""

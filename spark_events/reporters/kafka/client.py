@@ -12,8 +12,6 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from spark_events.reporters.kafka.batch import Message
 from spark_events.reporters.kafka.config import KafkaConfig
 
-__all__ = ["ABOUT_MESSAGES", "Client", "check", "refusal", "words"]
-
 #: librdkafka's own log, used if the user sets `debug` or `log_level`.
 _LOG = logging.getLogger(f"{__name__}.librdkafka")
 #: Callbacks report the same errors already, and librdkafka logs even a refused request as fatal.

@@ -6,8 +6,6 @@ import dataclasses
 
 from spark_events.config import Kind, Secret, choice, option, secret, text
 
-__all__ = ["OWN", "KafkaConfig", "properties"]
-
 #: Keys that ``properties`` must not set: guarantees depend on them, or they have a setting of their own that hides
 #: secrets.
 OWN = frozenset(

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from spark_events.errors import PermanentError, TransientError
 from spark_events.event import Event, encode_event
-from spark_events.reporters.extras import load_extra
 from spark_events.reporters.kafka.batch import Batch, Message
 from spark_events.reporters.kafka.config import KafkaConfig
-from spark_events.reporters.reporter import REQUEST_LINGER, Reporter
+from spark_events.reporters.reporter import REQUEST_LINGER, Reporter, load_extra
 
 if TYPE_CHECKING:
     from spark_events.reporters.kafka.client import Client
-
-__all__ = ["KafkaReporter"]
 
 _KEYS = {
     "query": ("spark.streaming.query.id", "spark.app.id"),

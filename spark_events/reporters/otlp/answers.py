@@ -12,8 +12,6 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from spark_events.reporters.otlp.verdicts import UnavailableError
 
-__all__ = ["failure", "partial_success", "retry_delay", "success"]
-
 _PROTOBUF, _JSON = "application/x-protobuf", "application/json"
 
 

@@ -17,8 +17,6 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeL
 from spark_events._version import __version__
 from spark_events.event import AttributeValue, Event, snake_case
 
-__all__ = ["Encoder", "event_name"]
-
 #: Attributes that identify a resource.
 _Source: TypeAlias = tuple[AttributeValue | None, ...]
 

@@ -7,17 +7,14 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from spark_events.config.confidence import Confidence
+from spark_events.config.references import Confidence
 from spark_events.reporters.http.addresses import in_headers
 from spark_events.reporters.otlp.answers import partial_success, retry_delay
-from spark_events.reporters.otlp.target import Target
-from spark_events.reporters.otlp.tls import context, read
+from spark_events.reporters.otlp.target import Target, context, read
 from spark_events.reporters.otlp.verdicts import of_grpc
 
 if TYPE_CHECKING:
     import grpc
-
-__all__ = ["GrpcConnection"]
 
 _METHOD = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 

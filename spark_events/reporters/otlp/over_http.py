@@ -7,15 +7,11 @@ import gzip
 import httpx
 
 from spark_events._version import __version__
-from spark_events.config.confidence import Confidence
-from spark_events.reporters.http.addresses import credentials, in_headers, unseen
-from spark_events.reporters.http.proxies import proxy_for
+from spark_events.config.references import Confidence
+from spark_events.reporters.http.addresses import credentials, in_headers, proxy_for, unseen
 from spark_events.reporters.otlp.answers import failure, success
-from spark_events.reporters.otlp.target import Target
-from spark_events.reporters.otlp.tls import context
+from spark_events.reporters.otlp.target import Target, context
 from spark_events.reporters.otlp.verdicts import UnavailableError, of_http
-
-__all__ = ["HttpConnection"]
 
 #: gzip level: most of the compression for a third of the time.
 _GZIP_LEVEL = 3

@@ -10,12 +10,9 @@ from typing import ClassVar, Protocol
 
 from spark_events.errors import MissingExtraError, PermanentError
 from spark_events.event import Event
-from spark_events.reporters.otlp.config import OtlpConfig
-from spark_events.reporters.otlp.target import Target, target
+from spark_events.reporters.otlp.target import OtlpConfig, Target, target
 from spark_events.reporters.otlp.verdicts import Refused, TooLarge
 from spark_events.reporters.reporter import REQUEST_LINGER, Reporter
-
-__all__ = ["OtlpReporter"]
 
 _LOG = logging.getLogger(__name__)
 #: Maximum number of times a refused batch is halved. 30 find three bad events among a thousand.

@@ -15,8 +15,6 @@ from collections.abc import Mapping
 
 from spark_events.errors import SparkEventsError, ThrottledError
 
-__all__ = ["Refused", "TooLarge", "UnavailableError", "of_grpc", "of_http"]
-
 #: Maximum length of a quoted address, in characters.
 _MOST_QUOTED = 200
 #: Longest accepted pause that a receiver requests, in seconds.

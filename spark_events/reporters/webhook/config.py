@@ -8,8 +8,6 @@ from urllib.parse import urlsplit
 
 from spark_events.config import Kind, Secret, choice, option, secret, text
 
-__all__ = ["WebhookConfig", "header_pairs", "web_url"]
-
 
 def _url(value: str) -> Secret:
     try:

@@ -12,8 +12,6 @@ import msgspec
 
 from spark_events.event import Event, Severity, encode_event
 
-__all__ = ["CLOUDEVENTS", "CLOUDEVENTS_BATCH", "JSON_ARRAY", "JSON_EACH", "SLACK", "Format", "one_each", "pagerduty"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _ENCODER = msgspec.json.Encoder()
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]+")

@@ -10,13 +10,10 @@ from typing import NamedTuple
 import httpx
 
 from spark_events.config import without_password
-from spark_events.config.confidence import Confidence
+from spark_events.config.references import Confidence
 from spark_events.errors import TransientError
-from spark_events.reporters.http.addresses import in_headers, secret_address, unseen
-from spark_events.reporters.http.proxies import proxy_for
+from spark_events.reporters.http.addresses import in_headers, proxy_for, secret_address, unseen
 from spark_events.reporters.webhook.config import WebhookConfig
-
-__all__ = ["Answer", "Post"]
 
 #: Limits for a response: characters quoted in messages, bytes read so that the connection can be reused.
 _MOST_QUOTED = 300

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["Sizes"]
-
 #: After this many accepted requests in a row, try larger requests again.
 _PATIENCE = 16
 

@@ -11,8 +11,6 @@ from typing import Any
 from spark_events.event import Event
 from spark_events.reporters.webhook.formats import Format, one_each, timestamp
 
-__all__ = ["read_template"]
-
 _PLACE = re.compile(r"\$\{([^}]*)\}")
 _ATTRIBUTE = "attributes."
 _PARTS: dict[str, Callable[[Event], Any]] = {

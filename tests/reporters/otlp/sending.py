@@ -15,8 +15,8 @@ from spark_events.dispatch.breaker import BreakerConfig
 from spark_events.dispatch.config import DeliveryConfig
 from spark_events.dispatch.delivery import Delivery
 from spark_events.dispatch.entries import Entries, Entry
-from spark_events.reporters.otlp.config import OtlpConfig
 from spark_events.reporters.otlp.reporter import OtlpReporter
+from spark_events.reporters.otlp.target import OtlpConfig
 
 GRPC, HTTP = "grpc", "http/protobuf"
 BOTH = (GRPC, HTTP)

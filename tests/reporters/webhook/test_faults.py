@@ -22,9 +22,9 @@ from spark_events import ConfigError, PermanentError, ThrottledError
 from spark_events.config import Secret, Settings
 from spark_events.errors import TransientError
 from spark_events.pipeline import build
-from spark_events.reporters.webhook.answers import retry_after, verdict
 from spark_events.reporters.webhook.config import WebhookConfig
 from spark_events.reporters.webhook.post import Post
+from spark_events.reporters.webhook.reporter import retry_after, verdict
 
 NOW = 1_700_000_000.0
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from spark_events.bridge.acknowledgements import Acknowledgements
-from spark_events.bridge.answers import Answers
+from spark_events.bridge.acknowledgements import Acknowledgements, Answers
 from spark_events.bridge.pipe import line_writer
 
 

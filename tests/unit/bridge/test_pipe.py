@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_events.bridge.answers import Answers
+from spark_events.bridge.acknowledgements import Answers
 from spark_events.bridge.pipe import RecordPipe, line_writer
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from spark_events import Reporter
 from spark_events.dispatch.breaker import Breaker, BreakerConfig
-from spark_events.dispatch.delivery import Delivery, DeliveryConfig
+from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.delivery import Delivery
 from spark_events.dispatch.mailbox import Mailbox
 
 Begin = Callable[..., Delivery]
@@ -23,11 +24,7 @@ class Kept(Mailbox):
         super().__init__(capacity)
         self.left = 0.0
         self.waits = 0
-        self._is_durable = is_durable
-
-    @property
-    def is_durable(self) -> bool:
-        return self._is_durable
+        self.is_durable = is_durable
 
     def wait_for_room(self, weight: int, timeout: float) -> bool:
         self.waits += 1

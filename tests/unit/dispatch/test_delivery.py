@@ -35,7 +35,8 @@ from misbehaving import NoException, Untold
 from spark_events import Event, PermanentError, Reporter, Severity, ThrottledError
 from spark_events.dispatch import retry_loop as retry_loop_module
 from spark_events.dispatch.breaker import BreakerConfig
-from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
+from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.entries import Entries, Entry
 from spark_events.dispatch.retry_loop import RetryLoop
@@ -439,7 +440,7 @@ def test_nobody_waits_for_a_reporter_that_can_never_be_opened(start: Start) -> N
         delivery.put(entries(3, first))
         assert delivery.wait_until_settled(20)
     assert (delivery.counters().delivered, delivery.counters().dropped.get("rejected", 0)) == (0, 6)
-    assert delivery.oldest_record() is None
+    assert delivery.store.oldest_record() is None
     assert reporter.attempts == []
 
 
@@ -474,7 +475,7 @@ def test_a_stop_ends_at_its_deadline(start: Start, caplog: pytest.LogCaptureFixt
     delivery.put(entries(4))
     eventually(lambda: reporter.attempts)
     assert stop(delivery, within=0.2) < 10
-    assert delivery.oldest_record() is None
+    assert delivery.store.oldest_record() is None
     assert (delivery.counters().delivered, delivery.counters().dropped) == (0, {"shutdown": 4})
     assert "4 events were not delivered in time and are lost" in caplog.text
 

@@ -13,10 +13,17 @@ from lateness import Witness
 
 from spark_events import Reporter
 from spark_events.dispatch.breaker import BreakerConfig
-from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
-from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher, DispatcherConfig, SyncDispatcher, create
+from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.delivery import Delivery, Hooks
+from spark_events.dispatch.dispatcher import (
+    AsyncQueuedDispatcher,
+    DispatcherConfig,
+    SyncDispatcher,
+    SyncReporters,
+    create,
+)
 from spark_events.dispatch.entries import Entries, Entry
-from spark_events.dispatch.sync_reporters import SyncReporters
+from spark_events.dispatch.mailbox import Mailbox
 from unit.dispatch.conftest import Kept
 
 NEVER = BreakerConfig(failures=1000)
@@ -76,16 +83,18 @@ def test_one_that_is_late_is_not_waited_for_until_it_has_caught_up(
     gated: GatedReporter, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It costs one timeout, which is counted and said once; the others are waited for, and nothing is forgotten."""
-    other, age, timeout = FaultyReporter(), Delivery.unanswered_for, 3600.0
-    ages = {"r0": 0.0, "r1": 0.0}
+    other, age, timeout = FaultyReporter(), Mailbox.unanswered_for, 3600.0
+    both = deliveries(gated, other)
+    ages: dict[object, float] = dict.fromkeys((one.store for one in both), 0.0)
+    late = both[0].store
     # Whatever it has not answered is as old as the test says.
-    monkeypatch.setattr(Delivery, "unanswered_for", lambda delivery: age(delivery) and ages[delivery.name])
-    dispatcher = SyncDispatcher(deliveries(gated, other), timeout)
+    monkeypatch.setattr(Mailbox, "unanswered_for", lambda box: age(box) and ages[box])
+    dispatcher = SyncDispatcher(both, timeout)
     dispatcher.start()
     dispatcher.dispatch(entries(1, 1), 1)
     assert gated.entered.wait(20)
     assert dispatcher.progress().answered == 0
-    ages["r0"] = timeout + 1
+    ages[late] = timeout + 1
     eventually(lambda: dispatcher.progress().answered == 1)
     dispatcher.dispatch(entries(2, 2), 2)
     eventually(lambda: dispatcher.progress().answered == 2)
@@ -97,12 +106,12 @@ def test_one_that_is_late_is_not_waited_for_until_it_has_caught_up(
     eventually(lambda: not dispatcher._awaited._late)
     gated.gate.clear()
     gated.entered.clear()
-    ages["r0"] = 0.0
+    ages[late] = 0.0
     dispatcher.dispatch(entries(3, 3), 3)
     assert gated.entered.wait(20)
     # It is waited for as before, and late for a second time.
     assert dispatcher.progress().answered == 2
-    ages["r0"] = timeout + 1
+    ages[late] = timeout + 1
     eventually(lambda: dispatcher.progress().answered == 3)
     assert dispatcher.counters()["r0"].timeouts == 2
     assert caplog.text.count("reporter r0: has not answered within events.dispatcher.sync.timeout") == 1
@@ -132,7 +141,7 @@ def test_the_time_that_a_breaker_holds_events_is_no_timeout(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody waits for these answers; and what is late then is not waited for before it has caught up."""
-    monkeypatch.setattr(Delivery, "unanswered_for", lambda delivery: 11.0)
+    monkeypatch.setattr(Mailbox, "unanswered_for", lambda box: 11.0)
     held, config = threading.Event(), DeliveryConfig(retry_initial=0.001)
     hooks = Hooks(on_breaker=lambda *change: held.set())
     dead = Delivery(

@@ -14,7 +14,8 @@ from spark_events import Event, PermanentError, Reporter
 from spark_events.dispatch import delivery as delivery_module
 from spark_events.dispatch import retry_loop as retry_loop_module
 from spark_events.dispatch.breaker import BreakerConfig, BreakerState
-from spark_events.dispatch.delivery import Delivery, DeliveryConfig, Hooks
+from spark_events.dispatch.config import DeliveryConfig
+from spark_events.dispatch.delivery import Delivery, Hooks
 from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.entries import Entries, Entry
 

@@ -164,7 +164,7 @@ def test_clearing_counts_what_is_lost() -> None:
     box = mailbox()
     box.put(entries("IIIII"))
     box.take(2)
-    assert box.clear("shutdown") == 5
+    box.clear("shutdown")
     assert (box.counts().accepted, box.counts().dropped["shutdown"], box.oldest_record()) == (5, 5, None)
 
 

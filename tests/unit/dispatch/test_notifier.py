@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_events.dispatch.notifier import WorkerNotifier
+from spark_events.dispatch.retry_loop import WorkerNotifier
 
 
 @pytest.fixture

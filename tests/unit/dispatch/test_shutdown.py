@@ -14,7 +14,7 @@ from fakes import event, eventually, read_events
 from lateness import Witness
 from misbehaving import KINDS, RELEASE, beside, release
 
-from spark_events.dispatch.dispatcher import EventDispatcher
+from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.entries import Entry
 
 #: What the end may take beyond its deadline.
@@ -36,11 +36,11 @@ def _released(witness: Witness) -> Iterator[None]:
     eventually(lambda: set(psutil.Process().children()) <= others, what="every reporter's process to be gone")
 
 
-def fill(dispatcher: EventDispatcher, first: int, last: int) -> None:
+def fill(dispatcher: AsyncQueuedDispatcher, first: int, last: int) -> None:
     dispatcher.dispatch([Entry(number + 1, event(number)) for number in range(first, last)], last)
 
 
-def stop(dispatcher: EventDispatcher, patience: float, witness: Witness) -> float:
+def stop(dispatcher: AsyncQueuedDispatcher, patience: float, witness: Witness) -> float:
     """Within its time; returns for how much of it the machine let processes run."""
     witness.watch(os.getpid(), threading.get_native_id())
     began = time.monotonic()
@@ -49,7 +49,7 @@ def stop(dispatcher: EventDispatcher, patience: float, witness: Witness) -> floa
     return witness.took(began, began + patience)
 
 
-def check(path: Path, dispatcher: EventDispatcher, ran: float) -> None:
+def check(path: Path, dispatcher: AsyncQueuedDispatcher, ran: float) -> None:
     books = dispatcher.counters()
     written = [int(one["body"]) for one in read_events(path)]
     # Who was not let run before the deadline cannot have everything.
@@ -74,7 +74,7 @@ def test_a_stop_ends_at_its_deadline_whatever_a_reporter_does(kind: str, tmp_pat
     check(path, dispatcher, stop(dispatcher, _PATIENCE, witness))
 
 
-def at_work(dispatcher: EventDispatcher) -> bool:
+def at_work(dispatcher: AsyncQueuedDispatcher) -> bool:
     """It has failed, it has taken something, or it holds on to something in an attempt."""
     books = dispatcher.counters()["bad0"]
     return bool(books.failures or books.delivered or books.oldest_age > 0.3)

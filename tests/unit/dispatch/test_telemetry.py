@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from spark_events.dispatch.counters import DeliveryCounters
-from spark_events.dispatch.telemetry import DispatcherTelemetry
+from spark_events.dispatch.telemetry import DeliveryCounters, DispatcherTelemetry
 
 
 def counters(delivered: int) -> dict[str, DeliveryCounters]:

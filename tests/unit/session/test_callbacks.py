@@ -15,18 +15,17 @@ from fakes import event
 from spark_events import Event, InvalidChoiceError
 from spark_events.config import Settings
 from spark_events.dispatch.delivery import Hooks
-from spark_events.dispatch.dispatcher import EventDispatcher
+from spark_events.dispatch.dispatcher import AsyncQueuedDispatcher
 from spark_events.dispatch.entries import Entry
 from spark_events.pipeline import build
 from spark_events.session.callbacks import Callback, delivery_of, name_of
-from spark_events.session.event_history import EventHistory
-from spark_events.session.event_matcher import EventMatcher
+from spark_events.session.event_history import EventHistory, EventMatcher
 
 ANY = EventMatcher.of(())
 
 
 @pytest.fixture
-def dispatcher() -> Iterator[EventDispatcher]:
+def dispatcher() -> Iterator[AsyncQueuedDispatcher]:
     """Running, with a history as its only reporter."""
     pipeline = build(Settings(), own={"history": lambda: EventHistory(100)})
     pipeline.dispatcher.start()
@@ -34,7 +33,7 @@ def dispatcher() -> Iterator[EventDispatcher]:
     pipeline.dispatcher.stop(time.monotonic() + 1)
 
 
-def subscribe(dispatcher: EventDispatcher, function: Callback, timeout: float = 5, **choice: Any) -> Any:
+def subscribe(dispatcher: AsyncQueuedDispatcher, function: Callback, timeout: float = 5, **choice: Any) -> Any:
     delivery = delivery_of(name_of(function), function, EventMatcher.of((), **choice), timeout, 100, lambda: None)(
         Hooks()
     )
@@ -42,11 +41,11 @@ def subscribe(dispatcher: EventDispatcher, function: Callback, timeout: float = 
     return delivery
 
 
-def tell(dispatcher: EventDispatcher, count: int, first: int = 0) -> None:
+def tell(dispatcher: AsyncQueuedDispatcher, count: int, first: int = 0) -> None:
     dispatcher.dispatch([Entry(n + 1, event(n)) for n in range(first, first + count)], first + count)
 
 
-def test_each_event_once_in_order_in_one_thread(dispatcher: EventDispatcher) -> None:
+def test_each_event_once_in_order_in_one_thread(dispatcher: AsyncQueuedDispatcher) -> None:
     """Plain and async."""
     plain: list[tuple[str, int]] = []
     slow: list[str] = []
@@ -65,7 +64,7 @@ def test_each_event_once_in_order_in_one_thread(dispatcher: EventDispatcher) -> 
 
 
 def test_what_it_raises_is_logged_with_its_line_and_the_next_event_comes(
-    dispatcher: EventDispatcher, caplog: pytest.LogCaptureFixture
+    dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also a timeout that it raises itself, which is not one of ours."""
     called: list[str] = []
@@ -88,7 +87,7 @@ def test_what_it_raises_is_logged_with_its_line_and_the_next_event_comes(
     "error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()], ids=repr
 )
 def test_what_is_no_exception_is_told_as_one(
-    dispatcher: EventDispatcher, caplog: pytest.LogCaptureFixture, error: BaseException, is_async: bool
+    dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture, error: BaseException, is_async: bool
 ) -> None:
     """An exit, a cancelled task of its own: it is called once an event all the same, and nobody says it blocks."""
     called: list[str] = []
@@ -112,7 +111,7 @@ def test_what_is_no_exception_is_told_as_one(
     assert "blocks its thread" not in caplog.text
 
 
-def test_one_event_that_is_told_twice_is_two_calls(dispatcher: EventDispatcher) -> None:
+def test_one_event_that_is_told_twice_is_two_calls(dispatcher: AsyncQueuedDispatcher) -> None:
     """A program may add it again; another number says so."""
     called: list[int] = []
     delivery = subscribe(dispatcher, lambda one: called.append(one.sequence))
@@ -123,7 +122,7 @@ def test_one_event_that_is_told_twice_is_two_calls(dispatcher: EventDispatcher) 
 
 
 @pytest.mark.usefixtures("patience")
-def test_an_async_one_that_takes_too_long_is_cancelled(dispatcher: EventDispatcher) -> None:
+def test_an_async_one_that_takes_too_long_is_cancelled(dispatcher: AsyncQueuedDispatcher) -> None:
     """Its event counts as lost, and is not tried again; it has ended before the next one is called."""
     told: list[str] = []
 
@@ -143,7 +142,7 @@ def test_an_async_one_that_takes_too_long_is_cancelled(dispatcher: EventDispatch
     assert delivery.counters().dropped == {"rejected": 2}
 
 
-def test_a_plain_one_that_blocks_is_not_called_again_with_the_same_event(dispatcher: EventDispatcher) -> None:
+def test_a_plain_one_that_blocks_is_not_called_again_with_the_same_event(dispatcher: AsyncQueuedDispatcher) -> None:
     """Its thread is given up, and another one gets the next event; others have got everything meanwhile."""
     release = threading.Event()
     called: list[str] = []
@@ -165,7 +164,7 @@ def test_a_plain_one_that_blocks_is_not_called_again_with_the_same_event(dispatc
     assert delivery.hung == 1
 
 
-def test_only_what_was_chosen(dispatcher: EventDispatcher) -> None:
+def test_only_what_was_chosen(dispatcher: AsyncQueuedDispatcher) -> None:
     """By scope and severity; nothing at all once it is taken out."""
     called: list[str] = []
     delivery = subscribe(dispatcher, lambda one: called.append(one.body), min_severity="ERROR")
@@ -178,7 +177,7 @@ def test_only_what_was_chosen(dispatcher: EventDispatcher) -> None:
     assert called == ["every"]
 
 
-def test_one_may_take_itself_out(dispatcher: EventDispatcher, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_may_take_itself_out(dispatcher: AsyncQueuedDispatcher, caplog: pytest.LogCaptureFixture) -> None:
     """What it is called with is its last, and is no loss; nor is what it did not want."""
     called: list[str] = []
     over = threading.Event()

@@ -10,8 +10,7 @@ import pytest
 from fakes import event
 
 from spark_events import StreamStoppedError, WaitTimeoutError
-from spark_events.session.event_history import EventHistory
-from spark_events.session.event_matcher import EventMatcher
+from spark_events.session.event_history import EventHistory, EventMatcher
 
 ANY = EventMatcher.of(())
 

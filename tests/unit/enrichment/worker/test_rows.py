@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 from spark_events.enrichment.worker.answers import AnswerWriter
-from spark_events.enrichment.worker.identity import idempotency_keys
-from spark_events.enrichment.worker.rows import RowReader
+from spark_events.enrichment.worker.rows import RowReader, idempotency_keys
 from spark_events.enrichment.worker.values import hashable, identities_of, values_of
 
 NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()]

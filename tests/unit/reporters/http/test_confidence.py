@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from spark_events.config.confidence import Confidence
+from spark_events.config.references import Confidence
 from spark_events.reporters.http.addresses import credentials, in_headers, secret_address, unseen
 
 URL = "https://ada:pa%2Fss@hooks.example:8443/services/T00/B4x9kQw2?token=t0p%20secret&page=2"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_events.errors import TransientError
-from spark_events.reporters.http.proxies import proxy_for
+from spark_events.reporters.http.addresses import proxy_for
 
 VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 

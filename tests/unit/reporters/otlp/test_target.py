@@ -12,8 +12,7 @@ from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from spark_events.config import Secret, Settings
 from spark_events.errors import ConfigError
 from spark_events.pipeline import build
-from spark_events.reporters.otlp.config import OtlpConfig
-from spark_events.reporters.otlp.target import Target, target
+from spark_events.reporters.otlp.target import OtlpConfig, Target, target
 
 ALL, LOGS = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_LOGS_"
 ENVIRONMENTS = [

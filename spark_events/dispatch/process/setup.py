@@ -1,4 +1,4 @@
-"""Handle signals that are meant for the driver but also reach this process."""
+"""Set-up of the processes that serve a pipe: signals and standard streams."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import os
 import signal
 from collections.abc import Sequence
 from types import FrameType
-
-__all__ = ["leave_signals_alone"]
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -36,3 +34,27 @@ def _have_their_way(numbers: Sequence[signal.Signals]) -> None:
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
     """Ignore the signal, which is meant for the driver."""
+
+
+def take_standard_streams() -> tuple[int, int]:
+    """Move standard input and output to private descriptors; return both.
+
+    Afterwards, a reporter's prints appear on standard error, and its subprocesses get an empty standard input instead
+    of the requests. Processes that a reporter forks do not keep the descriptors: a surviving copy would hide the death
+    of this process from the sidecar.
+
+    Returns:
+        The descriptor for reading and the descriptor for writing.
+    """
+    streams = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+
+    def let_go() -> None:
+        for stream in streams:
+            os.dup2(0, stream, inheritable=False)
+
+    os.register_at_fork(after_in_child=let_go)
+    return streams
