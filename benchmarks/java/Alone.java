@@ -28,8 +28,8 @@ final class Alone implements RecordSink, AutoCloseable {
 
   Alone(SparkConf conf) throws Exception {
     Settings settings = Settings.read(conf, System.getenv());
-    queue = new HandoffQueue(settings.queueSize(), settings.synchronous());
-    gate = SyncBarrier.of(settings, queue, () -> false);
+    queue = new HandoffQueue(settings.queueSize, settings.synchronous);
+    gate = new SyncBarrier(settings, queue, () -> false);
     sidecar =
         new Sidecar(
             settings, "benchmark", Interpreter.candidates(settings, conf, System.getenv()), queue, gate, new Statistics());

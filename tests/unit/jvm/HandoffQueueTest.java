@@ -7,6 +7,7 @@ import static io.sparkevents.Checks.takesAtMost;
 import io.sparkevents.listener.AddedEvent;
 import io.sparkevents.listener.Records;
 import io.sparkevents.queue.Deadline;
+import io.sparkevents.queue.DropCounters;
 import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.Priority;
 import io.sparkevents.queue.Record;
@@ -54,6 +55,10 @@ final class HandoffQueueTest {
       text.append(record.kind.charAt(0)).append(record.seq()).append(' ');
     }
     return text.toString().trim();
+  }
+
+  private static String counts(Record account) {
+    return ((DropCounters.Account) account).where + " " + ((DropCounters.Account) account).counts;
   }
 
   /**
@@ -237,9 +242,9 @@ final class HandoffQueueTest {
     for (int i = 0; i < 3; i++) {
       queue.offer(routine());
     }
-    is(kinds(takeAll(queue)), "r3 d4");
-    is(queue.takeDropNotice(), "handoff dropped {routine=2}");
-    is(queue.takeDropNotice(), null);
+    List<Record> taken = takeAll(queue);
+    is(kinds(taken), "r3 d4");
+    is(counts(taken.get(1)), "handoff {routine=2}");
     for (int i = 0; i < 3; i++) {
       queue.offer(routine());
     }
@@ -248,7 +253,7 @@ final class HandoffQueueTest {
     queue.finish();
     is(kinds(takeAll(queue)), "d8 d9");
     is(queue.dropped(), 9);
-    is(queue.unreportedDrops(), "");
+    is(queue.unreported(), "{}");
   }
 
   /** An account of drops is resent if its sidecar dies. */
@@ -271,7 +276,7 @@ final class HandoffQueueTest {
     is(kinds(takeAll(queue)), "r2 d3");
     queue.rewind();
     queue.close();
-    is(queue.unreportedDrops(), "sidecar dropped {routine=1}; handoff dropped {routine=1}");
+    is(queue.unreported(), "{routine=2}");
   }
 
   /** A wake-up before the wait is not lost, and every kind of wake-up ends a wait. */
@@ -305,7 +310,7 @@ final class HandoffQueueTest {
     takesAtMost(30_000, other::join);
     is(wrong, "[]");
     is(queue.offer(routine()), 0);
-    is(queue.unreportedDrops(), "handoff dropped {routine=2}");
+    is(queue.unreported(), "{routine=2}");
   }
 
   /** A record after the application's end is no loss, unless the queue was closed before. */
@@ -318,12 +323,12 @@ final class HandoffQueueTest {
     queue.acknowledge(1);
     queue.close();
     is(queue.offer(routine()), 0);
-    is(queue.dropped() + queue.unreportedDrops(), "0");
+    is(queue.dropped() + " " + queue.unreported(), "0 {}");
     HandoffQueue abandoned = new HandoffQueue(10, true);
     abandoned.close();
     abandoned.offer(lifecycle());
     abandoned.finish();
-    is(abandoned.unreportedDrops(), "handoff dropped {lifecycle=1}");
+    is(abandoned.unreported(), "{lifecycle=1}");
   }
 
   /** Records after the application's end are rejected, so no other sidecar is needed for them. */
@@ -352,8 +357,8 @@ final class HandoffQueueTest {
     is(queue.dropped(), 6);
     queue.finish();
     is(kinds(take(queue)), "r8");
-    is(kinds(take(queue)) + " " + queue.takeDropNotice(), "d9 sidecar dropped {routine=1}");
-    is(kinds(take(queue)) + " " + queue.takeDropNotice(), "d10 handoff dropped {routine=5}");
+    is(counts(take(queue).get(0)), "sidecar {routine=1}");
+    is(counts(take(queue).get(0)), "handoff {routine=5}");
   }
 
   /** A record releases its captured values once its line is made, and keeps the line. */
@@ -431,7 +436,7 @@ final class HandoffQueueTest {
   @Test
   void anUnwritableRecordIsReportedUnderItsNumber() throws Exception {
     HandoffQueue queue = new HandoffQueue(10, true);
-    RecordWriter writer = new RecordWriter(queue, 10, new Deadline());
+    RecordWriter writer = new RecordWriter(queue, new Deadline());
     queue.offer(new Record("bad", Priority.ROUTINE, null, json -> { throw new StackOverflowError(); }));
     StringBuilder lines = new StringBuilder();
     writer.next(line -> lines.append(new String(line, "UTF-8")), 0);

@@ -162,13 +162,13 @@ final class ShimTest {
     conf.set("spark.events.sidecar.restarts.max", "3").set("spark.events.sidecar.restarts.window", "2 min");
     conf.set("spark.events.shutdown.timeout", "soon").set("spark.events.dispatcher.queue.size", "-5");
     Settings settings = Settings.read(conf, Collections.emptyMap());
-    is(settings.mostRestarts(), 3);
-    is(settings.restartsWindowMillis(), 120_000);
-    is(settings.shutdownTimeoutMillis(), 10_000);
-    is(settings.queueSize(), 1);
-    is(settings.synchronous(), false);
+    is(settings.mostRestarts, 3);
+    is(settings.restartsWindowMillis, 120_000);
+    is(settings.shutdownTimeoutMillis, 10_000);
+    is(settings.queueSize, 1);
+    is(settings.synchronous, false);
     Settings none = Settings.read(new SparkConf(false), Collections.emptyMap());
-    is(none.mostRestarts() + " " + none.restartsWindowMillis() + " " + none.queueSize(), "10 600000 2048");
+    is(none.mostRestarts + " " + none.restartsWindowMillis + " " + none.queueSize, "10 600000 2048");
   }
 
   private static Settings settings(Map<String, String> environment, String... pairs) {
@@ -191,23 +191,23 @@ final class ShimTest {
       String of = "${file:" + file + "}";
       String guarantee = "reporter.audit.delivery.guarantee";
       String type = "dispatcher.type";
-      is(settings(environment, guarantee, "${env:GUARANTEE}", type, "async-queued").waitsForAny(), true);
-      is(settings(environment, guarantee, "at-least-once", type, "async-queued").waitsForAny(), false);
+      is(settings(environment, guarantee, "${env:GUARANTEE}", type, "async-queued").waitsForAny, true);
+      is(settings(environment, guarantee, "at-least-once", type, "async-queued").waitsForAny, false);
       // The value may be guaranteed; the sidecar may be able to resolve it and decides when it is ready.
-      is(settings(environment, guarantee, "${env:NONE}", type, "async-queued").waitsForAny(), true);
-      is(settings(environment, "shutdown.timeout", "2${env:UNIT}").shutdownTimeoutMillis(), 2_000);
-      is(settings(environment, "python", "/${env:ODD}/${env:UNIT}").python(), "/$1\\${env:UNIT}/s");
+      is(settings(environment, guarantee, "${env:NONE}", type, "async-queued").waitsForAny, true);
+      is(settings(environment, "shutdown.timeout", "2${env:UNIT}").shutdownTimeoutMillis, 2_000);
+      is(settings(environment, "python", "/${env:ODD}/${env:UNIT}").python, "/$1\\${env:UNIT}/s");
       for (String text : new String[] {"async-queued", "async-queued\n", "async-queued\r\n"}) {
         Files.writeString(file, text);
-        is(settings(environment, type, of).synchronous(), false);
+        is(settings(environment, type, of).synchronous, false);
         is(settings(environment, type, of).all().iterator().next().value, of); // the sidecar gets the value as written
       }
       Files.writeString(file, "async-queued\n\n");
-      is(settings(environment, type, of).synchronous(), true);
+      is(settings(environment, type, of).synchronous, true);
       Files.write(file, new byte[] {(byte) 0xff});
-      is(settings(environment, "required", of, "dispatcher.queue.size", of).required(), false);
-      is(settings(environment, "dispatcher.queue.size", "${file:/nowhere}").queueSize(), 2048);
-      is(settings(environment, "dispatcher.queue.size", "${file:" + file.getParent() + "}").queueSize(), 2048);
+      is(settings(environment, "required", of, "dispatcher.queue.size", of).required, false);
+      is(settings(environment, "dispatcher.queue.size", "${file:/nowhere}").queueSize, 2048);
+      is(settings(environment, "dispatcher.queue.size", "${file:" + file.getParent() + "}").queueSize, 2048);
       SparkConf conf = new SparkConf(false).set("spark.events.python", "${env:GUARANTEE}/python");
       String named = Interpreter.candidates(Settings.read(conf, environment), conf, environment).get(0).toString();
       is(named, "${env:GUARANTEE}/python (from spark.events.python)");
@@ -225,14 +225,19 @@ final class ShimTest {
       String of = "${file:" + file + "}";
       Settings settings = settings(Collections.emptyMap(), "shutdown.timeout", of, "dispatcher.sync.timeout", of);
       Files.writeString(file, "3s");
-      is(settings.shutdownTimeoutMillis(), 2_000);
-      settings.override("events.shutdown.timeout", of, "here");
-      is(settings.shutdownTimeoutMillis() + " " + settings.syncTimeoutMillis(), "3000 2000");
-      settings.override("events.shutdown.timeout", "${env:NONE}", "here");
-      is(settings.shutdownTimeoutMillis(), 10_000);
+      is(settings.shutdownTimeoutMillis, 2_000);
     } finally {
       Files.delete(file);
     }
+  }
+
+  /** Settings of {@code spark_events.start} replace those of the application. */
+  @Test
+  void overrides() {
+    SparkConf conf = new SparkConf(false).set("spark.events.shutdown.timeout", "2s");
+    Map<String, String> given = Collections.singletonMap("events.shutdown.timeout", "3s");
+    Settings settings = Settings.read(conf, Collections.emptyMap(), given);
+    is(settings.shutdownTimeoutMillis + " " + settings.all().size(), "3000 1");
   }
 
   /** Every setting that the shim needs may be a reference. */
@@ -256,10 +261,10 @@ final class ShimTest {
             "dispatcher.sync.timeout", "${env:NUMBER}ms",
             "shutdown.timeout", "${env:NUMBER}ms",
             "sidecar.start-timeout", "${env:NUMBER}ms");
-    is(settings.required() + " " + settings.sidecarEnabled() + " " + settings.synchronous(), "true false false");
-    is(settings.python() + " " + settings.queueSize() + " " + settings.mostRestarts(), "/p7 7 7");
-    is(settings.restartsWindowMillis() + " " + settings.syncTimeoutMillis(), "7 7");
-    is(settings.shutdownTimeoutMillis() + " " + settings.startTimeoutMillis(), "7 7");
+    is(settings.required + " " + settings.sidecarEnabled + " " + settings.synchronous, "true false false");
+    is(settings.python + " " + settings.queueSize + " " + settings.mostRestarts, "/p7 7 7");
+    is(settings.restartsWindowMillis + " " + settings.syncTimeoutMillis, "7 7");
+    is(settings.shutdownTimeoutMillis + " " + settings.startTimeoutMillis, "7 7");
   }
 
   /** A file larger than the memory counts as unreadable. */
@@ -270,7 +275,7 @@ final class ShimTest {
       try (RandomAccessFile large = new RandomAccessFile(file.toFile(), "rw")) {
         large.setLength(3L << 30); // sparse: uses no disk space
       }
-      is(settings(Collections.emptyMap(), "required", "${file:" + file + "}").required(), false);
+      is(settings(Collections.emptyMap(), "required", "${file:" + file + "}").required, false);
     } finally {
       Files.delete(file);
     }
@@ -283,9 +288,9 @@ final class ShimTest {
     try {
       is(new ProcessBuilder("mkfifo", pipe.toString()).start().waitFor(), 0);
       String of = "${file:" + pipe + "}";
-      takesAtMost(10_000, () -> is(settings(new HashMap<>(), "required", of).required(), false));
+      takesAtMost(10_000, () -> is(settings(new HashMap<>(), "required", of).required, false));
       String guarantee = "reporter.audit.delivery.guarantee";
-      takesAtMost(10_000, () -> is(settings(new HashMap<>(), guarantee, of).guaranteesAny(), true));
+      takesAtMost(10_000, () -> is(settings(new HashMap<>(), guarantee, of).waitsForAny, true));
     } finally {
       Files.delete(pipe);
       Files.delete(pipe.getParent());

@@ -117,7 +117,7 @@ final class SidecarTest {
           List<String> lines = await(script, "afterwards");
           is(Collections.frequency(lines, "start"), 2);
           sidecar.finish();
-          is(sidecar.restarts() + " " + queue.unconfirmed() + " " + queue.dropped(), "1 0 0");
+          is(sidecar.restarts() + " " + queue.unreported() + " " + queue.dropped(), "1 {} 0");
         });
   }
 
@@ -127,7 +127,7 @@ final class SidecarTest {
   }
 
   private static Sidecar sidecar(HandoffQueue queue, Settings settings, List<Interpreter> candidates) {
-    return new Sidecar(settings, "app", candidates, queue, SyncBarrier.of(settings, queue, () -> false), new Statistics());
+    return new Sidecar(settings, "app", candidates, queue, new SyncBarrier(settings, queue, () -> false), new Statistics());
   }
 
   /** A defect before the first sidecar is ready is final, and a waiting thread gets it at once. */
@@ -197,7 +197,7 @@ final class SidecarTest {
   @Test
   void anErrorCostsOneRecord() throws Exception {
     HandoffQueue queue = new HandoffQueue(100, true);
-    RecordWriter feed = new RecordWriter(queue, 10, new Deadline());
+    RecordWriter feed = new RecordWriter(queue, new Deadline());
     queue.offer(new Record("bad", Priority.ROUTINE, null, json -> { throw new StackOverflowError(); }), true);
     queue.offer(new Record("good", Priority.ROUTINE, null, json -> {}));
     StringBuilder lines = new StringBuilder();

@@ -22,7 +22,7 @@ final class SyncBarrierTest {
     SparkConf conf = new SparkConf(false).set("spark.events.dispatcher.type", "sync");
     conf.set("spark.events.shutdown.timeout", "2s");
     HandoffQueue queue = new HandoffQueue(100, true);
-    SyncBarrier gate = SyncBarrier.of(Settings.read(conf, Collections.emptyMap()), queue, () -> true);
+    SyncBarrier gate = new SyncBarrier(Settings.read(conf, Collections.emptyMap()), queue, () -> true);
     AtomicBoolean running = new AtomicBoolean(true);
     ConcurrentLinkedQueue<Throwable> wrong = new ConcurrentLinkedQueue<>();
     Thread reporter =

@@ -1,21 +1,17 @@
 package io.sparkevents.config;
 
-import java.io.File;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.Reader;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
-import java.util.Arrays;
 import java.util.Collection;
-import java.util.HashMap;
-import java.util.HashSet;
-import java.util.Locale;
+import java.util.Collections;
 import java.util.Map;
 import java.util.Properties;
-import java.util.Set;
 import java.util.TreeMap;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -23,12 +19,15 @@ import org.apache.spark.SparkConf;
 import scala.Tuple2;
 
 /**
- * The {@code events.*} settings from spark-defaults.conf and from Spark's configuration.
+ * The {@code events.*} settings from spark-defaults.conf, from Spark's configuration, and of {@code spark_events.start}.
  *
  * <p>spark-submit ignores lines of spark-defaults.conf that do not begin with {@code spark.}, so this class reads the
- * file again. The sidecar gets all values as written and validates every key. The shim itself needs a few keys and
- * parses them leniently, because the sidecar reports what is wrong. Their references are resolved at once, because a
- * later look-up might return another value or block.
+ * file again. The sidecar gets all values as written and validates every key. The fields are the few settings that the
+ * shim itself needs, parsed leniently, because the sidecar reports what is wrong.
+ *
+ * <p>References, <code>${env:NAME}</code> and <code>${file:/path}</code>, are resolved by the sidecar's rules ({@code
+ * config/references.py}), once, because a later look-up might return another value or block. A resolved value never
+ * appears in messages.
  */
 public final class Settings {
   /** One setting as the user wrote it. */
@@ -44,206 +43,171 @@ public final class Settings {
     }
   }
 
-  private static final String OWN = "events.";
   private static final String SPARK = "spark.";
-  private static final Pattern DURATION = Pattern.compile("(\\d+)\\s*(ms|s|m|min|h|d)");
-
-  private static final Pattern GUARANTEE = Pattern.compile("events\\.reporter\\..*\\.delivery\\.guarantee");
-  private static final Pattern SPOOL = Pattern.compile("events\\.reporter\\..*\\.spool\\.directory");
-  /** Keys that the shim itself needs, apart from guarantees and spool directories; only these are resolved here. */
-  private static final Set<String> NEEDED =
-      new HashSet<>(
-          Arrays.asList(
-              "events.required",
-              "events.sidecar.enabled",
-              "events.python",
-              "events.dispatcher.type",
-              "events.dispatcher.queue.size",
-              "events.sidecar.restarts.max",
-              "events.sidecar.restarts.window",
-              "events.dispatcher.sync.timeout",
-              "events.shutdown.timeout",
-              "events.shutdown.outcome-timeout",
-              "events.sidecar.start-timeout",
-              "events.sidecar.stall-timeout",
-              "events.streaming-jobs.enabled",
-              "events.streaming-stages.enabled"));
+  private static final Pattern DURATION = Pattern.compile("(\\d{1,9})\\s*(ms|s|m|min|h|d)");
+  private static final Pattern REFERENCE = Pattern.compile("\\$\\{(env|file):([^}]*)\\}");
+  private static final String TYPE = "events.dispatcher.type";
 
   private final Map<String, Setting> settings = new TreeMap<>();
-  /** Values of the needed keys with their references resolved; null if unresolvable here. */
-  private final Map<String, String> resolved = new HashMap<>();
   private final Map<String, String> environment;
-  private final String problem;
 
-  private Settings(Map<String, String> environment, String problem) {
+  /** Why the settings could not be read, or null. */
+  public final String problem;
+  public final boolean required;
+  public final boolean sidecarEnabled;
+  /** Interpreter of the sidecar; empty if the user sets none. */
+  public final String python;
+  /** Whether Spark waits for all reporters; an unresolvable reference may mean that, until the sidecar is ready. */
+  public final boolean synchronous;
+  /** Whether the listener thread may have to wait for answers: also if only one reporter has guaranteed delivery. */
+  public final boolean waitsForAny;
+  public final int queueSize;
+  public final int mostRestarts;
+  public final long restartsWindowMillis;
+  public final long syncTimeoutMillis;
+  public final long shutdownTimeoutMillis;
+  public final long outcomeTimeoutMillis;
+  public final long startTimeoutMillis;
+  public final long stallTimeoutMillis;
+  /** Whether successful jobs and stages of micro-batches make events. True also if that is unknown here. */
+  public final boolean reportsMicroBatches;
+  /** Folder for the state that a run leaves to the next one: the first configured spool, or the default one's parent. */
+  public final Path stateFolder;
+
+  private Settings(SparkConf conf, Map<String, String> environment, Map<String, String> overrides) {
     this.environment = environment;
-    this.problem = problem;
+    problem = readDefaults();
+    for (Tuple2<String, String> entry : conf.getAll()) {
+      if (entry._1().startsWith(SPARK + "events.")) {
+        put(entry._1(), entry._2(), "Spark's configuration");
+      }
+    }
+    overrides.forEach((key, value) -> put(key, value, "spark_events.start"));
+    required = "true".equalsIgnoreCase(text("events.required", ""));
+    sidecarEnabled = !"false".equalsIgnoreCase(text("events.sidecar.enabled", ""));
+    python = text("events.python", "");
+    synchronous = settings.containsKey(TYPE) && !"async-queued".equals(text(TYPE, ""));
+    waitsForAny = synchronous || guaranteesAny();
+    queueSize = Math.max(1, number("events.dispatcher.queue.size", 2048));
+    mostRestarts = Math.max(0, number("events.sidecar.restarts.max", 10));
+    restartsWindowMillis = millis("events.sidecar.restarts.window", 600_000);
+    syncTimeoutMillis = millis("events.dispatcher.sync.timeout", 10_000);
+    shutdownTimeoutMillis = millis("events.shutdown.timeout", 10_000);
+    outcomeTimeoutMillis = millis("events.shutdown.outcome-timeout", 30_000);
+    startTimeoutMillis = millis("events.sidecar.start-timeout", 30_000);
+    stallTimeoutMillis = millis("events.sidecar.stall-timeout", 60_000);
+    reportsMicroBatches = isOn("events.streaming-jobs.enabled") || isOn("events.streaming-stages.enabled");
+    stateFolder = findStateFolder();
   }
 
   public static Settings read(SparkConf conf, Map<String, String> environment) {
+    return read(conf, environment, Collections.emptyMap());
+  }
+
+  /**
+   * @param overrides values that replace those of the application's configuration
+   */
+  public static Settings read(SparkConf conf, Map<String, String> environment, Map<String, String> overrides) {
+    return new Settings(conf, environment, overrides);
+  }
+
+  /** Reads spark-defaults.conf, if there is one; returns why it cannot be read, or null. */
+  private String readDefaults() {
+    String home = variable("SPARK_HOME");
+    String folder = variable("SPARK_CONF_DIR") == null && home != null ? home + "/conf" : variable("SPARK_CONF_DIR");
+    Path defaults = folder == null ? null : Paths.get(folder, "spark-defaults.conf");
+    if (defaults == null || !Files.isRegularFile(defaults)) {
+      return null;
+    }
     Properties file = new Properties();
-    File defaults = defaultsFile(environment);
-    String problem = null;
-    if (defaults != null && defaults.isFile()) {
-      try (Reader reader =
-          new InputStreamReader(Files.newInputStream(defaults.toPath()), StandardCharsets.UTF_8)) {
-        file.load(reader);
-      } catch (IOException | IllegalArgumentException unreadable) {
-        problem = "cannot read " + defaults + ": " + unreadable.getMessage();
-      }
+    try (Reader reader = new InputStreamReader(Files.newInputStream(defaults), StandardCharsets.UTF_8)) {
+      file.load(reader);
+    } catch (IOException | IllegalArgumentException unreadable) {
+      return "cannot read " + defaults + ": " + unreadable.getMessage();
     }
-    Settings settings = new Settings(environment, problem);
     for (String key : file.stringPropertyNames()) {
-      if (key.startsWith(OWN)) {
-        settings.put(key, key, file.getProperty(key), String.valueOf(defaults));
+      if (key.startsWith("events.")) {
+        put(key, file.getProperty(key), defaults.toString());
       }
     }
-    for (Tuple2<String, String> entry : conf.getAll()) {
-      if (entry._1().startsWith(SPARK + OWN)) {
-        String key = entry._1().substring(SPARK.length());
-        settings.put(key, entry._1(), entry._2(), "Spark's configuration");
-      }
-    }
-    // Resolved last, so that a setting that another one overrides is not looked up.
-    settings.settings.keySet().forEach(settings::resolve);
-    return settings;
+    return null;
   }
 
-  private static File defaultsFile(Map<String, String> environment) {
-    String folder = environment.get("SPARK_CONF_DIR");
-    if (folder != null && !folder.isEmpty()) {
-      return new File(folder, "spark-defaults.conf");
-    }
-    String home = environment.get("SPARK_HOME");
-    return home == null || home.isEmpty() ? null : new File(home, "conf/spark-defaults.conf");
+  /** Returns an environment variable; null if it is missing or empty. */
+  private String variable(String name) {
+    String value = environment.get(name);
+    return value == null || value.isEmpty() ? null : value;
   }
 
-  private void put(String key, String givenKey, String value, String origin) {
+  private void put(String givenKey, String value, String origin) {
+    String key = givenKey.startsWith(SPARK) ? givenKey.substring(SPARK.length()) : givenKey;
     settings.put(key, new Setting(givenKey, value.trim(), origin));
-  }
-
-  /** Replaces a setting of the application's configuration. */
-  public void override(String key, String value, String origin) {
-    put(key, key, value, origin);
-    resolve(key);
-  }
-
-  private void resolve(String key) {
-    if (NEEDED.contains(key) || GUARANTEE.matcher(key).matches() || SPOOL.matcher(key).matches()) {
-      resolved.put(key, SecretResolver.resolve(settings.get(key).value, environment));
-    }
-  }
-
-  /** Returns why the settings could not be read, or null. */
-  public String problem() {
-    return problem;
   }
 
   public Collection<Setting> all() {
     return settings.values();
   }
 
-  public boolean required() {
-    return "true".equals(text("events.required", "false").toLowerCase(Locale.ROOT));
-  }
-
-  public boolean sidecarEnabled() {
-    return !"false".equals(text("events.sidecar.enabled", "true").toLowerCase(Locale.ROOT));
-  }
-
-  public String python() {
-    return text("events.python", "");
-  }
-
-  /** Returns the same setting as messages may show it, with unresolved references. */
+  /** Returns {@link #python} as messages may show it, with unresolved references. */
   public String pythonAsGiven() {
     return settings.get("events.python").value;
   }
 
-  public boolean synchronous() {
-    String key = "events.dispatcher.type";
-    // An unresolvable reference may mean sync: the sidecar names the kinds to wait for once it is ready.
-    return settings.containsKey(key) && !"async-queued".equals(resolved.get(key));
+  /** Whether a reporter has guaranteed delivery. True also if that is unknown here; the sidecar decides when it is ready. */
+  private boolean guaranteesAny() {
+    return settings.keySet().stream()
+        .filter(key -> key.matches("events\\.reporter\\..*\\.delivery\\.guarantee"))
+        .anyMatch(key -> "guaranteed".equals(text(key, "guaranteed")));
   }
 
-  /**
-   * Whether a reporter has the guaranteed delivery, whatever the dispatcher's type. True also if that is unknown here;
-   * the sidecar decides when it is ready.
-   */
-  public boolean guaranteesAny() {
-    for (String key : resolved.keySet()) {
-      if (GUARANTEE.matcher(key).matches() && "guaranteed".equals(text(key, "guaranteed"))) {
-        return true;
+  private boolean isOn(String key) {
+    return settings.containsKey(key) && !"false".equalsIgnoreCase(text(key, ""));
+  }
+
+  private Path findStateFolder() {
+    for (String key : settings.keySet()) {
+      String spool = key.matches("events\\.reporter\\..*\\.spool\\.directory") ? text(key, null) : null;
+      if (spool != null) {
+        return Paths.get(spool);
       }
     }
-    return false;
+    String state = variable("XDG_STATE_HOME");
+    Path parent = state == null ? Paths.get(System.getProperty("user.home"), ".local", "state") : Paths.get(state);
+    return parent.resolve("spark-events");
   }
 
-  /** Whether the listener thread may have to wait for answers. */
-  public boolean waitsForAny() {
-    return synchronous() || guaranteesAny();
-  }
-
-  public int queueSize() {
-    return Math.max(1, number("events.dispatcher.queue.size", 2048));
-  }
-
-  public int mostRestarts() {
-    return Math.max(0, number("events.sidecar.restarts.max", 10));
-  }
-
-  public long restartsWindowMillis() {
-    return millis("events.sidecar.restarts.window", 600_000);
-  }
-
-  public long syncTimeoutMillis() {
-    return millis("events.dispatcher.sync.timeout", 10_000);
-  }
-
-  public long shutdownTimeoutMillis() {
-    return millis("events.shutdown.timeout", 10_000);
-  }
-
-  public long outcomeTimeoutMillis() {
-    return millis("events.shutdown.outcome-timeout", 30_000);
-  }
-
-  public long startTimeoutMillis() {
-    return millis("events.sidecar.start-timeout", 30_000);
-  }
-
-  public long stallTimeoutMillis() {
-    return millis("events.sidecar.stall-timeout", 60_000);
-  }
-
-  /** Whether successful jobs and stages of micro-batches make events. True also if that is unknown here. */
-  public boolean reportsMicroBatches() {
-    for (String key : new String[] {"events.streaming-jobs.enabled", "events.streaming-stages.enabled"}) {
-      if (settings.containsKey(key) && !"false".equals(text(key, "true").toLowerCase(Locale.ROOT))) {
-        return true;
-      }
-    }
-    return false;
-  }
-
-  /**
-   * Returns the folder for the state that a run leaves to the next one: the first configured spool, or the default
-   * spool folder.
-   */
-  public Path stateFolder() {
-    for (Map.Entry<String, String> known : new TreeMap<>(resolved).entrySet()) {
-      if (SPOOL.matcher(known.getKey()).matches() && known.getValue() != null) {
-        return Paths.get(known.getValue());
-      }
-    }
-    String state = environment.get("XDG_STATE_HOME");
-    boolean isGiven = state != null && !state.isEmpty();
-    return (isGiven ? Paths.get(state) : Paths.get(System.getProperty("user.home"), ".local", "state")).resolve("spark-events");
-  }
-
+  /** Returns the value with its references resolved; {@code otherwise} if it is missing or cannot be resolved. */
   private String text(String key, String otherwise) {
-    String value = resolved.get(key);
-    return value == null ? otherwise : value;
+    if (!settings.containsKey(key)) {
+      return otherwise;
+    }
+    Matcher reference = REFERENCE.matcher(settings.get(key).value);
+    StringBuffer resolved = new StringBuffer();
+    while (reference.find()) {
+      String name = reference.group(2);
+      String target = reference.group(1).equals("env") ? environment.get(name) : content(name);
+      if (target == null) {
+        return otherwise;
+      }
+      reference.appendReplacement(resolved, Matcher.quoteReplacement(target));
+    }
+    return reference.appendTail(resolved).toString();
+  }
+
+  /** Returns the file's text without its last line break, or null. */
+  private static String content(String name) {
+    try {
+      Path path = Paths.get(name);
+      // A pipe can be read only once, by the sidecar, and reading it might block forever.
+      if (Files.isRegularFile(path)) {
+        ByteBuffer bytes = ByteBuffer.wrap(Files.readAllBytes(path));
+        // A new decoder throws if the text is not UTF-8.
+        return StandardCharsets.UTF_8.newDecoder().decode(bytes).toString().replaceFirst("(\r\n|\r|\n)\\z", "");
+      }
+    } catch (IOException | RuntimeException | Error unreadable) {
+      return null;
+    }
+    return null;
   }
 
   private int number(String key, int otherwise) {
@@ -256,21 +220,12 @@ public final class Settings {
 
   private long millis(String key, long otherwise) {
     Matcher duration = DURATION.matcher(text(key, ""));
-    if (!duration.matches() || duration.group(1).length() > 9) {
+    if (!duration.matches()) {
       return otherwise;
     }
-    long count = Long.parseLong(duration.group(1));
-    switch (duration.group(2)) {
-      case "ms":
-        return count;
-      case "s":
-        return count * 1_000;
-      case "h":
-        return count * 3_600_000;
-      case "d":
-        return count * 86_400_000;
-      default:
-        return count * 60_000;
-    }
+    String unit = duration.group(2);
+    long scale =
+        unit.equals("ms") ? 1 : unit.equals("s") ? 1_000 : unit.equals("h") ? 3_600_000 : unit.equals("d") ? 86_400_000 : 60_000;
+    return Long.parseLong(duration.group(1)) * scale;
   }
 }

@@ -1,5 +1,6 @@
 package io.sparkevents.inprocess;
 
+import com.fasterxml.jackson.core.type.TypeReference;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.sparkevents.EventsListener;
@@ -23,7 +24,6 @@ import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.Collections;
-import java.util.Iterator;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -71,10 +71,10 @@ public final class InProcess implements RecordSink {
   private InProcess(SparkContext context, SparkConf conf, Settings settings) {
     this.context = context;
     this.settings = settings;
-    queue = new HandoffQueue(settings.queueSize(), settings.synchronous());
-    gate = SyncBarrier.of(settings, queue, () -> context.isStopped() || deadline.isSet());
+    queue = new HandoffQueue(settings.queueSize, settings.synchronous);
+    gate = new SyncBarrier(settings, queue, () -> context.isStopped() || deadline.isSet());
     answers = new SidecarMessages(queue, gate, new Statistics(), events);
-    feed = new RecordWriter(queue, settings.queueSize(), deadline);
+    feed = new RecordWriter(queue, deadline);
     listener = new EventsListener(conf, this);
   }
 
@@ -88,14 +88,10 @@ public final class InProcess implements RecordSink {
   public static InProcess open(SparkContext context, String request) throws IOException {
     JsonNode asked = JSON.readTree(request);
     SparkConf conf = context.conf();
-    Settings settings = Settings.read(conf, System.getenv());
-    if (settings.problem() != null) {
-      throw new IllegalStateException(settings.problem());
-    }
-    Iterator<String> given = asked.path("settings").fieldNames();
-    while (given.hasNext()) {
-      String key = given.next();
-      settings.override(key, asked.path("settings").path(key).asText(), "spark_events.start");
+    Map<String, String> given = JSON.convertValue(asked.path("settings"), new TypeReference<Map<String, String>>() {});
+    Settings settings = Settings.read(conf, System.getenv(), given == null ? Collections.emptyMap() : given);
+    if (settings.problem != null) {
+      throw new IllegalStateException(settings.problem);
     }
     InProcess made = new InProcess(context, conf, settings);
     made.queue.know(made.listener.application(context));
@@ -146,7 +142,7 @@ public final class InProcess implements RecordSink {
 
   @Override
   public boolean takesMicroBatches() {
-    return settings.reportsMicroBatches();
+    return settings.reportsMicroBatches;
   }
 
   @Override
@@ -188,7 +184,7 @@ public final class InProcess implements RecordSink {
 
   private void setDeadline() {
     if (!deadline.isSet()) {
-      deadline.setAfter(settings.shutdownTimeoutMillis() - gate.spentAtTheEndMillis());
+      deadline.setAfter(settings.shutdownTimeoutMillis - gate.spentAtTheEndMillis());
     }
   }
 
@@ -199,7 +195,7 @@ public final class InProcess implements RecordSink {
   private void awaitBus() throws InterruptedException {
     Marker marker = new Marker(listener);
     Deadline patience = new Deadline();
-    patience.setAfter(settings.shutdownTimeoutMillis() * 3 / 4);
+    patience.setAfter(settings.shutdownTimeoutMillis * 3 / 4);
     context.listenerBus().post(marker);
     while (!marker.await(LOOK_MILLIS) && !patience.hasPassed() && !context.isStopped()) {
       continue;

@@ -4,34 +4,41 @@ import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.locks.Condition;
-import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.BooleanSupplier;
-import java.util.function.Supplier;
 
 /**
  * Bounded queue between Spark's listener thread and the writer thread.
  *
  * <p>An offer never waits. The queue keeps each record until the sidecar has acknowledged it, so that a sidecar's death
- * loses no record that is still queued. This class numbers the records and coordinates the threads; {@link RecordQueue}
- * decides which records to keep and which to drop.
+ * loses no record that is still queued. This class numbers the records and coordinates the threads, with one monitor;
+ * {@link RecordQueue} decides which records to keep and which to drop.
+ *
+ * <p>Waking a thread costs the listener more than the rest of a callback. So a busy writer polls for a while before it
+ * sleeps, and is not woken meanwhile unless a thread waits for the answer.
  */
 public final class HandoffQueue {
-  /** Acknowledged records removed under one hold of the lock, because the listener thread waits for it. */
+  /** Acknowledged records removed under one hold of the monitor, because the listener thread waits for it. */
   private static final int SLICE = 32;
   private static final int BATCH = 64;
   /** Divisor of the driver's heap: limit for the bytes in flight; waiting records may hold twice that. */
   private static final int SHARE = 16;
+  private static final long POLL_MILLIS = 2;
+  private static final int POLLS = 3;
 
-  private final ReentrantLock lock = new ReentrantLock();
-  private final Condition progress = lock.newCondition();
-  private final WriterWakeup wakeup;
   private final RecordQueue records;
+  private final boolean prompt;
   private final int batch;
 
   private boolean finishing;
   private boolean closed;
   private boolean allWritten = true;
+  /** Polls that the writer still makes before it sleeps. */
+  private int pollsLeft;
+  private boolean asleep;
+  /** Whether the writer must not wait, because it was woken while it was busy. */
+  private boolean woken;
+  /** Number of threads that wait for progress. */
+  private int waiting;
   private long lastSeq;
   /** All reporters have answered for the records up to this number. */
   private long answeredThrough;
@@ -43,7 +50,7 @@ public final class HandoffQueue {
   private long unconfirmed;
 
   /**
-   * @param prompt whether to wake the writer for each record; see {@link WriterWakeup}
+   * @param prompt whether to wake the writer for each record, because a thread waits for most of them
    */
   public HandoffQueue(int capacity, boolean prompt) {
     this(capacity, prompt, Runtime.getRuntime().maxMemory() / SHARE);
@@ -53,7 +60,7 @@ public final class HandoffQueue {
    * @param mostBytes limit for records in flight; see {@link RecordQueue}
    */
   public HandoffQueue(int capacity, boolean prompt, long mostBytes) {
-    wakeup = new WriterWakeup(lock.newCondition(), prompt);
+    this.prompt = prompt;
     // A record that is being written cannot be evicted, so a small queue needs small batches.
     batch = Math.max(1, Math.min(BATCH, capacity / 8));
     records = new RecordQueue(capacity, mostBytes);
@@ -70,30 +77,27 @@ public final class HandoffQueue {
    * @param awaited whether a thread waits for the reporters' answer, so that the writer is woken at once
    * @return the sequence number, or 0 if the record was not accepted
    */
-  public long offer(Record record, boolean awaited) {
-    lock.lock();
-    try {
-      if (finishing) {
-        // Not a loss: later records are about work that the application's end stops, or about the JVM's exit.
-        return 0;
-      }
-      boolean wasIdle = !hasUnread();
-      record.assign(++lastSeq);
-      if (closed) {
-        records.drop(record);
-        return 0;
-      }
-      if (!records.add(record)) {
-        return 0;
-      }
-      if (wasIdle) {
-        unreadSinceNanos = System.nanoTime();
-      }
-      wakeup.signal(awaited);
-      return record.seq();
-    } finally {
-      lock.unlock();
+  public synchronized long offer(Record record, boolean awaited) {
+    if (finishing) {
+      // Not a loss: later records are about work that the application's end stops, or about the JVM's exit.
+      return 0;
     }
+    boolean wasIdle = !hasUnread();
+    record.assign(++lastSeq);
+    if (closed) {
+      records.drop(record);
+      return 0;
+    }
+    if (!records.add(record)) {
+      return 0;
+    }
+    if (wasIdle) {
+      unreadSinceNanos = System.nanoTime();
+    }
+    if (asleep || awaited) {
+      notifyAll();
+    }
+    return record.seq();
   }
 
   private boolean hasUnread() {
@@ -101,17 +105,14 @@ public final class HandoffQueue {
   }
 
   /** Counts records that were lost outside this queue; an account reports them like its own drops. */
-  public void countDropped(String where, String kind, long number) {
-    underLock(
-        () -> {
-          records.drops.count(where, kind, number);
-          wakeup.signal(true);
-        });
+  public synchronized void countDropped(String where, String kind, long number) {
+    records.drops.count(where, kind, number);
+    notifyAll();
   }
 
   /** Counts a record whose own line reports its loss. */
-  public void countUnwritable() {
-    underLock(records.drops::countReported);
+  public synchronized void countUnwritable() {
+    records.drops.total++;
   }
 
   /**
@@ -121,63 +122,59 @@ public final class HandoffQueue {
    *
    * @param next receives the next records to write, if there are any
    */
-  public void take(List<Record> next, long millis) throws InterruptedException {
-    lock.lock();
-    try {
-      records.written();
-      if (records.isWaitingEmpty()) {
-        allWritten = true;
-        progress.signalAll();
-        if (!finishing && !closed) {
-          wakeup.await(millis);
-        }
+  public synchronized void take(List<Record> next, long millis) throws InterruptedException {
+    records.written();
+    if (records.isWaitingEmpty()) {
+      allWritten = true;
+      notifyWaiting();
+      if (millis > 0 && !finishing && !closed && !woken) {
+        boolean polls = !prompt && pollsLeft > 0;
+        pollsLeft = Math.max(0, pollsLeft - 1);
+        asleep = !polls;
+        wait(polls ? POLL_MILLIS : millis);
+        asleep = false;
       }
-      wakeup.seen();
-      if (!closed && records.addAccount(finishing, lastSeq + 1)) {
-        lastSeq++;
-      }
-      while (next.size() < batch && !records.isWaitingEmpty()) {
-        next.add(records.take());
-        allWritten = false;
-        wakeup.busy();
-      }
-    } finally {
-      lock.unlock();
+    }
+    woken = false;
+    if (!closed && records.addAccount(finishing, lastSeq + 1)) {
+      lastSeq++;
+    }
+    while (next.size() < batch && !records.isWaitingEmpty()) {
+      next.add(records.take());
+      allWritten = false;
+      pollsLeft = POLLS;
     }
   }
 
   /** Whether a record was ever offered. */
-  public boolean hasBeenUsed() {
-    return locked(() -> lastSeq > 0);
+  public synchronized boolean hasBeenUsed() {
+    return lastSeq > 0;
   }
 
-  public boolean hasPending() {
-    return locked(() -> !records.isWaitingEmpty());
+  public synchronized boolean hasPending() {
+    return !records.isWaitingEmpty();
   }
 
   /** Removes all records up to {@code seq}: the sidecar has delivered, spooled or counted their events. */
   public void acknowledge(long seq) {
     boolean more = true;
     while (more) {
-      lock.lock();
-      try {
+      synchronized (this) {
         ackedThrough = Math.max(ackedThrough, seq);
         advance(seq, seq);
         more = records.acknowledge(seq, SLICE);
-      } finally {
-        lock.unlock();
       }
     }
   }
 
   /** Notes that all reporters have answered for the records up to {@code seq}; some may not be acknowledged yet. */
-  public void answered(long seq) {
-    underLock(() -> advance(seq, seq));
+  public synchronized void answered(long seq) {
+    advance(seq, seq);
   }
 
   /** Notes that the sidecar has read the records up to {@code seq}. */
-  public void read(long seq) {
-    underLock(() -> advance(seq, 0));
+  public synchronized void read(long seq) {
+    advance(seq, 0);
   }
 
   private void advance(long read, long answered) {
@@ -187,106 +184,98 @@ public final class HandoffQueue {
     }
     if (answered > answeredThrough) {
       answeredThrough = answered;
-      progress.signalAll();
+      notifyWaiting();
+    }
+  }
+
+  /** Wakes the threads that wait for progress; without any, the writer's sleep is not disturbed. */
+  private void notifyWaiting() {
+    if (waiting > 0) {
+      notifyAll();
     }
   }
 
   /** Whether records are unread and the sidecar has read none for {@code millis}. */
-  public boolean hasStalledFor(long millis) {
-    long nanos = TimeUnit.MILLISECONDS.toNanos(millis);
-    return locked(() -> hasUnread() && System.nanoTime() - unreadSinceNanos >= nanos);
+  public synchronized boolean hasStalledFor(long millis) {
+    return hasUnread() && System.nanoTime() - unreadSinceNanos >= TimeUnit.MILLISECONDS.toNanos(millis);
   }
 
-  public boolean isAnswered(long seq) {
-    return locked(() -> answeredThrough >= seq);
+  public synchronized boolean isAnswered(long seq) {
+    return answeredThrough >= seq;
   }
 
   /** Waits until all reporters have answered for {@code seq}; false after {@code millis}. */
-  public boolean awaitAnswered(long seq, long millis) throws InterruptedException {
-    lock.lock();
-    try {
-      await(() -> answeredThrough >= seq || closed, millis);
-      return answeredThrough >= seq;
-    } finally {
-      lock.unlock();
-    }
+  public synchronized boolean awaitAnswered(long seq, long millis) throws InterruptedException {
+    await(() -> answeredThrough >= seq || closed, millis);
+    return answeredThrough >= seq;
   }
 
   /** Waits up to {@code millis} until all records are in the pipe. */
-  public void awaitWritten(long millis) throws InterruptedException {
-    lock.lock();
-    try {
-      await(() -> records.isWaitingEmpty() && allWritten || closed, millis);
-    } finally {
-      lock.unlock();
-    }
+  public synchronized void awaitWritten(long millis) throws InterruptedException {
+    await(() -> records.isWaitingEmpty() && allWritten || closed, millis);
   }
 
   private void await(BooleanSupplier condition, long millis) throws InterruptedException {
-    long left = TimeUnit.MILLISECONDS.toNanos(millis);
-    while (!condition.getAsBoolean() && left > 0) {
-      left = progress.awaitNanos(left);
+    Deadline deadline = new Deadline();
+    deadline.setAfter(millis);
+    waiting++;
+    try {
+      while (!condition.getAsBoolean() && !deadline.hasPassed()) {
+        wait(deadline.millisLeft() + 1);
+      }
+    } finally {
+      waiting--;
     }
   }
 
   /** Whether all records are acknowledged, so that a new sidecar would receive none. */
-  public boolean isAcknowledgedEntirely() {
-    return locked(() -> records.size() == 0);
+  public synchronized boolean isAcknowledgedEntirely() {
+    return records.size() == 0;
   }
 
   /** Requeues the records in flight for a new sidecar; returns the restore state to send first. */
-  public Collection<Record> rewind() {
-    lock.lock();
-    try {
-      records.rewind();
-      readThrough = ackedThrough;
-      unreadSinceNanos = System.nanoTime();
-      return records.context.records();
-    } finally {
-      lock.unlock();
-    }
+  public synchronized Collection<Record> rewind() {
+    records.rewind();
+    readThrough = ackedThrough;
+    unreadSinceNanos = System.nanoTime();
+    return records.context.records();
   }
 
   /** Adds a record to the restore state only: the fact is older than the listener and makes no event. */
-  public void know(Record record) {
-    underLock(() -> records.context.apply(record));
+  public synchronized void know(Record record) {
+    records.context.apply(record);
   }
 
   /** Stops accepting records, and wakes the writer. */
-  public void finish() {
-    underLock(
-        () -> {
-          finishing = true;
-          wakeup.wake();
-        });
+  public synchronized void finish() {
+    finishing = true;
+    wakeWriter();
   }
 
-  public boolean isFinished() {
-    return locked(() -> finishing && records.isWaitingEmpty());
+  /** Whether all records have been taken and no more will be accepted. */
+  public synchronized boolean isFinished() {
+    return finishing && records.isWaitingEmpty();
   }
 
-  public boolean isClosed() {
-    return locked(() -> closed);
+  public synchronized boolean isClosed() {
+    return closed;
   }
 
   /** Wakes the writer now or, if it is busy, before its next wait. */
-  public void wakeWriter() {
-    underLock(wakeup::wake);
+  public synchronized void wakeWriter() {
+    woken = true;
+    notifyAll();
   }
 
   /** Ends the queue when no sidecar is left: releases waiting threads and drops all records. */
-  public void close() {
-    underLock(
-        () -> {
-          closed = true;
-          unconfirmed += records.close();
-          progress.signalAll();
-          wakeup.wake();
-        });
+  public synchronized void close() {
+    closed = true;
+    unconfirmed += records.close();
+    wakeWriter();
   }
 
-  public int size() {
-    return locked(records::size);
+  public synchronized int size() {
+    return records.size();
   }
 
   public int capacity() {
@@ -294,52 +283,19 @@ public final class HandoffQueue {
   }
 
   /** Returns the number of records known to be lost. */
-  public long dropped() {
-    return locked(records.drops::total);
+  public synchronized long dropped() {
+    return records.drops.total;
   }
 
-  /** After {@link #close}: returns the number of records that a sidecar received and did not acknowledge. */
-  public long unconfirmed() {
-    return locked(() -> unconfirmed);
-  }
-
-  /** Returns the latest account of drops for the log, once, or null. */
-  public String takeDropNotice() {
-    return records.drops.takeNotice();
-  }
-
-  /** Returns the unreported drops as text; empty if there are none. */
-  public String unreportedDrops() {
-    return locked(records.drops::unreported);
-  }
-
-  /** After {@link #close}: returns the losses that no sidecar has reported, by kind of record. */
-  public Map<String, Long> unreported() {
-    return locked(
-        () -> {
-          Map<String, Long> all = records.drops.unreportedByKind();
-          if (unconfirmed > 0) {
-            all.put("unconfirmed", unconfirmed);
-          }
-          return all;
-        });
-  }
-
-  private void underLock(Runnable change) {
-    lock.lock();
-    try {
-      change.run();
-    } finally {
-      lock.unlock();
+  /**
+   * After {@link #close}: returns the losses that no sidecar has reported, by kind of record; {@code unconfirmed} counts
+   * the records that a sidecar received and did not acknowledge.
+   */
+  public synchronized Map<String, Long> unreported() {
+    Map<String, Long> all = records.drops.unreported();
+    if (unconfirmed > 0) {
+      all.put("unconfirmed", unconfirmed);
     }
-  }
-
-  private <T> T locked(Supplier<T> answer) {
-    lock.lock();
-    try {
-      return answer.get();
-    } finally {
-      lock.unlock();
-    }
+    return all;
   }
 }

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.core.JsonGenerator;
 import java.io.IOException;
 import java.io.StringWriter;
 import java.nio.charset.StandardCharsets;
+import java.util.Collections;
 
 /**
  * One fact from Spark for the sidecar.
@@ -66,15 +67,7 @@ public class Record {
   /** Returns the record as one line of JSON with its newline. Not thread-safe. */
   public byte[] line() throws IOException {
     if (line == null) {
-      line =
-          json(
-              json -> {
-                json.writeNumberField("seq", seq);
-                json.writeStringField("kind", kind);
-                json.writeNumberField("at", observedMillis);
-                body.writeTo(json);
-              });
-      body = null;
+      encode(kind, body);
     }
     return line;
   }
@@ -86,19 +79,20 @@ public class Record {
    */
   public byte[] lineOfLoss() throws IOException {
     unwritable = true;
+    encode("dropped", json -> DropCounters.write(json, DropCounters.UNWRITABLE, Collections.singletonMap(kind, 1L)));
+    return line;
+  }
+
+  private void encode(String writtenKind, Body written) throws IOException {
     line =
         json(
             json -> {
               json.writeNumberField("seq", seq);
-              json.writeStringField("kind", "dropped");
+              json.writeStringField("kind", writtenKind);
               json.writeNumberField("at", observedMillis);
-              json.writeStringField("where", DropCounters.UNWRITABLE);
-              json.writeObjectFieldStart("records");
-              json.writeNumberField(kind, 1);
-              json.writeEndObject();
+              written.writeTo(json);
             });
     body = null;
-    return line;
   }
 
   public boolean isUnwritable() {

@@ -2,7 +2,6 @@ package io.sparkevents.queue;
 
 import java.util.ArrayDeque;
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.Map;
 
 /**
@@ -10,10 +9,10 @@ import java.util.Map;
  * HandoffQueue}'s lock.
  *
  * <pre>
- *  add -> [ waiting: routine | lifecycle ] -> take -> [ in flight ] -> acknowledge -> {@link RestoreState}
- *         | full, nothing written                | full
- *         v                                      v
- *      dropped and counted                    evicted: only the sidecar still has the record
+ *  add -> [ waiting: routine | lifecycle ] -> take -> [ writing ] -> [ written ] -> acknowledge -> {@link RestoreState}
+ *         | full, nothing written                                  | full
+ *         v                                                        v
+ *      dropped and counted                                      evicted: only the sidecar still has the record
  * </pre>
  *
  * <p>Two deques hold the waiting records by priority, so that a full queue finds the record to drop without a search.
@@ -44,26 +43,22 @@ final class RecordQueue {
   final DropCounters drops = new DropCounters();
 
   private final long mostBytes;
-  private final int mostEvicted;
-
   private final ArrayDeque<Record> routine = new ArrayDeque<>();
   private final ArrayDeque<Record> lifecycle = new ArrayDeque<>();
   private long waitingBytes;
-
-  private final ArrayDeque<Record> inFlight = new ArrayDeque<>();
-  /** Records up to this number are in the pipe; newer ones in flight are being written. */
-  private long writtenThrough;
-  /** Bytes of the records in flight that are in the pipe. */
+  private final ArrayDeque<Record> writing = new ArrayDeque<>();
+  private final ArrayDeque<Record> written = new ArrayDeque<>();
   private long writtenBytes;
   private long ackedThrough;
 
   private final ArrayDeque<Evicted> evicted = new ArrayDeque<>();
+  private final int mostEvicted;
   /** Counts by kind of the oldest evicted records, those beyond {@link #mostEvicted}. */
   private final Map<String, Long> evictedBefore = new HashMap<>();
   private long evictedBeforeThrough;
 
   /**
-   * @param mostBytes limit for the lines in flight; waiting records may hold twice that
+   * @param mostBytes limit for the written records; waiting records may hold twice that
    */
   RecordQueue(int capacity, long mostBytes) {
     this.capacity = capacity;
@@ -72,7 +67,7 @@ final class RecordQueue {
   }
 
   int size() {
-    return routine.size() + lifecycle.size() + inFlight.size();
+    return routine.size() + lifecycle.size() + writing.size() + written.size();
   }
 
   boolean isWaitingEmpty() {
@@ -81,7 +76,8 @@ final class RecordQueue {
 
   /** Returns the number of the newest record in flight, or 0. */
   long newestInFlight() {
-    return inFlight.isEmpty() ? 0 : inFlight.peekLast().seq();
+    Record newest = writing.isEmpty() ? written.peekLast() : writing.peekLast();
+    return newest == null ? 0 : newest.seq();
   }
 
   /** Appends a record; if there is no room, drops it and returns false. */
@@ -91,34 +87,28 @@ final class RecordQueue {
       hasRoom = dropLowest(record.priority);
     }
     if (hasRoom) {
-      addWaiting(record);
+      waitingOf(record).addLast(record);
+      waitingBytes += record.size();
     } else {
       drop(record);
     }
     return hasRoom;
   }
 
-  private void addWaiting(Record record) {
-    waitingBytes += record.size();
-    (record.priority == Priority.ROUTINE ? routine : lifecycle).addLast(record);
+  private ArrayDeque<Record> waitingOf(Record record) {
+    return record.priority == Priority.ROUTINE ? routine : lifecycle;
   }
 
   /** Drops the oldest waiting record of the lowest priority up to {@code most}; returns false if there is none. */
   private boolean dropLowest(Priority most) {
-    Record lowest = routine.pollFirst();
+    Record lowest = routine.peekFirst();
     if (lowest == null && most != Priority.ROUTINE) {
-      Iterator<Record> oldestFirst = lifecycle.iterator();
-      while (lowest == null && oldestFirst.hasNext()) {
-        Record record = oldestFirst.next();
-        if (record.priority != Priority.ACCOUNT) {
-          oldestFirst.remove();
-          lowest = record;
-        }
-      }
+      lowest = lifecycle.stream().filter(record -> record.priority != Priority.ACCOUNT).findFirst().orElse(null);
     }
     if (lowest == null) {
       return false;
     }
+    waitingOf(lowest).remove(lowest);
     waitingBytes -= lowest.size();
     drop(lowest);
     return true;
@@ -126,7 +116,9 @@ final class RecordQueue {
 
   /** Counts a lost record. Its change still applies to the restore state: a query that started still runs. */
   void drop(Record record) {
-    if (record.priority != Priority.ACCOUNT) {
+    if (record instanceof DropCounters.Account) {
+      drops.takeBack((DropCounters.Account) record);
+    } else {
       drops.count(DropCounters.HANDOFF, record.kind, 1);
     }
     context.apply(record);
@@ -134,13 +126,12 @@ final class RecordQueue {
 
   /** Adds an account of the drops with the number {@code seq}, if one is due and there is room. */
   boolean addAccount(boolean last, long seq) {
-    long now = System.nanoTime();
-    if (!drops.isDue(now, last && isWaitingEmpty()) || (size() >= capacity && !evict())) {
+    if (!drops.isDue(last && isWaitingEmpty()) || (size() >= capacity && !evict())) {
       return false;
     }
-    Record account = drops.account(now);
+    Record account = drops.account();
     account.assign(seq);
-    addWaiting(account);
+    lifecycle.addLast(account);
     return true;
   }
 
@@ -152,24 +143,15 @@ final class RecordQueue {
     Record record = takesRoutine ? routine.pollFirst() : lifecycle.pollFirst();
     if (record != null) {
       waitingBytes -= record.size();
-      if (record.priority == Priority.ACCOUNT) {
-        drops.accountLeft();
-      }
-      inFlight.addLast(record);
+      writing.addLast(record);
     }
     return record;
   }
 
   /** Marks all records taken so far as in the pipe. */
   void written() {
-    long before = writtenThrough;
-    Iterator<Record> newestFirst = inFlight.descendingIterator();
-    while (newestFirst.hasNext()) {
-      Record record = newestFirst.next();
-      if (record.seq() <= before) {
-        break;
-      }
-      writtenThrough = Math.max(writtenThrough, record.seq());
+    for (Record record = writing.pollFirst(); record != null; record = writing.pollFirst()) {
+      written.addLast(record);
       writtenBytes += record.size();
     }
     for (int done = 0; done < SLICE && writtenBytes > mostBytes && evict(); done++) {
@@ -177,22 +159,12 @@ final class RecordQueue {
     }
   }
 
-  private Record pollInFlight() {
-    Record oldest = inFlight.pollFirst();
-    if (oldest.seq() <= writtenThrough) {
-      writtenBytes -= oldest.size();
-    }
-    context.apply(oldest);
-    return oldest;
-  }
-
   /** Evicts the oldest record that is in the pipe; returns false if there is none. */
   private boolean evict() {
-    Record oldest = inFlight.peekFirst();
-    if (oldest == null || oldest.seq() > writtenThrough) {
+    if (written.isEmpty()) {
       return false;
     }
-    pollInFlight();
+    Record oldest = pollWritten();
     if (oldest.seq() > ackedThrough) {
       if (evicted.size() == mostEvicted) {
         mergeOldestEvicted();
@@ -200,6 +172,13 @@ final class RecordQueue {
       evicted.addLast(new Evicted(oldest));
     }
     return true;
+  }
+
+  private Record pollWritten() {
+    Record oldest = written.pollFirst();
+    writtenBytes -= oldest.size();
+    context.apply(oldest);
+    return oldest;
   }
 
   private void mergeOldestEvicted() {
@@ -213,7 +192,7 @@ final class RecordQueue {
     }
   }
 
-  /** Removes up to {@code most} records with numbers up to {@code seq}; returns whether more are left. */
+  /** Removes up to {@code most} records with numbers up to {@code seq}; returns whether more may be left. */
   boolean acknowledge(long seq, int most) {
     ackedThrough = Math.max(ackedThrough, seq);
     while (!evicted.isEmpty() && evicted.peekFirst().seq <= seq) {
@@ -222,56 +201,51 @@ final class RecordQueue {
     if (evictedBeforeThrough <= seq) {
       evictedBefore.clear();
     }
-    int left = most;
-    while (!inFlight.isEmpty() && inFlight.peekFirst().seq() <= seq && left-- > 0) {
-      pollInFlight();
+    for (int left = most; left > 0; left--) {
+      if (!written.isEmpty() && written.peekFirst().seq() <= seq) {
+        pollWritten();
+      } else if (written.isEmpty() && !writing.isEmpty() && writing.peekFirst().seq() <= seq) {
+        context.apply(writing.pollFirst());
+      } else {
+        return false;
+      }
     }
-    return left < 0;
+    return true;
   }
 
   /** Requeues the records in flight after the sidecar has died, and counts the evicted ones as lost. */
   void rewind() {
-    for (Record record = inFlight.pollLast(); record != null; record = inFlight.pollLast()) {
+    written.addAll(writing);
+    writing.clear();
+    for (Record record = written.pollLast(); record != null; record = written.pollLast()) {
       waitingBytes += record.size();
-      (record.priority == Priority.ROUTINE ? routine : lifecycle).addFirst(record);
+      waitingOf(record).addFirst(record);
     }
-    writtenThrough = 0;
     writtenBytes = 0;
     evictedBefore.forEach((kind, number) -> drops.count(DropCounters.SIDECAR, kind, number));
+    evicted.stream().filter(lost -> lost.account == null).forEach(lost -> drops.count(DropCounters.SIDECAR, lost.kind, 1));
+    takeBackEvicted();
+  }
+
+  /** Forgets the evicted records; the counts of evicted accounts are unreported again. */
+  private void takeBackEvicted() {
+    evicted.stream().filter(lost -> lost.account != null).forEach(lost -> drops.takeBack(lost.account));
+    evicted.clear();
     evictedBefore.clear();
-    for (Evicted lost = evicted.pollFirst(); lost != null; lost = evicted.pollFirst()) {
-      if (lost.account == null) {
-        drops.count(DropCounters.SIDECAR, lost.kind, 1);
-      } else {
-        drops.takeBack(lost.account);
-      }
-    }
   }
 
   /** Drops the waiting records when no sidecar is left; returns the number of records in flight, which may be lost. */
   long close() {
+    long unconfirmed = writing.size() + written.size();
+    unconfirmed += evicted.stream().filter(one -> one.account == null).count();
+    unconfirmed += evictedBefore.values().stream().mapToLong(Long::longValue).sum();
+    writing.clear();
+    written.clear();
+    takeBackEvicted();
     for (Record record = take(); record != null; record = take()) {
-      inFlight.pollLast();
-      if (record instanceof DropCounters.Account) {
-        drops.takeBack((DropCounters.Account) record);
-      } else {
-        drop(record);
-      }
+      drop(record);
     }
-    long unconfirmed = inFlight.size();
-    for (long number : evictedBefore.values()) {
-      unconfirmed += number;
-    }
-    for (Evicted one : evicted) {
-      if (one.account == null) {
-        unconfirmed++;
-      } else {
-        drops.takeBack(one.account);
-      }
-    }
-    inFlight.clear();
-    evicted.clear();
-    evictedBefore.clear();
+    writing.clear();
     return unconfirmed;
   }
 }

@@ -1,11 +1,12 @@
 package io.sparkevents.queue;
 
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.Comparator;
-import java.util.Iterator;
-import java.util.LinkedHashSet;
+import java.util.EnumMap;
+import java.util.LinkedHashMap;
 import java.util.List;
-import java.util.Set;
+import java.util.Map;
 
 /**
  * State that a restarted sidecar needs: the application, and its running queries and jobs.
@@ -17,7 +18,7 @@ import java.util.Set;
 public final class RestoreState {
   /** Type of a subject. Beyond the limit, subjects of the first rank are removed first. */
   public enum Rank {
-    /** A query run that has ended. */
+    /** A query run that has ended, or a subject whose end was dropped before its beginning left the queue. */
     OVER,
     /** A job or a stage. If Spark drops its end event, the subject stays until the limit removes it. */
     WORK,
@@ -58,9 +59,14 @@ public final class RestoreState {
   /** Maximum number of subjects; beyond it the least recently updated one of the lowest rank is removed. */
   private static final int LIMIT = 2_000;
 
-  private final EntityIndex subjects = new EntityIndex();
-  /** Subjects whose end was dropped before their beginning has left the queue. */
-  private final Set<String> endedEarly = new LinkedHashSet<>();
+  /** Records of each subject, by its lowest rank, the least recently updated subject first. */
+  private final Map<Rank, Map<String, List<Record>>> subjects = new EnumMap<>(Rank.class);
+
+  public RestoreState() {
+    for (Rank rank : Rank.values()) {
+      subjects.put(rank, new LinkedHashMap<>());
+    }
+  }
 
   /**
    * Applies a record that leaves the queue. When records are dropped, the listener thread calls this for each of them.
@@ -70,24 +76,65 @@ public final class RestoreState {
     if (change == null) {
       return;
     }
+    List<Record> known = remove(change.subject);
     if (change.rank == null) {
-      if (!subjects.forget(change.subject)) {
-        noteEarlyEnd(change.subject);
+      if (known == null) {
+        // Without records: the beginning, which is still to come, is skipped.
+        put(Rank.OVER, change.subject, new ArrayList<>());
       }
-    } else if (endedEarly.isEmpty() || !endedEarly.remove(change.subject)) {
-      subjects.note(change.subject, record);
-      if (subjects.size() - subjects.size(Rank.APPLICATION) > LIMIT) {
-        subjects.forgetOneBeside(change.subject);
+    } else if (known == null || !known.isEmpty()) {
+      List<Record> all = known == null ? new ArrayList<>(1) : known;
+      add(all, record);
+      Rank lowest = change.rank;
+      for (Record other : all) {
+        lowest = other.change.rank.compareTo(lowest) < 0 ? other.change.rank : lowest;
       }
+      put(lowest, change.subject, all);
     }
   }
 
-  private void noteEarlyEnd(String subject) {
-    endedEarly.add(subject);
-    if (endedEarly.size() > LIMIT) {
-      Iterator<String> eldest = endedEarly.iterator();
-      eldest.next();
-      eldest.remove();
+  /** Adds a record, replacing older ones of the same kind, or all older ones if the record begins a new account. */
+  private static void add(List<Record> known, Record record) {
+    boolean isOutdated = false;
+    for (Record other : known) {
+      isOutdated |= other.kind.equals(record.kind) && other.seq() > record.seq();
+    }
+    known.removeIf(
+        other -> other.seq() <= record.seq() && (record.change.begins || other.kind.equals(record.kind)));
+    if (!isOutdated) {
+      known.add(record);
+    }
+  }
+
+  private List<Record> remove(String subject) {
+    for (Map<String, List<Record>> rank : subjects.values()) {
+      List<Record> known = rank.remove(subject);
+      if (known != null) {
+        return known;
+      }
+    }
+    return null;
+  }
+
+  private void put(Rank rank, String subject, List<Record> records) {
+    subjects.get(rank).put(subject, records);
+    int size = 0;
+    for (Map.Entry<Rank, Map<String, List<Record>>> known : subjects.entrySet()) {
+      size += known.getKey() == Rank.APPLICATION ? 0 : known.getValue().size();
+    }
+    if (size > LIMIT) {
+      removeOneBeside(subject);
+    }
+  }
+
+  private void removeOneBeside(String subject) {
+    for (Map<String, List<Record>> rank : subjects.values()) {
+      for (String eldest : rank.keySet()) {
+        if (!eldest.equals(subject)) {
+          rank.remove(eldest);
+          return;
+        }
+      }
     }
   }
 
@@ -96,7 +143,8 @@ public final class RestoreState {
    * application first.
    */
   public Collection<Record> records() {
-    List<Record> all = subjects.records();
+    List<Record> all = new ArrayList<>();
+    subjects.values().forEach(rank -> rank.values().forEach(all::addAll));
     Comparator<Record> lowestFirst = Comparator.comparing(record -> record.change.rank);
     all.sort(Comparator.comparingLong(Record::seq).thenComparing(lowestFirst.reversed()));
     return all;

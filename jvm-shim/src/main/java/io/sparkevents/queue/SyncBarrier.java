@@ -2,10 +2,10 @@ package io.sparkevents.queue;
 
 import io.sparkevents.config.Settings;
 import java.util.Collection;
-import java.util.HashSet;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BooleanSupplier;
+import java.util.stream.Collectors;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -47,24 +47,18 @@ public final class SyncBarrier {
   /** Written by the listener thread only. */
   private volatile long spentAtTheEndNanos;
 
-  private SyncBarrier(
-      HandoffQueue queue, long timeoutMillis, boolean mayWait, BooleanSupplier isEnding, long shutdownTimeoutMillis) {
-    this.queue = queue;
-    this.timeoutMillis = timeoutMillis;
-    this.mayWait = mayWait;
-    this.isEnding = isEnding;
-    mostAtTheEndMillis = shutdownTimeoutMillis / 2;
-    mostForRoomMillis = mostAtTheEndMillis + shutdownTimeoutMillis / 4;
-  }
-
   /**
-   * Returns a barrier that waits for all kinds until the sidecar has named some, if the settings allow any wait.
+   * Waits for all kinds until the sidecar has named some, if the settings allow any wait.
    *
    * @param isEnding whether the application is ending; called for each awaited record and during each wait
    */
-  public static SyncBarrier of(Settings settings, HandoffQueue queue, BooleanSupplier isEnding) {
-    long shutdown = settings.shutdownTimeoutMillis();
-    return new SyncBarrier(queue, settings.syncTimeoutMillis(), settings.waitsForAny(), isEnding, shutdown);
+  public SyncBarrier(Settings settings, HandoffQueue queue, BooleanSupplier isEnding) {
+    this.queue = queue;
+    this.isEnding = isEnding;
+    timeoutMillis = settings.syncTimeoutMillis;
+    mayWait = settings.waitsForAny;
+    mostAtTheEndMillis = settings.shutdownTimeoutMillis / 2;
+    mostForRoomMillis = mostAtTheEndMillis + settings.shutdownTimeoutMillis / 4;
   }
 
   /** Returns the milliseconds spent waiting while the application was ending. */
@@ -74,15 +68,7 @@ public final class SyncBarrier {
 
   /** Sets the kinds of records to wait for; null: all. */
   public void await(Collection<?> kinds) {
-    if (kinds == null) {
-      awaited = null;
-      return;
-    }
-    Set<String> named = new HashSet<>();
-    for (Object kind : kinds) {
-      named.add(String.valueOf(kind));
-    }
-    awaited = named;
+    awaited = kinds == null ? null : kinds.stream().map(String::valueOf).collect(Collectors.toSet());
   }
 
   /** Enqueues the record, and waits for the reporters' answers if its kind is awaited. An interrupt ends the wait. */

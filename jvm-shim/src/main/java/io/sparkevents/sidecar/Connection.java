@@ -61,10 +61,10 @@ public final class Connection implements RecordSink {
   private Connection(SparkConf conf, Settings settings, List<Interpreter> candidates) {
     this.conf = conf;
     this.settings = settings;
-    outcomeTimeoutMillis = settings.outcomeTimeoutMillis();
+    outcomeTimeoutMillis = settings.outcomeTimeoutMillis;
     PythonProgram.read(conf);
-    queue = new HandoffQueue(settings.queueSize(), settings.synchronous());
-    gate = SyncBarrier.of(settings, queue, this::isEnding);
+    queue = new HandoffQueue(settings.queueSize, settings.synchronous);
+    gate = new SyncBarrier(settings, queue, this::isEnding);
     String application = conf.get("spark.app.name", "");
     sidecar = new Sidecar(settings, application, candidates, queue, gate, statistics);
   }
@@ -97,11 +97,11 @@ public final class Connection implements RecordSink {
         before.supersede();
       }
       Settings settings = Settings.read(conf, System.getenv());
-      required = settings.required();
-      failure = settings.problem();
+      required = settings.required;
+      failure = settings.problem;
       if (failure != null) {
         LOG.error("spark-events: no events will be reported, {}", failure);
-      } else if (settings.sidecarEnabled()) {
+      } else if (settings.sidecarEnabled) {
         made = new Connection(conf, settings, Interpreter.candidates(settings, conf, System.getenv()));
         failure = made.start(required);
         open = made;
@@ -171,7 +171,7 @@ public final class Connection implements RecordSink {
 
   @Override
   public boolean takesMicroBatches() {
-    return settings.reportsMicroBatches();
+    return settings.reportsMicroBatches;
   }
 
   @Override
@@ -318,7 +318,7 @@ public final class Connection implements RecordSink {
     }
     queue.offer(Records.jvmShutdown());
     try {
-      queue.awaitWritten(settings.shutdownTimeoutMillis());
+      queue.awaitWritten(settings.shutdownTimeoutMillis);
     } catch (InterruptedException stopped) {
       Thread.currentThread().interrupt();
     }

@@ -54,8 +54,8 @@ public final class Interpreter {
   public static List<Interpreter> candidates(
       Settings settings, SparkConf conf, Map<String, String> environment) {
     List<Interpreter> found = new ArrayList<>();
-    if (!settings.python().isEmpty()) {
-      found.add(new Interpreter(settings.python(), settings.pythonAsGiven(), "spark.events.python"));
+    if (!settings.python.isEmpty()) {
+      found.add(new Interpreter(settings.python, settings.pythonAsGiven(), "spark.events.python"));
       return found;
     }
     addDriverPython(found, conf, environment);

@@ -56,7 +56,7 @@ final class Launcher {
 
   /** Returns the maximum time for all candidates together, in milliseconds. */
   long patience() {
-    return settings.startTimeoutMillis() * candidates.size() + 1_000;
+    return settings.startTimeoutMillis * candidates.size() + 1_000;
   }
 
   /** Returns why the last {@link #launch} returned null, with advice for the user. */
@@ -151,7 +151,7 @@ final class Launcher {
   }
 
   private String awaitReady(SidecarProcess started) throws InterruptedException {
-    long most = settings.startTimeoutMillis();
+    long most = settings.startTimeoutMillis;
     Deadline patience = new Deadline();
     patience.setAfter(most);
     while (true) {

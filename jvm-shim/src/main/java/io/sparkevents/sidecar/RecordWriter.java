@@ -31,7 +31,6 @@ public final class RecordWriter {
   private static final byte[] END = "}\n".getBytes(StandardCharsets.US_ASCII);
 
   private final HandoffQueue queue;
-  private final int queueSize;
   private final Deadline deadline;
   private final List<Record> next = new ArrayList<>();
   private final ListenerBusDrops listenerBus = new ListenerBusDrops();
@@ -39,9 +38,8 @@ public final class RecordWriter {
   private final Set<String> unwritableKinds = new HashSet<>();
   private final Set<Record> pastRecords = Collections.newSetFromMap(new IdentityHashMap<>());
 
-  public RecordWriter(HandoffQueue queue, int queueSize, Deadline deadline) {
+  public RecordWriter(HandoffQueue queue, Deadline deadline) {
     this.queue = queue;
-    this.queueSize = queueSize;
     this.deadline = deadline;
   }
 
@@ -85,8 +83,10 @@ public final class RecordWriter {
     next.clear();
     listenerBus.look(queue, queue.isFinished());
     queue.take(next, millis);
-    logDrops();
     for (Record record : next) {
+      if (record instanceof DropCounters.Account) {
+        log((DropCounters.Account) record);
+      }
       sink.write(line(record));
     }
     if (!next.isEmpty() || !queue.isFinished()) {
@@ -121,26 +121,26 @@ public final class RecordWriter {
     }
   }
 
-  private void logDrops() {
-    String notice = queue.takeDropNotice();
-    if (notice == null) {
-      return;
-    }
-    if (notice.startsWith(DropCounters.HANDOFF)) {
-      LOG.warn(
-          "spark-events: the record queue is full (spark.events.dispatcher.queue.size = {}, or its share of the heap);"
-              + " raise this key or the driver's memory: {}",
-          queueSize,
-          notice);
-    } else if (notice.startsWith(DropCounters.EARLIER_RUN)) {
-      LOG.warn("spark-events: an earlier run of this application lost records; reporting them now: {}", notice);
-    } else if (notice.startsWith(DropCounters.SIDECAR)) {
-      LOG.warn("spark-events: a sidecar died with records that it had not acknowledged; they are lost: {}", notice);
-    } else {
-      LOG.warn(
-          "spark-events: Spark's listener bus dropped events before they reached spark-events;"
-              + " raise spark.scheduler.listenerbus.eventqueue.capacity: {}",
-          notice);
+  private void log(DropCounters.Account drops) {
+    switch (drops.where) {
+      case DropCounters.HANDOFF:
+        LOG.warn(
+            "spark-events: the record queue is full (spark.events.dispatcher.queue.size = {}, or its share of the heap);"
+                + " raise this key or the driver's memory; dropped: {}",
+            queue.capacity(),
+            drops.counts);
+        break;
+      case DropCounters.EARLIER_RUN:
+        LOG.warn("spark-events: an earlier run of this application lost records; reporting them now: {}", drops.counts);
+        break;
+      case DropCounters.SIDECAR:
+        LOG.warn("spark-events: a sidecar died with records that it had not acknowledged; they are lost: {}", drops.counts);
+        break;
+      default:
+        LOG.warn(
+            "spark-events: Spark's listener bus dropped {} before they reached spark-events;"
+                + " raise spark.scheduler.listenerbus.eventqueue.capacity",
+            drops.counts);
     }
   }
 }

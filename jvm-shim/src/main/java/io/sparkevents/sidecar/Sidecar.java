@@ -9,6 +9,7 @@ import io.sparkevents.queue.HandoffQueue;
 import io.sparkevents.queue.SyncBarrier;
 import java.io.IOException;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.slf4j.Logger;
@@ -58,14 +59,14 @@ public final class Sidecar {
     this.queue = queue;
     this.gate = gate;
     this.statistics = statistics;
-    restarts = new Restarts(settings.mostRestarts(), settings.restartsWindowMillis());
+    restarts = new Restarts(settings.mostRestarts, settings.restartsWindowMillis);
     SidecarMessages answers = new SidecarMessages(queue, gate, statistics, events);
     launcher =
         new Launcher(
             settings, application, candidates, answers, statistics, restarts, deadline, queue::wakeWriter);
-    feed = new RecordWriter(queue, settings.queueSize(), deadline);
-    stallMonitor = new StallMonitor(queue, settings.stallTimeoutMillis());
-    losses = new UnreportedLosses(settings.stateFolder(), application);
+    feed = new RecordWriter(queue, deadline);
+    stallMonitor = new StallMonitor(queue, settings.stallTimeoutMillis);
+    losses = new UnreportedLosses(settings.stateFolder, application);
   }
 
   public void start() {
@@ -87,7 +88,7 @@ public final class Sidecar {
 
   /** Drains the queue within the shutdown timeout, then ends the process. Call it after the last record. */
   public void finish() throws InterruptedException {
-    long patience = Math.max(0, settings.shutdownTimeoutMillis() - gate.spentAtTheEndMillis());
+    long patience = Math.max(0, settings.shutdownTimeoutMillis - gate.spentAtTheEndMillis());
     deadline.setAfter(patience);
     queue.finish();
     finishing.countDown();
@@ -134,19 +135,16 @@ public final class Sidecar {
 
   private void logLosses() {
     queue.close();
-    String unreported = queue.unreportedDrops();
-    long unconfirmed = queue.unconfirmed();
-    if (!ready || (!late && unreported.isEmpty() && unconfirmed == 0)) {
+    Map<String, Long> unreported = queue.unreported();
+    if (!ready || (!late && unreported.isEmpty())) {
       return;
     }
     LOG.warn(
-        "spark-events: {}. Dropped records that no event reports: {}; records that the sidecar received and did not"
-            + " acknowledge: {}",
+        "spark-events: {}. Lost records that no event reports (unconfirmed: received by the sidecar, not acknowledged): {}",
         late
-            ? "sidecar did not end within " + settings.shutdownTimeoutMillis() + " ms (spark.events.shutdown.timeout)"
+            ? "sidecar did not end within " + settings.shutdownTimeoutMillis + " ms (spark.events.shutdown.timeout)"
             : "the application has ended",
-        unreported.isEmpty() ? "none" : unreported,
-        unconfirmed);
+        unreported.isEmpty() ? "none" : unreported);
   }
 
   private void run() {
@@ -227,7 +225,7 @@ public final class Sidecar {
     // An interpreter that ran a sidecar before can run one again: the cause may be temporary.
     if (!ready && (over || !launcher.wasKilled())) {
       failure = launcher.failure();
-      String consequence = settings.required() || deadline.isSet() ? "" : ", the job continues without them";
+      String consequence = settings.required || deadline.isSet() ? "" : ", the job continues without them";
       LOG.error("spark-events: no events will be reported{}. {}", consequence, failure);
       return null;
     }
