@@ -122,11 +122,11 @@ def write_configuration(base: Path, events_file: Path) -> list[str]:
         sys.exit(f"demo: {error}")
     settings = [
         *switched_on,
-        "events.dispatcher.type          async-queued",
-        "events.reporters                audit, console",
-        "events.reporter.audit.type      file",
-        f"events.reporter.audit.path      {events_file}",
-        "events.reporter.console.type    log",
+        "spark.events.dispatcher.type          async-queued",
+        "spark.events.reporters                audit, console",
+        "spark.events.reporter.audit.type      file",
+        f"spark.events.reporter.audit.path      {events_file}",
+        "spark.events.reporter.console.type    log",
     ]
     small = [
         "spark.master                    local[2]",

@@ -303,8 +303,8 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
         make = None if config is None else partial(reporter.factory, config)
     delivery = settings.read(DeliveryConfig, prefix)
     selection = settings.read(SelectionConfig, prefix)
-    if selection is not None and selection.heartbeats is None and make_type is not None:
-        selection = dataclasses.replace(selection, heartbeats=getattr(make_type, "wants_heartbeats", False))
+    if selection is not None and make_type is not None:
+        selection = _with_defaults_of(make_type, selection)
     breaker = settings.read(BreakerConfig, prefix)
     spool = settings.read(SpoolConfig, prefix)
     isolation = settings.read(IsolationConfig, prefix)
@@ -318,6 +318,15 @@ def _read_reporter(settings: Settings, name: str, make: Callable[[], Reporter] |
             return None
         make = partial(ProcessReporter, name, resolve(given), settings.below(prefix))
     return _Plan(make, delivery, selection, breaker, spool)
+
+
+def _with_defaults_of(make_type: ReporterFactory, selection: SelectionConfig) -> SelectionConfig:
+    heartbeats, severity = selection.heartbeats, selection.min_severity
+    return dataclasses.replace(
+        selection,
+        heartbeats=getattr(make_type, "wants_heartbeats", False) if heartbeats is None else heartbeats,
+        min_severity=getattr(make_type, "min_severity", None) if severity is None else severity,
+    )
 
 
 def _make(

@@ -50,7 +50,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--conf",
         type=Path,
         metavar="FILE",
-        help="a spark-defaults.conf: use its events.* settings, and its reporters if there are any",
+        help="a spark-defaults.conf: use its spark.events.* settings, and its reporters if there are any",
     )
     parser.add_argument(
         "--to",

@@ -110,8 +110,8 @@ class SelectionConfig:
     excludes: tuple[Filter, ...] = option(
         "filter.excludes", _FILTERS, (), doc="Skip events that match one of these patterns; overrides includes."
     )
-    min_severity: Severity = option(
-        "filter.min-severity", _SEVERITY, Severity.TRACE, doc="Skip events below this severity."
+    min_severity: Severity | None = option(
+        "filter.min-severity", _SEVERITY, None, doc="Skip events below this severity; default: that of the type."
     )
     heartbeats: bool | None = option(
         "heartbeats", boolean, None, doc="Report heartbeats too, past the filter; default: that of the type."
@@ -132,6 +132,7 @@ class Selection:
         self._additional = dict(config.additional or {})
         self._excluded = config.excluded or frozenset()
         self._heartbeats = bool(config.heartbeats)
+        self._min_severity = config.min_severity or Severity.TRACE
         self._everything = dataclasses.replace(config, heartbeats=None) == SelectionConfig()
         self._verdicts: dict[tuple[str, str], bool] = {}
 
@@ -145,7 +146,7 @@ class Selection:
         """
         if scope is not None and name is not None and not self._fits(scope, name):
             return False
-        return severity >= self._config.min_severity
+        return severity >= self._min_severity
 
     def of(self, entries: Entries) -> Entries:
         """Return the selected entries, with this reporter's attributes."""
@@ -162,7 +163,7 @@ class Selection:
         if event.name == HEARTBEAT:
             # Only reporters that asked for heartbeats get here.
             return True
-        return event.severity >= self._config.min_severity and self._fits(event.class_scope, event.name)
+        return event.severity >= self._min_severity and self._fits(event.class_scope, event.name)
 
     def _fits(self, scope: str, name: str) -> bool:
         kind = (scope, name)

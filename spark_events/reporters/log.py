@@ -64,6 +64,8 @@ def severity_of(level: int) -> str:
 class LogReporter(Reporter):
     """Reporter that writes to the driver's standard error or to its log."""
 
+    min_severity = Severity.INFO
+
     Config: ClassVar[type[LogConfig]] = LogConfig
 
     def __init__(self, config: LogConfig) -> None:

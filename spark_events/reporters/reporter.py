@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, ClassVar, Protocol
 
 from spark_events.errors import MissingExtraError
-from spark_events.event import Event
+from spark_events.event import Event, Severity
 
 #: ``linger`` of the built-in reporters that send one request for each batch, in seconds.
 REQUEST_LINGER = 0.2
@@ -44,12 +44,14 @@ class Reporter(abc.ABC):
             Use it if a call costs much more than an event. Events of severity WARN or higher, and events that Spark
             waits for, are delivered without this wait.
         wants_heartbeats: whether reporters of this type receive heartbeats unless ``heartbeats`` is set.
+        min_severity: the lowest severity that reporters of this type receive unless ``filter.min-severity`` is set.
     """
 
     Config: ClassVar[type[Any]] = NoOptions
     max_batch_size: int | None = None
     linger: float = 0.0
     wants_heartbeats: ClassVar[bool] = False
+    min_severity: ClassVar[Severity] = Severity.TRACE
 
     def __init__(self, config: Any = None) -> None:
         """Store the configuration, an instance of the class's ``Config``."""

@@ -17,7 +17,6 @@ from spark_events.translate.queries import Queries
 __all__ = ["Jobs"]
 
 _SCOPE = "spark.job"
-_INFO = Severity.INFO
 #: Finished jobs to remember, so that a repeated end is reported only once.
 _REMEMBERED = 4_096
 #: Maximum number of running jobs; reached only if the records of most job ends were lost.
@@ -75,7 +74,7 @@ class Jobs:
             origin.note_batch()
             if not self._streaming:
                 return
-        yield _change(job_id, None, "RUNNING", record.time, f"{_name(job_id, origin)} started", _INFO, origin)
+        yield _change(job_id, None, "RUNNING", record.time, f"{_name(job_id, origin)} started", Severity.DEBUG, origin)
 
     def ended(self, record: JobEnd) -> Iterator[Draft]:
         """Report the end of a job, unless `stop()` of its query ended it, or it finished without a known start."""
@@ -97,7 +96,8 @@ class Jobs:
                 # The job may belong to a micro-batch, whose jobs are not reported; count it instead.
                 self.without_start += 1
             elif self._streaming or not origin.is_streaming:
-                yield _change(job_id, old, "FINISHED", record.time, f"{_name(job_id, origin)} finished", _INFO, origin)
+                body = f"{_name(job_id, origin)} finished"
+                yield _change(job_id, old, "FINISHED", record.time, body, Severity.DEBUG, origin)
             return
         name = _name(job_id, origin)
         diagnosis = self._executors.explain_job(self._diagnostics.of(record.failure))

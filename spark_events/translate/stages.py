@@ -125,7 +125,7 @@ class Stages:
                 *(record.running, record.finished, record.failed),
             ),
             body=f"{sentence[0].upper()}{sentence[1:]}{attempt.clause}",
-            severity=Severity.INFO,
+            severity=Severity.DEBUG,
             observed_ts_millis=at,
             attributes=present(
                 {

@@ -174,7 +174,7 @@ def test_a_failed_last_job_is_mentioned(runs: dict[str, Future[Run]]) -> None:
 
 def test_good_sql_is_no_failure(runs: dict[str, Future[Run]]) -> None:
     """A successful statement makes no event above INFO."""
-    assert {event["severity"] for event in runs["sql"].result().events()} == {"INFO"}
+    assert {event["severity"] for event in runs["sql"].result().events()} <= {"DEBUG", "INFO"}
 
 
 def test_a_local_cluster_reports_its_stream(runs: dict[str, Future[Run]]) -> None:

@@ -26,7 +26,7 @@ def rows(page: Path) -> list[tuple[str, str]]:
     for line in page.read_text(encoding="utf-8").splitlines():
         is_table = line.startswith("| key | default |") or (is_table and line.startswith("|"))
         if is_table and (match := _ROW.fullmatch(line)):
-            keys = [key.strip("`") for key in match[1].split(" / ")]
+            keys = [key.strip("`").removeprefix("spark.") for key in match[1].split(" / ")]
             defaults = match[2].split(" / ")
             found += zip(keys, defaults * len(keys) if len(defaults) == 1 else defaults, strict=True)
     return found

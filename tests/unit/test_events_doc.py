@@ -223,7 +223,7 @@ def test_every_event_is_documented_with_its_scopes(events: list[Event]) -> None:
 def test_the_documented_failure_enricher_adds_its_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs the documented code with the documented setting."""
     code = re.search(r"```python\n(# owners\.py\n.*?)```", TEXT, re.DOTALL)
-    setting = re.search(r"`(events\.failure\.enrichers)=([^`]+)`", TEXT)
+    setting = re.search(r"`spark\.(events\.failure\.enrichers)=([^`]+)`", TEXT)
     assert code is not None
     assert setting is not None
     (tmp_path / "owners.py").write_text(code[1], encoding="utf-8")

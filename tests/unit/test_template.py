@@ -14,7 +14,7 @@ from spark_events.reporters.registry import BUILT_IN, factory
 from unit.declared_keys import SECTIONS_OF_ALL, default_of, of_a_reporter, of_the_driver
 
 TEMPLATE = ROOT / "conf" / "spark-defaults.conf.template"
-_KEY = re.compile(r"# ((?:spark\.)?events\.[A-Za-z0-9.-]+)(?:\s+(\S.*))?")
+_KEY = re.compile(r"# spark\.(events\.[A-Za-z0-9.-]+)(?:\s+(\S.*))?")
 _REPORTER = re.compile(r"events\.reporter\.([^.]+)\.(.+)")
 _NO_DEFAULT = "# (no default)"
 #: Examples with files or variables that this machine does not have, or that need another choice than the default.
